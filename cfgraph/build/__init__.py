@@ -1,1 +1,1 @@
-"""The Builder: a Python interface that writes graphs with conditionals and loops."""
+"""The Builder: a Python interface that builds graphs with conditionals and loops."""

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 
 class BodyBuilder:
-    """Nodes that become one function, or the graph itself where there is no `parent`.
+    """Nodes that become one function, or the graph itself if there is no `parent`.
 
-    `arguments` stand for what the function is called with; `captures` are those of them that the
-    body itself asked for, by the tensor of the parent that each stands for. `label` is what errors
-    call the body.
+    `arguments` are the parameters of the function; `captures` maps tensors of the parent to the
+    arguments that stand for them. `label` names the body in errors.
     """
 
     def __init__(self, builder: Builder, parent: BodyBuilder | None, label: str) -> None:
@@ -52,7 +51,7 @@ class BodyBuilder:
     # -- names -----------------------------------------------------------------------------------
 
     def name_for(self, label: str) -> str:
-        """A name in the current scope that no node has. Raises UsageError for one that is none."""
+        """A unique node name in the current scope. Raises UsageError for an invalid name."""
         return self.graph.unique_name(self._checked(label, "a node"))
 
     def scope_for(self, label: str) -> str:
@@ -74,9 +73,9 @@ class BodyBuilder:
     # -- nodes -----------------------------------------------------------------------------------
 
     def add(self, op: str, inputs: Sequence[Output], name: str, attrs: Mapping[str, Any]) -> Node:
-        """Add a node under the current device and controls; its shapes are known from then on.
+        """Add a node under the current device and controls, and infer its shapes.
 
-        Raises UsageError or InvalidInput, at the line of the user, where it does not fit.
+        Raises UsageError or InvalidInput, with the line of the user, if it is invalid.
         """
         try:
             node = self.graph.add(op, *inputs, name=name, device=self.device, attrs=attrs)
@@ -96,7 +95,7 @@ class BodyBuilder:
         return node
 
     def const(self, tensor: Any, name: str) -> Output:
-        """Add a constant. It waits for nothing, so that it is there once for all."""
+        """Add a constant. It has no control inputs, so that it is computed once."""
         attrs = {"value": tensor, "dtype": tensor.dtype}
         node = self.graph.add("Const", name=name, device=self.device, attrs=attrs)
         self._infer(node)
@@ -113,7 +112,7 @@ class BodyBuilder:
                 self.values[output] = value
 
     def _controls(self) -> list[Node]:
-        """The nodes of this body that a new one waits for; the others hold back the whole body."""
+        """Control inputs of a new node in this body; outer ones delay the entire body."""
         mine: list[Node] = []
         for operation in self.controls:
             if operation.body is self:
@@ -123,12 +122,12 @@ class BodyBuilder:
                 self.outer_controls[operation.node] = operation
         return mine
 
-    # -- what is outside -------------------------------------------------------------------------
+    # -- outer tensors ---------------------------------------------------------------------------
 
     def owner_of(self, owner: BodyBuilder, what: str) -> list[BodyBuilder]:
-        """The bodies between this one and that of a tensor, this one first.
+        """Bodies from this one out to the owner of a tensor, innermost first.
 
-        Raises UsageError where the tensor's body does not enclose this one.
+        Raises UsageError if the owner does not enclose this body.
         """
         chain: list[BodyBuilder] = []
         body: BodyBuilder | None = self
@@ -145,7 +144,7 @@ class BodyBuilder:
         return chain
 
     def resolve(self, tensor: BuilderTensor) -> Output:
-        """The tensor as this body knows it; what is outside becomes an argument on the way in."""
+        """The tensor in this body; an outer tensor is captured as an argument."""
         source, output = tensor.body, tensor.output
         if source is self:
             return output
@@ -166,7 +165,7 @@ class BodyBuilder:
         return known
 
     def argument(self, name: str, dtype: DType, shape: Shape) -> Output:
-        """A new argument, last of all."""
+        """Append an argument."""
         attrs = {"dtype": dtype, "shape": shape}
         output = Output(self.graph.add("Placeholder", name=_argument_name(name), attrs=attrs))
         self.shapes[output] = shape
@@ -174,7 +173,7 @@ class BodyBuilder:
         return output
 
     def require(self, operation: Operation) -> None:
-        """Let a node run even if nobody reads it."""
+        """Make a node run even if nothing reads it."""
         if operation.body is not self:
             self.owner_of(operation.body, operation.name)
         else:
@@ -190,7 +189,7 @@ class BodyBuilder:
         names: Sequence[str],
         library: Mapping[str, Function],
     ) -> Function:
-        """The function that this body is; `names` are those of its outputs."""
+        """The function of this body; `names` are those of its outputs."""
         inputs = {output.node.name: output for output in arguments}
         returned: dict[str, Output] = {}
         for label, output in zip(names, outputs, strict=True):
@@ -200,7 +199,7 @@ class BodyBuilder:
 
 
 def _argument_name(name: str) -> str:
-    """A name as TensorFlow has them for arguments: lower case, letters, digits and `_`."""
+    """An argument name by TensorFlow's rule: lower case, letters, digits and `_`."""
     cleaned = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).strip("_")
     return cleaned if cleaned[:1].isalpha() else f"arg_{cleaned}".rstrip("_")
 

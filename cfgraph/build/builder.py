@@ -1,4 +1,4 @@
-"""The Builder: an interface that writes graphs from Python."""
+"""The Builder: an interface that builds graphs from Python."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.names import did_you_mean, misspelled_op_hint
 
-# the TensorFlow whose ops these are
+# the TensorFlow version whose ops these are
 _VERSIONS: Final = Versions(producer=2474, min_consumer=12)
 
 
 class UnknownOp(UsageError, AttributeError):
-    """The Builder has neither a method nor an op of this name."""
+    """A name that is neither a method of the Builder nor an op."""
 
 
 class Builder:
-    """Writes a graph. Every op is a method: `b.MatMul(x, w, transpose_a=True, name="y")`.
+    """Builds a graph. Every op is a method: `b.MatMul(x, w, transpose_a=True, name="y")`.
 
-    Inputs are tensors or Python values, which become constants of the type that fits. An op gives
+    Inputs are tensors or Python values, which become constants of a suitable type. An op returns
     its output as a tensor, several as a named tuple, none as an operation. `cond`, `case` and
-    `while_loop` take Python functions; what these read from outside is found by itself. `graph`
-    is the graph so far.
+    `while_loop` take Python functions; outer tensors that these read are captured. `graph` is the
+    graph built so far.
 
-    Calls that are wrong raise UsageError or InvalidInput, with file and line of the call.
+    Invalid calls raise UsageError or InvalidInput with file and line of the call.
     """
 
     def __init__(self) -> None:
@@ -48,18 +48,18 @@ class Builder:
 
     @property
     def graph(self) -> Graph:
-        """The graph, with the functions written so far in its library."""
+        """The graph, with the functions built so far in its library."""
         return self._bodies[0].graph
 
     @property
     def body(self) -> BodyBuilder:
-        """What is being written at the moment."""
+        """The body that is being built."""
         return self._bodies[-1]
 
     # -- values ----------------------------------------------------------------------------------
 
     def placeholder(self, name: str, dtype: Any = "float32", shape: Any = None) -> BuilderTensor:
-        """A tensor to be fed; `shape` None is of unknown rank, None in it an unknown size."""
+        """A tensor to be fed; shape None has unknown rank, None in a shape is an unknown size."""
         if self.body.parent is not None:
             message = (
                 f"the placeholder {name!r} is created in {self.body.label}, where it cannot be fed"
@@ -70,7 +70,7 @@ class Builder:
         return tensor
 
     def const(self, value: Any, dtype: Any = None, name: str = "Const") -> BuilderTensor:
-        """A constant; without `dtype` of the type that the value takes best."""
+        """A constant; the default `dtype` is the natural type of the value."""
         requested = None if dtype is None else as_dtype(dtype)
         return BuilderTensor(
             self.body, add_constant(self.body, value, requested, self.body.name_for(name))
@@ -79,7 +79,7 @@ class Builder:
     def variable(
         self, initial: Any, dtype: Any = None, shape: Any = None, name: str = "Variable"
     ) -> BuilderVariable:
-        """A variable with its first value; `shape` where it may take others later."""
+        """A variable with its initial value; `shape` if it may change later."""
         requested = None if dtype is None else as_dtype(dtype)
         variable = BuilderVariable(
             self, initial, requested, None if shape is None else as_shape(shape), name
@@ -88,17 +88,17 @@ class Builder:
         return variable
 
     def initializer(self, name: str = "init") -> Operation:
-        """An operation that gives all variables their first values."""
+        """An operation that initializes all variables."""
         return self.group(*self._initializers, name=name)
 
     def group(self, *operations: Any, name: str = "group") -> Operation:
-        """An operation that is done when all these are."""
+        """An operation that completes when all these have."""
         with self.control(*operations):
             operation: Operation = self.call("NoOp", (), {"name": name})
         return operation
 
     def tensor(self, value: Any, dtype: DType | None = None, name: str = "Const") -> BuilderTensor:
-        """A tensor as it is, anything else as one: a variable is read, a value a constant."""
+        """Convert to a tensor: a variable is read, a Python value becomes a constant."""
         if isinstance(value, TensorOperators):
             return value.as_tensor()
         if isinstance(value, Operation):
@@ -109,7 +109,7 @@ class Builder:
     # -- ops -------------------------------------------------------------------------------------
 
     def call(self, op: str, inputs: Sequence[Any], named: dict[str, Any]) -> Any:
-        """An op by name; `given` are inputs and attributes by name, and the node's `name`."""
+        """Add an op by name; `named` are inputs and attributes by name, and the node's `name`."""
         return call_op(self.body, op, inputs, named)
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
@@ -140,9 +140,9 @@ class Builder:
         false_fn: Callable[[], Any],
         name: str = "cond",
     ) -> Any:
-        """What `true_fn` gives where `pred` is true, else what `false_fn` gives.
+        """The result of `true_fn` if `pred` is true, else that of `false_fn`.
 
-        Both give tensors in the same structure and of the same types.
+        Both return tensors in the same structure and of the same types.
         """
         selector = scalar_selector(self, pred, dtypes.bool_, "predicate")
         branches = BranchWriter(self, name, ("then", "else"))
@@ -153,7 +153,9 @@ class Builder:
         return branches.finish("If", selector)
 
     def case(self, index: Any, branches: Sequence[Callable[[], Any]], name: str = "case") -> Any:
-        """What the branch of this number gives; the last one where there is none of it."""
+        """The result of the branch with this index; of the last one if the index is out of
+        range.
+        """
         if not branches:
             message = f"{name!r} has no branches"
             raise misuse_error(message)
@@ -176,11 +178,11 @@ class Builder:
         shape_invariants: Any = None,
         name: str = "while",
     ) -> Any:
-        """The loop variables after `body` as often as `cond` holds.
+        """The loop variables after running `body` while `cond` is true.
 
-        A list or tuple of loop variables is handed to both as arguments, anything else as one. A
-        variable keeps its type, and its shape unless `shape_invariants` says which part of it: by
-        the name that the body has for it, or a shape for each variable.
+        A list or tuple of loop variables is unpacked into the arguments of both; anything else is
+        one argument. A variable keeps its type and shape; `shape_invariants` relaxes shapes, by the
+        parameter name in the body or as one shape per variable.
         """
         if not isinstance(parallel_iterations, int) or parallel_iterations < 1:
             message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"
@@ -199,7 +201,7 @@ class Builder:
     def function(
         self, function: Callable[..., Any] | None = None, *, name: str | None = None
     ) -> Any:
-        """A function of the graph's library; calling it adds a call. Works as a decorator too."""
+        """A function of the graph's library; calling it adds a call. Also a decorator."""
         if function is None:
             return lambda decorated: self.function(decorated, name=name)
         chosen = str(name or getattr(function, "__name__", ""))
@@ -209,7 +211,7 @@ class Builder:
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[str]:
-        """Names made inside begin with `name/`, and with the scopes around it."""
+        """Prefix the names of nodes created inside with `name/`, after the outer scopes."""
         body, before = self.body, self.body.prefix
         body.prefix = body.scope_for(name)
         try:
@@ -219,7 +221,9 @@ class Builder:
 
     @contextlib.contextmanager
     def device(self, name: str | None) -> Iterator[None]:
-        """Nodes made inside ask for this device, in the rest for that around; None for none."""
+        """Request a device for nodes created inside; unspecified components come from the outer
+        device, None clears it.
+        """
         body, before = self.body, self.body.device
         if name is not None and devices.DeviceName.parse(name) is None:
             message = f"{name!r} is not a device"
@@ -234,7 +238,9 @@ class Builder:
 
     @contextlib.contextmanager
     def control(self, *operations: Any) -> Iterator[None]:
-        """Nodes made inside wait for these operations, or for what makes these tensors."""
+        """Make nodes created inside wait for these operations, or for the producers of these
+        tensors.
+        """
         body, before = self.body, self.body.controls
         body.controls = (*before, *map(_as_operation, operations))
         try:
@@ -244,17 +250,17 @@ class Builder:
 
     @contextlib.contextmanager
     def writing(self, body: BodyBuilder) -> Iterator[BodyBuilder]:
-        """What is added inside belongs to this body."""
+        """Add nodes created inside to this body."""
         self._bodies.append(body)
         try:
             yield body
         finally:
             self._bodies.pop()
 
-    # -- what the parts of the Builder ask -------------------------------------------------------
+    # -- for the modules of the Builder ---------------------------------------------------------
 
     def function_name(self, label: str) -> str:
-        """A name for a function that nothing else has."""
+        """A unique function name."""
         base = label.replace("/", "_").lstrip("_")
         number = self._reserved.get(base, 0)
         self._reserved[base] = number + 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class BranchWriter:
-    """The branches of one conditional: written one after the other, then joined."""
+    """Branches of one conditional: built one by one, then merged."""
 
     def __init__(self, builder: Builder, name: str, labels: Sequence[str]) -> None:
         self.builder = builder
@@ -42,19 +42,19 @@ class BranchWriter:
         self.results: list[FlattenedValue] = []
 
     def open_branch(self) -> BodyBuilder:
-        """The body of the next branch."""
+        """Start the body of the next branch."""
         label = f"the {self.labels[len(self.bodies)]} branch of {self.name!r}"
         self.bodies.append(BodyBuilder(self.builder, self.outer, label))
         return self.bodies[-1]
 
     def set_result(self, result: Any) -> None:
-        """What the branch gave."""
+        """Set the result of the current branch."""
         self.results.append(flatten(result))
         for operation in self.results[-1].operations:
             self.bodies[-1].require(operation)
 
     def finish(self, op: str, selector: BuilderTensor) -> Any:
-        """Add the node; what it gives, in the form of the branches' results."""
+        """Add the node; returns its outputs in the structure of the branches' results."""
         leaves = self._leaves()
         types = [self._dtype(index, row) for index, row in enumerate(zip(*leaves, strict=True))]
         outputs = [
@@ -95,7 +95,9 @@ class BranchWriter:
         return rows
 
     def _dtype(self, index: int, row: tuple[Any, ...]) -> DType:
-        """The type of one output: that of the branches' tensors, or what their constants take."""
+        """The type of one output: that of the branches' tensors, or the natural type of
+        constants.
+        """
         by_label = {
             label: leaf.dtype.base
             for label, leaf in zip(self.labels, row, strict=True)
@@ -136,7 +138,7 @@ class BranchWriter:
     # -- functions -------------------------------------------------------------------------------
 
     def _define(self, captured: list[Output], outputs: list[list[Output]]) -> bool:
-        """Put the branches into the library; true if one of them has side effects."""
+        """Add the branches to the library; true if one of them has side effects."""
         library = self.builder.graph.functions
         names = [path_as_name(path, "output") for path in self.results[0].paths]
         for name, body, row in zip(self.functions, self.bodies, outputs, strict=True):
@@ -161,7 +163,9 @@ class BranchWriter:
 
 
 def scalar_selector(builder: Builder, value: Any, dtype: DType, what: str) -> BuilderTensor:
-    """A value that chooses a branch. Raises UsageError where it is no scalar of that type."""
+    """A scalar tensor that selects a branch. Raises UsageError if it is not a scalar of this
+    type.
+    """
     is_tensor = isinstance(value, TensorOperators)
     tensor: BuilderTensor = (
         value.as_tensor() if is_tensor else builder.tensor(value, dtype, name=what)

@@ -14,7 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import AttrDef
 
-# the types that a Python value of a kind may take where nothing else says, best first
+# candidate types per Python kind, in order of preference
 _INTEGER_DTYPES: Final = (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64)
 _FLOAT_DTYPES: Final = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16)
 _COMPLEX_DTYPES: Final = (dtypes.complex128, dtypes.complex64)
@@ -31,9 +31,9 @@ _NUMPY_TYPES: Final = (np.ndarray, np.generic)
 
 
 def natural_dtype(values: Iterable[Any], allowed: Sequence[DType] | None = None) -> DType | None:
-    """The one type that all these values take best; None where no allowed type can hold them.
+    """The most natural type for all these values; None if no allowed type can represent them.
 
-    A NumPy value keeps its own; Python's integers are int32 where they fit, its floats float32.
+    A NumPy value keeps its type; Python integers are int32 if they fit, floats float32.
     """
     items = list(values)
     kind = max((_python_kind(item) for item in items), key=_KIND_ORDER.index, default="empty")
@@ -44,9 +44,9 @@ def natural_dtype(values: Iterable[Any], allowed: Sequence[DType] | None = None)
 
 
 def as_array(value: Any, dtype: DType, what: str) -> Any:
-    """The value as an array of a type. Raises UsageError where it would not stay what it is.
+    """Convert a value to an array of a type. Raises UsageError if that would change the value.
 
-    `what` begins the message.
+    `what` is the start of the message.
     """
     try:
         if _fits(value, dtype):
@@ -61,7 +61,7 @@ def as_array(value: Any, dtype: DType, what: str) -> Any:
 
 
 def nested_elements(value: Any) -> Iterator[Any]:
-    """The elements of nested lists and tuples."""
+    """Iterate over the elements of nested lists and tuples."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from nested_elements(item)
@@ -105,7 +105,7 @@ def _fits(value: Any, dtype: DType) -> bool:
 
 
 def _preserves_value(value: Any, dtype: DType) -> bool:
-    """True if the value keeps its kind, an integer its value, and a finite number stays finite."""
+    """True if the kind, integer values, and the finiteness of numbers are preserved."""
     kind = _python_kind(value)
     if kind in ("bool", "string") or dtype.kind in ("bool", "string"):
         return kind in (dtype.kind, "empty")
@@ -118,7 +118,7 @@ def _preserves_value(value: Any, dtype: DType) -> bool:
     if kind in ("int", "float") and dtype.is_floating:
         return _is_finite_in(value, dtype)
     if dtype.is_complex:
-        np.asarray(value, np.complex128)  # raises where it is ragged
+        np.asarray(value, np.complex128)  # raises ValueError for a ragged list
         return True
     return kind == "empty"
 
@@ -143,7 +143,7 @@ def _in_range(value: Any, dtype: DType) -> bool:
 
 
 def _is_finite_in(value: Any, dtype: DType) -> bool:
-    """True if no finite number becomes infinite."""
+    """True if all finite numbers stay finite."""
     import ml_dtypes
 
     numbers = np.abs(np.asarray(value, np.float64))
@@ -171,7 +171,7 @@ def _convert(value: Any, dtype: DType) -> Any:
 
 
 def as_dtype(value: Any) -> DType:
-    """A DType, its name, or a NumPy type, as a DType. Raises UsageError for anything else."""
+    """Convert a DType, a name, or a NumPy type to a DType. Raises UsageError for anything else."""
     try:
         if isinstance(value, DType):
             return value
@@ -182,7 +182,9 @@ def as_dtype(value: Any) -> DType:
 
 
 def as_shape(value: Any) -> Shape:
-    """A Shape, None (unknown rank), a size, or sizes of which None and -1 are unknown."""
+    """Convert a Shape, None (unknown rank), a size, or sizes (None and -1 are unknown) to a
+    Shape.
+    """
     if value is None or isinstance(value, Shape):
         return Shape(None) if value is None else value
     sizes = [value] if isinstance(value, int | np.integer) else value
@@ -194,7 +196,7 @@ def as_shape(value: Any) -> Shape:
 
 
 def as_attr(op: str, declared: AttrDef, value: Any) -> Any:
-    """A value as the attribute that an op declares. Raises UsageError where it is none."""
+    """Convert a value to an attribute that an op declares. Raises UsageError if it is invalid."""
     kind = declared.kind
     if kind.startswith("list("):
         if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
@@ -214,7 +216,7 @@ def as_attr(op: str, declared: AttrDef, value: Any) -> Any:
 
 
 def as_undeclared_attr(value: Any) -> Any:
-    """A value as an attribute that no op declares, by its Python type."""
+    """Convert a value to an undeclared attribute, by its Python type."""
     if isinstance(value, list | tuple):
         return tuple(as_undeclared_attr(item) for item in value)
     if isinstance(value, str):
@@ -261,7 +263,7 @@ def _tensor_attr(value: Any) -> TensorValue:
 
 
 def _float_attr(value: Any) -> float:
-    return float(np.float32(value))  # what a file holds
+    return float(np.float32(value))  # the precision of a file
 
 
 def _string_attr(value: str | bytes) -> bytes:

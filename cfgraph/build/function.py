@@ -1,4 +1,4 @@
-"""Functions of the Builder, and the functional nodes that run bodies."""
+"""Functions of the Builder, and functional nodes that call bodies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def share_captures(outer: BodyBuilder, bodies: Sequence[BodyBuilder]) -> list[Output]:
-    """Give each body an argument for what any of them captured; the tensors that were captured."""
+    """Give each body an argument for each tensor captured by any of them; returns these tensors."""
     captured = list(dict.fromkeys(item for body in bodies for item in body.captures))
     for body in bodies:
         for item in captured:
@@ -36,7 +36,7 @@ def add_functional_node(
     name: str,
     attrs: Mapping[str, Any],
 ) -> Node:
-    """Add the node that runs the bodies; it waits for what nodes inside were told to wait for."""
+    """Add the node that calls the bodies; it inherits their outer control inputs."""
     node = outer.add(op, inputs, outer.name_for(name), attrs)
     for body in bodies:
         for operation in body.outer_controls.values():
@@ -47,19 +47,19 @@ def add_functional_node(
     return node
 
 
-# TensorFlow lowers conditionals and loops that say so, and runs the others without cutting them up
+# TensorFlow lowers conditionals and loops that have this attribute
 LOWERING_ATTRS: Final = {"_lower_using_switch_merge": True}
 
 
 def base_dtype(output: Output) -> DType:
-    """The type of a tensor as a function takes it."""
+    """The type of a tensor as a function argument, without reference."""
     dtype = output.dtype
     assert dtype is not None
     return dtype.base
 
 
 class _TracedFunction(NamedTuple):
-    """A function as it was written for arguments of one kind."""
+    """A function traced for arguments of one signature."""
 
     name: str
     body: BodyBuilder
@@ -69,15 +69,15 @@ class _TracedFunction(NamedTuple):
 
     @property
     def shapes(self) -> list[Shape]:
-        """The shapes of what it gives."""
+        """Shapes of the outputs."""
         return [self.body.shapes.get(item, UNKNOWN_SHAPE) for item in self.outputs]
 
 
 class BuiltFunction:
-    """A Python function whose calls are calls in the graph.
+    """A Python function whose calls become calls in the graph.
 
-    It is run once for each kind of arguments: their structure, types and shapes. What it reads
-    from outside is handed to every call.
+    It is traced once per signature: structure, types, and shapes of the arguments. Captured outer
+    tensors are passed to every call.
     """
 
     def __init__(self, builder: Builder, function: Callable[..., Any], name: str) -> None:
@@ -88,7 +88,7 @@ class BuiltFunction:
         self._written: dict[Any, _TracedFunction | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a call; what the function gives."""
+        """Add a call; returns the function's result."""
         caller, flat = self.builder.body, flatten(self._bound(args, kwargs))
         tensors = [
             self.builder.tensor(leaf, name=f"{self.name}/{path_as_name(path)}")
@@ -111,7 +111,7 @@ class BuiltFunction:
         return self._call(caller, written, inputs)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by the names of the parameters."""
+        """Arguments by parameter name."""
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as error:

@@ -1,4 +1,4 @@
-"""Construction of a node of any op from Python values: `MatMul(x, w, transpose_a=True)`."""
+"""Creation of nodes of any op from Python values: `MatMul(x, w, transpose_a=True)`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def call_op(body: BodyBuilder, op: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Add a node; `given` are inputs and attributes by name, and `name`.
+    """Add a node; `named` are inputs and attributes by name, and `name`.
 
-    Returns its output; several as a named tuple, a list of them as a tuple, none as the operation.
+    Returns its output; several as a named tuple, a list output as a tuple, none as the operation.
     """
     definition = lookup(op)
     if definition is None:
@@ -43,7 +43,9 @@ def call_op(body: BodyBuilder, op: str, args: Sequence[Any], named: Mapping[str,
 def add_constant(
     body: BodyBuilder, value: Any, dtype: DType | None, name: str, what: str = ""
 ) -> Output:
-    """A constant of a type, or of the one that the value takes best; `what` is for messages."""
+    """Add a constant of a type, by default the natural type of the value; `what` starts
+    messages.
+    """
     resolved = dtype or natural_dtype([value])
     if resolved is None:
         message = f"no element type can represent {value!r}"
@@ -52,7 +54,7 @@ def add_constant(
 
 
 class _OpCall:
-    """One call of one op: its inputs sorted by argument, and the types found so far."""
+    """A call of one op: inputs by argument, and the attributes inferred so far."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class _OpCall:
         node = self.body.add(self.op, inputs, self.name, self.attrs)
         return _wrap_outputs(self.body, node, self.signature)
 
-    # -- what was given --------------------------------------------------------------------------
+    # -- arguments -------------------------------------------------------------------------------
 
     def _bind_positional(self, args: Sequence[Any]) -> None:
         inputs = self.signature.inputs
@@ -142,7 +144,7 @@ class _OpCall:
         return bool(arg.count or listed)
 
     def _bind_list(self, arg: ArgDef) -> None:
-        """Note the length of a list, and its types where each has its own."""
+        """Infer the count of a list, and its types if each element has its own."""
         items = self.values[arg.name]
         if isinstance(items, str | bytes | TensorOperators) or not hasattr(items, "__iter__"):
             message = f"{self.op} expects a list for the input {arg.name!r}"
@@ -163,7 +165,7 @@ class _OpCall:
             self.attrs[arg.type_attr] = tuple(types)
 
     def _infer_type(self, attr: str) -> None:
-        """Decide on a type: what was asked for, that of the tensors, or what the values take."""
+        """Infer a type: as passed, that of the tensors, or the natural type of the values."""
         declared = self.signature.attrs[attr]
         if attr not in self.attrs:
             args = [arg for arg in self.signature.inputs if arg.type_attr == attr]
@@ -203,7 +205,7 @@ class _OpCall:
             yield self._input(item, dtype.base, what)
 
     def _input(self, item: Any, dtype: DType, what: str) -> Output:
-        """One input; `what` is the argument, or the place in it."""
+        """Convert one input; `what` is the argument name, with an index in a list."""
         if dtype is dtypes.resource and hasattr(item, "handle"):
             item = item.handle
         if isinstance(item, TensorOperators):
@@ -217,7 +219,7 @@ class _OpCall:
 
 
 def _first_tensor_dtype(value: Any) -> DType | None:
-    """The type of the first tensor in a value, if there is one."""
+    """The type of the first tensor in a value; None if there is none."""
     if isinstance(value, TensorOperators):
         return value.dtype.base
     if isinstance(value, list | tuple):
@@ -226,7 +228,7 @@ def _first_tensor_dtype(value: Any) -> DType | None:
 
 
 def _wrap_outputs(body: BodyBuilder, node: Node, signature: Signature) -> Any:
-    """The outputs of a node as the caller gets them."""
+    """The outputs of a node as returned to the caller."""
     outputs: list[Any] = []
     port = 0
     for arg in signature.outputs:
@@ -244,5 +246,5 @@ def _wrap_outputs(body: BodyBuilder, node: Node, signature: Signature) -> Any:
 
 @functools.cache
 def _outputs_class(op: str, fields: tuple[str, ...]) -> Any:
-    """The class of an op's outputs."""
+    """The named tuple class for an op's outputs."""
     return namedtuple(op.lstrip("_"), fields, rename=True)

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from cfgraph.build.tensor import BuilderTensor
 
 
-# integers are divided as floats; of these as the smaller ones
+# integers are divided as floats, small ones as float32
 _SMALL_INTEGERS: Final = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
 
 
 def binary_op(op: str, x: Any, y: Any) -> BuilderTensor:
-    """An op of two inputs, of which one may be a Python value."""
+    """Add an op with two inputs, one of which may be a Python value."""
     return _single_output_op(_operand_builder(x, y), op, x, y)
 
 
 def unary_op(op: str, x: BuilderTensor) -> BuilderTensor:
-    """An op of one input."""
+    """Add an op with one input."""
     return _single_output_op(x.body.builder, op, x)
 
 
 def add(x: Any, y: Any) -> BuilderTensor:
-    """The sum; of strings, what stands one after the other."""
+    """The sum; for strings, the concatenation."""
     return binary_op("Add" if _operand_dtype(x, y) is dtypes.string else "AddV2", x, y)
 
 
 def divide(x: Any, y: Any) -> BuilderTensor:
-    """The quotient as Python's `/` has it: of integers, a float."""
+    """The quotient, as Python's `/`: a float for integers."""
     dtype = _operand_dtype(x, y)
     if not dtype.is_integer:
         return binary_op("RealDiv", x, y)
@@ -52,7 +52,7 @@ def divide(x: Any, y: Any) -> BuilderTensor:
 
 
 def matmul(x: Any, y: Any) -> BuilderTensor:
-    """The product of matrices, or of stacks of them."""
+    """The product of matrices or batches of matrices."""
     builder, dtype = _operand_builder(x, y), _operand_dtype(x, y)
     a, b = builder.tensor(x, dtype), builder.tensor(y, dtype)
     flat = a.shape.rank == 2 and b.shape.rank == 2
@@ -60,12 +60,12 @@ def matmul(x: Any, y: Any) -> BuilderTensor:
 
 
 def logical_op(of_bools: str, of_integers: str, x: Any, y: Any) -> BuilderTensor:
-    """One op for bools, another for the bits of integers."""
+    """One op for booleans, another for the bits of integers."""
     return binary_op(of_bools if _operand_dtype(x, y) is dtypes.bool_ else of_integers, x, y)
 
 
 def absolute(x: BuilderTensor) -> BuilderTensor:
-    """The absolute value, of complex numbers too."""
+    """The absolute value, also of complex numbers."""
     if not x.dtype.is_complex:
         return unary_op("Abs", x)
     real = dtypes.float32 if x.dtype is dtypes.complex64 else dtypes.float64
@@ -73,7 +73,7 @@ def absolute(x: BuilderTensor) -> BuilderTensor:
 
 
 def _single_output_op(builder: Builder, op: str, *inputs: Any, **attrs: Any) -> BuilderTensor:
-    """A node of an op that has one output."""
+    """Add a node of an op with one output."""
     output: BuilderTensor = builder.call(op, inputs, attrs)
     return output
 
@@ -93,7 +93,7 @@ def _operand_dtype(x: Any, y: Any) -> DType:
 
 @dataclass
 class _SliceSpec:
-    """Begin, end and stride of each entry of an index, and the bits that say what they mean."""
+    """Begin, end, and stride of each entry of an index, and the masks of StridedSlice."""
 
     begin: list[Any] = field(default_factory=list)
     end: list[Any] = field(default_factory=list)
@@ -105,14 +105,14 @@ class _SliceSpec:
     shrink_axis_mask: int = 0
 
     def add(self, begin: Any, end: Any, stride: Any = 1) -> None:
-        """One more entry."""
+        """Append one entry."""
         self.begin.append(begin)
         self.end.append(end)
         self.strides.append(stride)
 
 
 def slice_tensor(tensor: BuilderTensor, index: Any) -> BuilderTensor:
-    """The part of a tensor that an index says: integers, slices, `...`, None, scalar tensors."""
+    """The slice of a tensor for an index of integers, slices, `...`, None, or scalar tensors."""
     masks = _SliceSpec()
     for position, entry in enumerate(index if isinstance(index, tuple) else (index,)):
         _add_index_entry(masks, 1 << position, entry)
@@ -134,7 +134,7 @@ def _add_index_entry(masks: _SliceSpec, bit: int, entry: Any) -> None:
         masks.add(begin, end, 1 if entry.step is None else entry.step)
     elif hasattr(entry, "as_tensor") or _is_integer(entry):
         masks.shrink_axis_mask |= bit
-        # the op does not look at this end
+        # the op ignores this end
         masks.add(entry, entry + 1 if _is_integer(entry) else entry)
     else:
         message = f"{entry!r} is not a valid tensor index"

@@ -12,7 +12,7 @@ from cfgraph.build.tensor import Operation
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The form of a value: a `leaf`, `nothing` (None, an operation), or parts by key.
+    """The structure of a value: a `leaf`, `nothing` (None, an operation), or children by key.
 
     Lists and tuples are both a `sequence`.
     """
@@ -33,7 +33,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class FlattenedValue:
-    """A value taken apart: its leaves, what each is called, and the operations among them."""
+    """A flattened value: its leaves, their paths, and the operations among them."""
 
     structure: Structure
     leaves: tuple[Any, ...]
@@ -42,7 +42,7 @@ class FlattenedValue:
 
 
 class StructureMismatch(Exception):
-    """Two values differ in structure; `path` says where."""
+    """Two values differ in structure at `path`."""
 
     def __init__(self, path: str, expected: Structure, actual: Structure) -> None:
         super().__init__(path)
@@ -50,7 +50,7 @@ class StructureMismatch(Exception):
 
 
 def flatten(value: Any) -> FlattenedValue:
-    """Take a value apart."""
+    """Flatten nested tuples, lists, and dicts into leaves."""
     leaves: list[Any] = []
     paths: list[str] = []
     operations: list[Operation] = []
@@ -76,9 +76,9 @@ def flatten(value: Any) -> FlattenedValue:
 
 
 def leaves_in_order(reference: Structure, flat: FlattenedValue) -> tuple[Any, ...]:
-    """The leaves of a value in the order of another of the same structure.
+    """The leaves of a value in the order of a reference structure.
 
-    Raises Different where the structures differ. Keys of dicts may stand in any order.
+    Raises StructureMismatch if the structures differ. Keys of dicts may have any order.
     """
     leaves = iter(flat.leaves)
     placed: list[tuple[tuple[Any, ...], Any]] = []
@@ -115,7 +115,7 @@ def _match_structures(
 
 
 def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
-    """Put a value together again."""
+    """Rebuild a value from its structure and leaves."""
     rest = iter(leaves)
 
     def make(structure: Structure) -> Any:
@@ -134,13 +134,13 @@ def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
 
 
 def path_as_name(path: str, default: str = "value") -> str:
-    """A path as part of a name: `state.pair[0]` is `state_pair_0`, `0` is `value_0`."""
+    """A path as a valid name: `state.pair[0]` is `state_pair_0`, `0` is `value_0`."""
     name = re.sub(r"\W+", "_", path, flags=re.ASCII).strip("_")
     return f"{default}_{name}" if name[:1].isdigit() else name or default
 
 
 def _children(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
-    """The kind, keys and parts of a value that has parts."""
+    """Kind, keys, and children of a container; None for a leaf."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return "named", value._fields, value
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Tensors, operations, and variables of a graph that the Builder writes."""
+"""Tensors, operations, and variables of a graph under construction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Operation:
-    """A node of the graph being written, for control edges and targets."""
+    """A node of a graph under construction, for control edges and targets."""
 
     __slots__ = ("body", "node")
 
@@ -35,10 +35,10 @@ class Operation:
 
 
 class TensorOperators:
-    """Python's operators, for whatever stands for a tensor; each adds the op that it means."""
+    """Python operators of tensors and variables; each adds the corresponding op."""
 
     __slots__ = ()
-    # NumPy leaves `array + tensor` to the tensor
+    # makes NumPy defer `array + tensor` to the tensor
     __array_ufunc__ = None
 
     @property
@@ -47,7 +47,7 @@ class TensorOperators:
         return self.as_tensor().dtype
 
     def as_tensor(self) -> BuilderTensor:
-        """The tensor that is meant."""
+        """The tensor that the operators apply to."""
         raise NotImplementedError
 
     def __add__(self, other: Any) -> BuilderTensor:
@@ -164,7 +164,7 @@ class TensorOperators:
 
 
 class BuilderTensor(TensorOperators):
-    """One output of a node of the graph being written, and the body that it was made in."""
+    """One output of a node under construction, and the body that owns it."""
 
     __slots__ = ("body", "output")
 
@@ -173,7 +173,7 @@ class BuilderTensor(TensorOperators):
         self.output = output
 
     def as_tensor(self) -> BuilderTensor:
-        """Itself."""
+        """The tensor itself."""
         return self
 
     @property
@@ -183,7 +183,7 @@ class BuilderTensor(TensorOperators):
 
     @property
     def op(self) -> Operation:
-        """The operation that makes it."""
+        """The operation that produces it."""
         return Operation(self.body, self.output.node)
 
     @property
@@ -193,7 +193,7 @@ class BuilderTensor(TensorOperators):
 
     @property
     def shape(self) -> Shape:
-        """What is known of its shape."""
+        """The shape as far as it is known."""
         return self.body.shapes.get(self.output, UNKNOWN_SHAPE)
 
     def __repr__(self) -> str:
@@ -201,9 +201,9 @@ class BuilderTensor(TensorOperators):
 
 
 class BuilderVariable(TensorOperators):
-    """A variable behind a resource handle; where a tensor is wanted, it is read.
+    """A variable with a resource handle; it is read where a tensor is expected.
 
-    `initializer` gives it its first value; Builder.initializer runs those of all variables.
+    `initializer` assigns its initial value; Builder.initializer runs those of all variables.
     """
 
     __slots__ = ("builder", "dtype", "handle", "initializer", "shape")
@@ -226,30 +226,30 @@ class BuilderVariable(TensorOperators):
 
     @property
     def name(self) -> str:
-        """The name of the node that makes its handle."""
+        """The name of the node that creates its handle."""
         return self.handle.op.name
 
     def as_tensor(self) -> BuilderTensor:
-        """The value at this place of the program."""
+        """The current value."""
         return self.read()
 
     def read(self, name: str | None = None) -> BuilderTensor:
-        """The value when this runs."""
+        """Add a read of the current value."""
         attrs = {"dtype": self.dtype, "name": name or f"{self.name}/Read"}
         tensor: BuilderTensor = self.builder.call("ReadVariableOp", (self.handle,), attrs)
         tensor.body.shapes[tensor.output] = self.shape
         return tensor
 
     def assign(self, value: Any, name: str | None = None) -> Operation:
-        """Give it a value."""
+        """Add an assignment."""
         return self._assign("AssignVariableOp", value, "Assign", name)
 
     def assign_add(self, value: Any, name: str | None = None) -> Operation:
-        """Add to its value."""
+        """Add an in-place addition."""
         return self._assign("AssignAddVariableOp", value, "AssignAdd", name)
 
     def assign_sub(self, value: Any, name: str | None = None) -> Operation:
-        """Take from its value."""
+        """Add an in-place subtraction."""
         return self._assign("AssignSubVariableOp", value, "AssignSub", name)
 
     def _assign(self, op: str, value: Any, suffix: str, name: str | None = None) -> Operation:

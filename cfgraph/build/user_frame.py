@@ -1,4 +1,4 @@
-"""Errors of the Builder at the line of the user program that called it."""
+"""Errors of the Builder with the line of the user program that called it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, UsageError
 
-# frames of these files are ours, whoever called them
+# frames of these files are internal
 _BUILD_FOLDER: Final = str(Path(__file__).parent)
 _CONTEXTLIB_FILE: Final = contextlib.__file__
 
 
 def check_callable(function: Any, arguments: Sequence[Any], what: str) -> None:
-    """Raise UsageError, at the line of the user, where a function cannot be called so."""
+    """Raise UsageError, with the line of the user, if a function cannot be called with
+    `arguments`.
+    """
     if not callable(function):
         message = f"{what} must be callable, got {function!r}"
         raise misuse_error(message, hint="write `lambda: …`")
     try:
         inspect.signature(function).bind(*arguments)
     except ValueError:
-        return  # some built-in functions do not say what they take
+        return  # some built-in functions have no signature
     except TypeError as error:
         count = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
         message = f"{what} is called with {count}: {error}"
@@ -32,7 +34,7 @@ def check_callable(function: Any, arguments: Sequence[Any], what: str) -> None:
 
 
 def user_line() -> str:
-    """`file:line` of the innermost call from outside of this package."""
+    """`file:line` of the innermost caller outside of this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         file = frame.f_code.co_filename
@@ -43,12 +45,12 @@ def user_line() -> str:
 
 
 def misuse_error(message: str, *, hint: str | None = None, node: object = None) -> UsageError:
-    """The error for a call that is wrong, at the line of the user."""
+    """UsageError for an invalid call, with the line of the user."""
     return UsageError(message, hint=hint, node=node, path=user_line())
 
 
 def with_user_line(error: CfgraphError) -> CfgraphError:
-    """The same error, at the line of the user unless it names a place already."""
+    """The same error, with the line of the user unless it has a path already."""
     if error.path is None:
         error.path = user_line()
     return error

@@ -27,7 +27,7 @@ _COUNTER_NAME: Final = "loop_counter"
 
 
 class LoopWriter:
-    """One loop: its variables, then its condition and its body as they are written."""
+    """One loop: its variables, then its condition and body under construction."""
 
     def __init__(
         self, builder: Builder, name: str, body: Callable[..., Any], loop_vars: Any, shapes: Any
@@ -57,7 +57,7 @@ class LoopWriter:
         return body
 
     def _shapes(self, invariants: Any) -> list[Shape]:
-        """The shapes that the variables keep: those at the beginning, unless others are said."""
+        """Shapes of the variables: the initial ones, unless `invariants` are specified."""
         if invariants is None:
             return [item.shape for item in self.inputs]
         if isinstance(invariants, dict):
@@ -78,7 +78,7 @@ class LoopWriter:
         return shapes
 
     def _named_shapes(self, invariants: dict[str, Any]) -> list[Any]:
-        """One shape for each variable: what is said by its name, or that of the beginning."""
+        """One shape per variable: that specified for its name, or the initial one."""
         for name in invariants:
             if name not in self.paths:
                 message = f"{self.name!r} has no loop variable {name!r}"
@@ -90,20 +90,20 @@ class LoopWriter:
         ]
 
     def arguments(self, body: BodyBuilder) -> tuple[Any, ...]:
-        """What the condition or the body is called with."""
+        """Arguments for the Python function of the condition or the body."""
         tensors = [BuilderTensor(body, item) for item in body.arguments[: len(self.inputs)]]
         packed = pack(self.start.structure, tensors)
         return tuple(packed) if self.spread else (packed,)
 
     def set_condition(self, result: Any) -> None:
-        """What the condition gave."""
+        """Set the result of the condition."""
         if result is None or isinstance(result, Operation | list | tuple | dict):
             message = f"the condition of {self.name!r} returns {result!r}, expected one bool"
             raise misuse_error(message)
         self.condition = scalar_selector(self.builder, result, dtypes.bool_, "condition")
 
     def set_body_results(self, result: Any) -> None:
-        """What the body gave: the variables of the next iteration."""
+        """Set the result of the body: the variables of the next iteration."""
         if self.spread and len(self.start.structure.parts) == 1 and not _is_sequence(result):
             result = (result,)
         flat = flatten(result)
@@ -151,7 +151,7 @@ class LoopWriter:
     # -- the node --------------------------------------------------------------------------------
 
     def finish(self, parallel_iterations: int, maximum: Any) -> Any:
-        """Add the node; the loop variables as they are in the end."""
+        """Add the node; returns the final loop variables."""
         counter = self._counter(maximum)
         user = [self._variable(index) for index in range(len(self.inputs))]
         rows = [*counter, *user, *self._invariants()]
@@ -184,9 +184,9 @@ class LoopWriter:
         )
 
     def _counter(self, maximum: Any) -> list[_CarriedTensor]:
-        """A variable that counts, where there is a maximum, or nothing else that goes around.
+        """A counter, if there is a maximum or only resources are carried.
 
-        TensorFlow wants a variable that is no resource in every loop.
+        TensorFlow requires every loop to carry a tensor that is not a resource.
         """
         going = [item.dtype for item in self.inputs]
         going += [base_dtype(item) for body in (self.cond, self.body) for item in body.captures]
@@ -206,7 +206,7 @@ class LoopWriter:
         return [_CarriedTensor(self.outer.resolve(start), SCALAR_SHAPE, in_cond, in_body, stepped)]
 
     def _invariants(self) -> list[_CarriedTensor]:
-        """What the loop reads from outside and hands around unchanged."""
+        """Outer tensors that the loop reads; they are carried unchanged."""
         captured = share_captures(self.outer, (self.cond, self.body))
         return [
             _CarriedTensor(
@@ -220,7 +220,7 @@ class LoopWriter:
         ]
 
     def _define(self, rows: list[_CarriedTensor]) -> bool:
-        """Put condition and body into the library; true if one of them has side effects."""
+        """Add condition and body to the library; true if one of them has side effects."""
         library = self.builder.graph.functions
         cond, body = self.functions
         going = [self.cond.resolve(self.condition)] if self.condition is not None else []
@@ -238,7 +238,7 @@ class LoopWriter:
 
 
 class _CarriedTensor(NamedTuple):
-    """One tensor that goes around: where it begins, and what stands for it in the functions."""
+    """One tensor carried by the loop: its initial value, and its counterparts in the functions."""
 
     start: Output
     shape: Shape
@@ -248,7 +248,7 @@ class _CarriedTensor(NamedTuple):
 
 
 def _covers(wide: Shape, narrow: Shape) -> bool:
-    """True if all that is known by `wide` is known by `narrow` too."""
+    """True if `narrow` is at least as specific as `wide`."""
     if wide.dims is None or narrow.dims is None:
         return wide.dims is None
     return len(wide.dims) == len(narrow.dims) and all(
@@ -261,7 +261,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    """The names of what a function is called with, as far as it says."""
+    """Parameter names of a function, if it has a signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -270,7 +270,7 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _parameter_path(path: str, parameters: list[str]) -> str:
-    """A path that begins with a parameter's name where it is known, not with its place."""
+    """A path that starts with the parameter's name, if known, instead of its index."""
     number = re.match(r"\d+", path)
     if number is None or int(number[0]) >= len(parameters):
         return path

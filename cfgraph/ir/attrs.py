@@ -27,20 +27,20 @@ class Func:
 
 @dataclass(frozen=True, slots=True)
 class AttrPlaceholder:
-    """Inside a function's body: takes the value of the function's own attribute `name`."""
+    """A placeholder in a function body for the value of the function's own attribute `name`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedAttr:
-    """An encoded attribute value that has no other Python form; kept byte for byte."""
+    """An encoded attribute value without another Python form, preserved byte for byte."""
 
     data: bytes
 
 
 class TensorSource(Protocol):
-    """Where a Tensor's content comes from; implemented by serde for encoded ones."""
+    """Source of a tensor's content; serde implements it for encoded tensors."""
 
     def dtype(self) -> DType:
         """The element type."""
@@ -52,11 +52,11 @@ class TensorSource(Protocol):
         """The decoded array."""
 
     def check(self) -> None:
-        """Raise InvalidInput where the encoding contradicts itself, without decoding it."""
+        """Raise InvalidInput if the encoding contradicts itself; nothing is decoded."""
 
 
 class TensorValue:
-    """A constant tensor. What comes from a file is decoded when somebody reads `array`."""
+    """A constant tensor. A tensor from a file is decoded when `array` is first read."""
 
     __slots__ = ("_array", "source")
 
@@ -69,7 +69,7 @@ class TensorValue:
 
     @property
     def array(self) -> Any:
-        """The content as a NumPy array; do not write to it."""
+        """The content as a read-only NumPy array."""
         if self._array is None and self.source is not None:
             self._array = self.source.array()
         return self._array
@@ -85,7 +85,7 @@ class TensorValue:
         return self.source.shape() if self.source else Shape(self._array.shape)
 
     def check(self) -> None:
-        """Raise InvalidInput where the encoding contradicts itself, without decoding it."""
+        """Raise InvalidInput if the encoding contradicts itself; nothing is decoded."""
         if self.source:
             self.source.check()
 

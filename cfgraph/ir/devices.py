@@ -17,7 +17,7 @@ _COMPONENT: Final = re.compile(
 
 
 class DeviceName(NamedTuple):
-    """A device name in its parts; None for what it leaves open."""
+    """Components of a device name; None for an unspecified component."""
 
     job: str | None = None
     replica: str | None = None
@@ -27,7 +27,7 @@ class DeviceName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DeviceName | None:
-        """The parts of a device name (`cpu:0` is `/device:CPU:0`); None if it is none."""
+        """Parse a device name (`cpu:0` is `/device:CPU:0`); None if it is invalid."""
         parts: dict[str, str | None] = {}
         index, text = 0, text if text[:1] in ("/", "") else f"/{text}"
         while index < len(text.rstrip("/")):
@@ -55,7 +55,7 @@ class DeviceName(NamedTuple):
 
 
 def merge_device_names(inner: str, outer: str) -> str:
-    """What `inner` asks for, and what `outer` asks for where `inner` leaves it open."""
+    """Device request `inner`, with its unspecified components taken from `outer`."""
     if not inner or not outer or inner == outer:
         return inner or outer
     mine, theirs = DeviceName.parse(inner), DeviceName.parse(outer)
@@ -69,7 +69,7 @@ def merge_device_names(inner: str, outer: str) -> str:
 
 _DEVICE_KINDS: Final = ("CPU", "GPU")
 _MAX_DEVICES: Final = 1024
-# kinds of devices that files name in short, and that nothing here runs
+# device kinds that files abbreviate and that have no simulator
 _UNSUPPORTED_KINDS: Final = ("tpu", "npu", "xla_cpu", "xla_gpu")
 
 LOCAL_TASK: Final = DeviceName("localhost", "0", "0")
@@ -78,11 +78,11 @@ _RANGE: Final = re.compile(r"(/task:|:(?=[\d-]+$))(\d{1,9})-(\d{1,9})")
 
 
 def parse_devices(devices: str | Iterable[str]) -> tuple[str, ...]:
-    """The full names of devices, `/job:localhost/replica:0/task:0/device:CPU:0`, in order.
+    """Full names of devices, `/job:localhost/replica:0/task:0/device:CPU:0`, in order.
 
-    Each is written in full, or as `cpu:0`, `gpu` (the first one), `/gpu:1`; `gpu:0-3` are four, and
-    `/job:worker/task:0-1/gpu:0` two. A text may list several with commas between them. Raises
-    UsageError for what is no device, for one that is named twice, and where there is none.
+    Each may be written in full or as `cpu:0`, `gpu` (the first one), or `/gpu:1`; `gpu:0-3` stands
+    for four devices, `/job:worker/task:0-1/gpu:0` for two. A string may list several, separated by
+    commas. Raises UsageError for an invalid device, a duplicate, or an empty list.
     """
     texts = [devices] if isinstance(devices, str) else list(devices)
     parts = [item.strip() for text in texts for item in text.split(",") if item.strip()]
@@ -98,7 +98,7 @@ def parse_devices(devices: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def short_device_name(device: str) -> str:
-    """`cpu:0` for a device of this process, the full name for one that is elsewhere."""
+    """`cpu:0` for a device of this process, the full name for a remote one."""
     parts = DeviceName.parse(device)
     if parts is None or parts.kind is None or parts[:3] != LOCAL_TASK[:3]:
         return device
@@ -106,19 +106,19 @@ def short_device_name(device: str) -> str:
 
 
 def short_device_names(devices: Iterable[str]) -> str:
-    """Devices as a text to read."""
+    """Comma-separated short device names."""
     return ", ".join(map(short_device_name, devices))
 
 
 def known_devices_hint(request: str, devices: Sequence[str]) -> str:
-    """A hint for a device that is not there: the one that may have been meant, and all of them."""
+    """Hint for an unavailable device: the closest match and all available devices."""
     known = {name: None for device in devices for name in (short_device_name(device), device)}
     guess = did_you_mean(request.lower().removeprefix("/").removeprefix("device:"), known)
     return f"{guess + ' ' if guess else ''}available: {short_device_names(devices)}"
 
 
 def _expand_ranges(text: str) -> list[str]:
-    """The devices that ranges of tasks and numbers stand for."""
+    """Devices that ranges of tasks and numbers expand to."""
     expanded = [text]
     while any(_RANGE.search(item) for item in expanded):
         expanded = [name for item in expanded for name in _expand_range(item, text)]

@@ -1,4 +1,4 @@
-"""The element types of tensors, numbered as in TensorFlow's files."""
+"""Element types of tensors, numbered as in TensorFlow's files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ _REF_OFFSET: Final = 100
 class DType:
     """One element type; interned, so that `is` compares. `number` is the value in a file.
 
-    A reference type (`Ref(float32)`) is its base's number plus 100. Numbers that this version
-    does not know are kept, so that a file survives a round trip.
+    The number of a reference type (`Ref(float32)`) is that of its base plus 100. Unknown numbers
+    are preserved, so that a file survives a round trip.
 
-    `kind` is `float`, `int`, `uint`, `complex`, `bool`, `string`, `resource`, `variant` or `none`;
-    `is_differentiable` where gradients flow: numbers that are not integers, and what may hold them.
+    `kind` is `float`, `int`, `uint`, `complex`, `bool`, `string`, `resource`, `variant` or `none`.
+    `is_differentiable` is true for types that carry gradients: non-integer numbers, resources, and
+    variants.
     """
 
     __slots__ = ("_numpy", "base", "is_differentiable", "is_ref", "kind", "name", "number")
@@ -52,7 +53,7 @@ class DType:
     def from_name(cls, name: str) -> DType:
         """The type with this name (`float32`, `Ref(float32)`, `DT_FLOAT`, `float`, `f32`).
 
-        Raises KeyError for a name that is none.
+        Raises KeyError for an unknown name.
         """
         if name.startswith("Ref(") and name.endswith(")"):
             return cls.from_name(name[4:-1]).ref
@@ -92,19 +93,19 @@ class DType:
 
     @property
     def is_opaque(self) -> bool:
-        """True for variants: what one holds, and what zeros like it are, only its ops know."""
+        """True for variants: only the ops of a variant know its content and its zeros."""
         return self.kind == "variant"
 
     @property
     def real(self) -> DType:
-        """The type of the real part of a complex number; any other type itself."""
+        """The type of the real part of a complex type; any other type itself."""
         return {complex64: float32, complex128: float64}.get(self.base, self)
 
     @property
     def numpy(self) -> Any:
         """The NumPy dtype of its arrays (`object` for strings, resources, variants).
 
-        Raises TypeError for a type without one.
+        Raises TypeError if there is none.
         """
         if self._numpy is None:
             self._numpy = _numpy_dtype(self)
@@ -112,9 +113,9 @@ class DType:
 
     @classmethod
     def from_numpy(cls, dtype: Any) -> DType:
-        """The type of a NumPy dtype; `object` and text are strings.
+        """The type of a NumPy dtype; `object` and text dtypes are strings.
 
-        Raises TypeError for one that has no counterpart.
+        Raises TypeError for an unsupported dtype.
         """
         import numpy as np
 

@@ -19,10 +19,10 @@ from cfgraph.errors import InvalidInput, UsageError
 
 
 class StagedFiles:
-    """Files written beside their places, and moved there when the `with` block succeeds.
+    """Files written under temporary names, and moved to their paths when the `with` block succeeds.
 
-    What is no regular file (a pipe, a device) is written in the end. Raises UsageError where a
-    file cannot be written, is named twice, or is `-`, which commands call standard output.
+    A target that is not a regular file (a pipe, a device) is written last. Raises UsageError if a
+    file cannot be written, is opened twice, or is `-`, which means standard output in commands.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class StagedFiles:
         self._stale: list[Path] = []
 
     def make_folder(self, path: str | os.PathLike[str]) -> None:
-        """Make a folder, and those around it, that is not there; it goes if the block fails."""
+        """Create a folder and its missing parents; they are removed if the block fails."""
         folder = Path(path)
         missing = [directory for directory in (folder, *folder.parents) if not directory.exists()]
         try:
@@ -44,7 +44,7 @@ class StagedFiles:
             raise UsageError(message, path=path) from None
 
     def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
-        """A binary file that will be at `path`."""
+        """Open a binary file that will replace `path`."""
         if str(path) == "-":
             message = "standard output is reserved for the graph or the result"
             raise UsageError(message, hint="name a file; write ./- for a file called -")
@@ -53,7 +53,7 @@ class StagedFiles:
             if target.is_dir():
                 raise IsADirectoryError(0, "it is a folder")
             if target.is_file() or not target.exists():
-                target = Path(os.path.realpath(path))  # what a link leads to is replaced
+                target = Path(os.path.realpath(path))  # a link's target is replaced, not the link
                 folder = target.parent
             descriptor, name = tempfile.mkstemp(prefix=".cfgraph-", dir=folder)
         except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ class StagedFiles:
         return file
 
     def write(self, path: str | os.PathLike[str], data: bytes) -> None:
-        """Have these bytes at `path`."""
+        """Write `data` to `path`."""
         file = self.open(path)
         try:
             file.write(data)
@@ -75,11 +75,11 @@ class StagedFiles:
             raise _write_error(path, error) from None
 
     def remove(self, path: Path) -> None:
-        """Let a file go in the end, unless another comes to its place."""
+        """Delete a file at the end, unless it has been rewritten."""
         self._stale.append(path)
 
     def drop(self, file: IO[bytes]) -> None:
-        """Give up one file; nothing will be at its path."""
+        """Discard one staged file; nothing is written to its path."""
         for target, (_, name, staged) in self._staged.items():
             if staged is file:
                 file.close()
@@ -104,7 +104,7 @@ class StagedFiles:
             self.discard()
 
     def _move(self) -> None:
-        """Close all files first, so that a full disk shows before anything is replaced."""
+        """Close all files first, so that a full disk is detected before anything is replaced."""
         for path, _, file in self._staged.values():
             try:
                 file.close()
@@ -121,7 +121,7 @@ class StagedFiles:
                     stale.unlink()
 
     def discard(self) -> None:
-        """Remove what is staged and not yet in its place."""
+        """Remove all staged files that have not been moved."""
         for _, name, file in self._staged.values():
             with suppress(OSError):
                 file.close()
@@ -156,9 +156,9 @@ def _file_mode(target: Path) -> int:
     return 0o666 & ~mask
 
 
-# the largest message that protobuf reads
+# the largest message that protobuf parses
 MAX_BYTES: Final = 2 << 30
-# beyond this size, a file that unpacks to a hundred times itself is taken for a trap
+# above this size, a file with a higher compression ratio is rejected as a zip bomb
 MAX_TRUSTED_BYTES: Final = 256 << 20
 MAX_COMPRESSION_RATIO: Final = 100
 _CHUNK_BYTES: Final = 1 << 20
@@ -168,9 +168,9 @@ _GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file, or of the graph in a SavedModel's folder, as they are.
+    """The bytes of a file, or of the graph in a SavedModel folder, without decompression.
 
-    Raises InvalidInput where the file is missing, unreadable or too large.
+    Raises InvalidInput if the file is missing, unreadable, or too large.
     """
     file = Path(path)
     try:
@@ -211,7 +211,7 @@ def _graph_file_in_folder(folder: Path) -> Path:
 
 
 def _similar_file_hint(path: Path) -> str | None:
-    """A hint with the file whose name, but for the suffix, is a slip of the pen or begins alike."""
+    """Hint with a file of a similar name, ignoring the suffix."""
     try:
         names = sorted(os.listdir(path.parent))
     except OSError:
@@ -227,13 +227,13 @@ def _stem(name: str) -> str:
     return name.partition(".")[0].lower()
 
 
-# how much of two names agrees at least; and how long a beginning tells something
+# minimum similarity of two names, and minimum length of a common prefix
 _MIN_SIMILARITY: Final = 0.75
 _MIN_PREFIX: Final = 4
 
 
 def read_stream(stream: BinaryIO) -> bytes:
-    """All bytes of a stream. Raises InvalidInput where they do not end in reasonable time."""
+    """All bytes of a stream. Raises InvalidInput if it exceeds `MAX_BYTES`."""
     chunks, size = [], 0
     while chunk := stream.read(_CHUNK_BYTES):
         chunks.append(chunk)
@@ -244,9 +244,9 @@ def read_stream(stream: BinaryIO) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """What gzip data unpacks to; other data as they are.
+    """Decompress gzip data; other data is returned unchanged.
 
-    Raises InvalidInput where gzip data are damaged or unpack to far too much.
+    Raises InvalidInput if the gzip data is corrupt or expands too much.
     """
     if data[:2] != _GZIP_MAGIC:
         return data
@@ -272,6 +272,6 @@ def _decompressed_chunks(data: bytes) -> Iterator[bytes]:
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file whole or not at all. Raises UsageError where that is not possible."""
+    """Write a file completely or not at all. Raises UsageError if that is not possible."""
     with StagedFiles() as files:
         files.write(path, data)

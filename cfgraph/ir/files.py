@@ -1,4 +1,4 @@
-"""Loading and saving of graphs: the format is detected from the content, and writes are atomic."""
+"""Loading and saving of graphs: formats are detected from the content, writes are atomic."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PBTXT_START: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
 
 @dataclass(frozen=True, slots=True)
 class LoadedGraph:
-    """A graph with what its file was: `pb`, `pbtxt`, `graph`, `meta` or `saved_model`.
+    """A graph and the format of its file: `pb`, `pbtxt`, `graph`, `meta` or `saved_model`.
 
-    The folder of a partitioned graph is `parts`.
+    The format of a folder with a partitioned graph is `parts`.
     """
 
     graph: Graph
@@ -40,21 +40,21 @@ class LoadedGraph:
 def load(path: str | os.PathLike[str]) -> Graph:
     """Read a graph from a file, or from the folder of a SavedModel or of a partitioned graph.
 
-    Raises InvalidInput where the file is missing, unreadable or holds no graph.
+    Raises InvalidInput if the file is missing, unreadable, or contains no graph.
     """
     return open_graph(path).graph
 
 
 def loads(data: bytes, format: str | None = None) -> Graph:
-    """Read a graph from bytes; the format is found from them unless it is given.
+    """Read a graph from bytes; the format is detected unless specified.
 
-    Raises InvalidInput where they hold no graph.
+    Raises InvalidInput if they contain no graph.
     """
     return decode_graph(data, format).graph
 
 
 def open_graph(path: str | os.PathLike[str], format: str | None = None) -> LoadedGraph:
-    """Read a graph, and say what kind of file it was. Raises like `load`."""
+    """Read a graph together with the format of its file. Raises like `load`."""
     try:
         if is_partition_folder(path):
             return _open_partition_folder(path, format)
@@ -77,7 +77,7 @@ def _open_partition_folder(path: str | os.PathLike[str], format: str | None) -> 
 
 
 def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
-    """Read a graph from bytes, and say what kind they were. Raises like `loads`."""
+    """Read a graph from bytes together with their format. Raises like `loads`."""
     _check_format(format)
     size = len(data)
     data = decompress(data).removeprefix(_UTF8_BOM)
@@ -91,7 +91,7 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
 
 
 def _text_format(data: bytes) -> str | None:
-    """`pbtxt` or `graph` where the data are text, else None."""
+    """`pbtxt` or `graph` for text data, else None."""
     if data[:_HEAD_BYTES].translate(None, _TEXT_BYTES) or data.translate(None, _TEXT_BYTES):
         return None
     return "pbtxt" if _PBTXT_START.match(data) else "graph"
@@ -116,7 +116,7 @@ def _check_format(format: str | None) -> None:
 
 
 def format_for_path(path: str | os.PathLike[str]) -> str:
-    """The format that a file's name asks for when it is written: `pb` unless it says otherwise."""
+    """The format that a file name implies for writing; `pb` by default."""
     name = str(path).removesuffix(".gz")
     if name.endswith((".pbtxt", ".pb.txt")):
         return "pbtxt"
@@ -124,14 +124,14 @@ def format_for_path(path: str | os.PathLike[str]) -> str:
 
 
 def unknown_suffix(path: str | os.PathLike[str]) -> str | None:
-    """The suffix of a file's name that says nothing of the format it is written in, or None."""
+    """The suffix of a file name if it does not imply a format, else None."""
     name = str(path)
     suffix = "" if name.endswith(os.sep) else os.path.splitext(name.removesuffix(".gz"))[1]
     return None if suffix in ("", ".pb") or format_for_path(path) != "pb" else suffix
 
 
 def dumps(graph: Graph, format: str = "pb") -> bytes:
-    """The bytes of a graph as `pb`, `pbtxt` or `graph`. Raises UsageError for another format."""
+    """Serialize a graph as `pb`, `pbtxt` or `graph`. Raises UsageError for another format."""
     require_graph(graph)
     _check_format(format)
     if format == "pb":
@@ -142,10 +142,10 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
 
 
 def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) -> None:
-    """Write a graph; the suffix says the format, `.gz` compresses. The file is whole or not there.
+    """Write a graph atomically; the suffix implies the format, `.gz` compresses.
 
-    A path that ends in `/`, or the folder of a partitioned graph, takes a file for each device.
-    Raises UsageError where the file cannot be written, or the graph is not partitioned.
+    For a path that ends in `/`, or the folder of a partitioned graph, one file per device is
+    written. Raises UsageError if the file cannot be written or the graph is not partitioned.
     """
     with StagedFiles() as files:
         stage_graph(graph, path, files, format)
@@ -154,7 +154,7 @@ def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) 
 def stage_graph(
     graph: Graph, path: str | os.PathLike[str], files: StagedFiles, format: str | None = None
 ) -> None:
-    """Let a graph be at `path`, as `save` writes it, once `files` are in their places."""
+    """Write a graph, as `save` does, when `files` are committed."""
     if str(path).endswith(("/", os.sep)) or is_partition_folder(path):
         stage_partitions(graph, path, dumps, files, format or "pb")
         return
@@ -169,7 +169,7 @@ VARIABLES_PREFIX: Final = Path("variables", "variables")
 
 @dataclass(frozen=True, slots=True)
 class SavedVariables:
-    """Where a graph and the values of its variables are, and what of the graph restores them."""
+    """Paths of a graph and of its variables' values, and the nodes that restore them."""
 
     path: str
     prefix: str
@@ -177,7 +177,7 @@ class SavedVariables:
 
 
 def saved_variables(path: str | os.PathLike[str], data: bytes) -> SavedVariables | None:
-    """The variables beside the graph of a SavedModel, whose bytes are `data`; None without any."""
+    """Variables stored with the SavedModel whose graph has the bytes `data`; None without any."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     if not (folder / VARIABLES_PREFIX).with_suffix(".index").exists():
         return None

@@ -1,4 +1,4 @@
-"""Function bodies as graphs, with attribute placeholders filled in."""
+"""Function bodies as graphs, with attribute placeholders substituted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cfgraph.ir.signature import ArgDef, Signature
 
 
 class OutputPorts:
-    """The flat ports of outputs that are called by name, and back."""
+    """Conversion between flat ports and named outputs (`node:output:index`)."""
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
@@ -28,7 +28,7 @@ class OutputPorts:
         return self.signature(op) is not None
 
     def signature(self, op: str) -> Signature | None:
-        """The signature of an op or function, if it is known."""
+        """The signature of an op or function; None if unknown."""
         if op in self._signatures:
             return self._signatures[op]
         function, known = self.library.get(op), registry.lookup(op)
@@ -54,9 +54,9 @@ class OutputPorts:
         return None
 
     def text(self, output: Output) -> str:
-        """An output as a function's body writes it.
+        """An output as written in a function body.
 
-        Raises Unsupported where the op is not known.
+        Raises Unsupported if the op is unknown.
         """
         node, port = output
         for arg, start, count in self._spans(node):
@@ -66,7 +66,7 @@ class OutputPorts:
         raise Unsupported(message, node=node, code="CFG135")
 
     def dtype(self, output: Output) -> DType | None:
-        """The type of an output, also of a call; None if it is not known."""
+        """The type of an output, also of a function call; None if unknown."""
         node, port = output
         if node.op not in self.library:
             return output.dtype
@@ -93,12 +93,12 @@ ARG_OP: Final = "_Arg"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionGraph:
-    """A function's body as a graph, attributes filled in.
+    """A function body as a graph, with attributes substituted.
 
-    Each argument tensor is a node of the op `_Arg`. `returns` and `control_returns` are what the
-    function gives back and what runs even if nobody reads it; in a `spare` function nothing else
-    does, in any other all stateful nodes do. `guessed` names the nodes of unknown ops whose one
-    output that is read was taken for their first.
+    Each argument tensor is a node of the op `_Arg`. `returns` are the outputs; `control_returns`
+    are nodes that run even if no output is read. A `spare` function runs nothing else; any other
+    also runs all of its stateful nodes. `guessed` names nodes of unknown ops whose only output read
+    was assumed to be the first.
     """
 
     name: str
@@ -112,7 +112,7 @@ class FunctionGraph:
     spare: bool = False
 
     def needed(self) -> set[Node]:
-        """The nodes that the outputs and the control outputs need."""
+        """Nodes that the outputs and the control outputs depend on."""
         queue = [item.node for item in self.returns] + list(self.control_returns)
         functions = set(queue)
         while queue:
@@ -125,7 +125,7 @@ class FunctionGraph:
 
 
 class FunctionInstances:
-    """The functions of a library as graphs, each made once for each set of attributes."""
+    """Library functions as graphs, instantiated once per set of attributes."""
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
@@ -133,9 +133,9 @@ class FunctionInstances:
         self._known: dict[tuple[str, bool, tuple[Any, ...]], FunctionGraph] = {}
 
     def get(self, name: str, attrs: Mapping[str, Any], *, spare: bool = False) -> FunctionGraph:
-        """The function under these attributes; a spare one runs what it needs alone.
+        """The function instantiated with these attributes; a spare one runs only what it needs.
 
-        Raises InvalidInput where there is no such function, or it does not fit together.
+        Raises InvalidInput if there is no such function or its body is inconsistent.
         """
         function = self.library.get(name)
         if function is None:
@@ -154,16 +154,16 @@ class FunctionInstances:
 def instantiate(
     function: Function, attrs: Mapping[str, Any], library: Mapping[str, Function]
 ) -> FunctionGraph:
-    """The body of a function as a graph, its attribute placeholders filled in from `attrs`.
+    """The body of a function as a graph, with placeholders substituted from `attrs`.
 
-    Raises InvalidInput where the body does not fit together or an attribute is missing;
-    Unsupported where an unknown op has several outputs, since their order is not known.
+    Raises InvalidInput if the body is inconsistent or an attribute is missing; Unsupported if an
+    unknown op has several outputs, whose order is unknown.
     """
     return _FunctionInstantiator(function, attrs, library).make()
 
 
 def _instance_attrs(definition: FunctionDefinition) -> Iterator[str]:
-    """The attributes that decide what an instance looks like."""
+    """Names of the attributes that an instance depends on."""
     for arg in (*definition.inputs, *definition.outputs):
         yield from (name for name in (arg.type_attr, arg.count) if name)
     for node in definition.nodes:
@@ -184,7 +184,7 @@ def _placeholder_names(value: Any) -> Iterator[str]:
 
 
 class _FunctionInstantiator:
-    """Makes one FunctionGraph: arguments, nodes, then edges."""
+    """Builds one FunctionGraph: arguments, nodes, then edges."""
 
     def __init__(
         self, function: Function, attrs: Mapping[str, Any], library: Mapping[str, Function]
@@ -198,7 +198,7 @@ class _FunctionInstantiator:
         self.read: dict[Node, str] = {}
 
     def make(self) -> FunctionGraph:
-        """Do it."""
+        """Build the graph."""
         definition = self.definition
         signature = Signature.from_args(definition.inputs, definition.outputs, definition.attr_defs)
         taken = {node.name for node in definition.nodes}
@@ -224,7 +224,7 @@ class _FunctionInstantiator:
         )
 
     def types(self, signature: Signature, arg: ArgDef) -> list[DType]:
-        """The types of one argument's tensors."""
+        """Types of the tensors of one argument."""
         try:
             return signature.arg_types(arg, self.attrs)
         except ValueError as error:
@@ -232,7 +232,7 @@ class _FunctionInstantiator:
             raise InvalidInput(message, node=self.name, code="CFG110") from None
 
     def add_argument(self, arg: ArgDef, dtype: DType, taken: set[str]) -> Node:
-        """A node that stands for one tensor of an argument."""
+        """Add a node for one tensor of an argument."""
         name, number = arg.name, 0
         while name in self.graph or (number and name in taken):
             number += 1
@@ -240,14 +240,14 @@ class _FunctionInstantiator:
         return self.graph.create(name, ARG_OP, attrs={"T": dtype})
 
     def add_node(self, body: BodyNode) -> Node:
-        """A node of the body, not yet connected."""
+        """Add a node of the body without edges."""
         attrs = {key: self.filled(body, value) for key, value in body.attrs.items()}
         node = self.graph.create(body.name, body.op, attrs=attrs, device=body.device)
         node.origin = body.origin
         return node
 
     def filled(self, body: BodyNode, value: Any) -> Any:
-        """An attribute's value with its placeholders filled in."""
+        """An attribute value with its placeholders substituted."""
         if type(value) is AttrPlaceholder:
             return self.value_of(value.name, body)
         if type(value) is Func and value.attrs:
@@ -257,7 +257,7 @@ class _FunctionInstantiator:
         return value
 
     def value_of(self, attr: str, body: BodyNode) -> Any:
-        """What the function was given for one of its attributes."""
+        """The value of one of the function's attributes."""
         if attr in self.attrs:
             return self.attrs[attr]
         declared = self.definition.attr_defs.get(attr)
@@ -267,15 +267,15 @@ class _FunctionInstantiator:
         raise InvalidInput(message, node=f"{self.name}/{body.name}", code="CFG110")
 
     def connect(self, node: Node, body: BodyNode) -> None:
-        """Set the edges into a node."""
+        """Set the input edges of a node."""
         inputs = [self.tensor(text, body.name) for text in body.inputs if text[:1] != "^"]
-        # `^argument` holds nothing back: arguments are there when the function starts
+        # `^argument` needs no edge: arguments exist when the function starts
         names = [text[1:] for text in body.inputs if text[:1] == "^"]
         controls = [self.node(name, body.name) for name in names if name not in self.arguments]
         self.graph.connect(node, inputs, controls)
 
     def returned(self, arg: ArgDef, signature: Signature) -> Iterator[Output]:
-        """The tensors of one output argument."""
+        """Tensors of one output argument."""
         text = self.definition.returns.get(arg.name)
         if text is None:
             message = f"function {self.name!r} returns nothing for its output {arg.name!r}"
@@ -303,7 +303,7 @@ class _FunctionInstantiator:
         return node
 
     def tensor(self, text: str, reader: str) -> Output:
-        """The output that `arg`, `arg:i`, `node:name` or `node:name:i` says."""
+        """The output named `arg`, `arg:i`, `node:name` or `node:name:i`."""
         name, *rest = text.split(":")
         index = rest[-1] if rest and rest[-1].isdecimal() else None
         group = self.arguments.get(name)
@@ -323,7 +323,7 @@ class _FunctionInstantiator:
         return Output(node, port)
 
     def guess(self, node: Node, output: str, index: int) -> int:
-        """The port of an unknown op's output, if it is the only one that is read."""
+        """The port of an unknown op's output, if only one output is read."""
         if self.read.setdefault(node, output) == output:
             return index
         message = (
@@ -334,6 +334,6 @@ class _FunctionInstantiator:
         raise Unsupported(message, node=where, code="CFG135")
 
     def unresolved(self, text: str, reader: str) -> InvalidInput:
-        """The error for a text that names nothing."""
+        """Error for an input that does not exist."""
         message = f"input {text!r} does not exist in the body of function {self.name!r}"
         return InvalidInput(message, node=reader, code="CFG130")

@@ -23,11 +23,11 @@ class BodyNode:
 
 @dataclass(frozen=True, slots=True)
 class FunctionDefinition:
-    """What a function is: its signature, its body, and what it returns.
+    """A function: its signature, its body, and its outputs.
 
-    `returns` says for each output which tensor of the body it is, `control_returns` for each
-    control output which node; these nodes run even if nobody reads the outputs. `arg_attrs` are
-    notes on arguments, by their place.
+    `returns` maps each output to a tensor of the body, `control_returns` each control output to a
+    node; these nodes run even if no output is read. `arg_attrs` are attributes of arguments, by
+    index.
     """
 
     inputs: tuple[ArgDef, ...]
@@ -43,17 +43,17 @@ class FunctionDefinition:
 
 
 class FunctionSource(Protocol):
-    """Where a definition comes from; implemented by serde for encoded ones."""
+    """Source of a definition; serde implements it for encoded functions."""
 
     def decode(self) -> FunctionDefinition:
         """The definition."""
 
 
 class Function:
-    """A function of a graph's library, known by its name.
+    """A named function of a graph's library.
 
-    A function from a file keeps its `source`, which is written back as it came; a new definition
-    replaces it.
+    A function from a file keeps its `source`, which is written back unchanged until a new
+    definition replaces it.
     """
 
     __slots__ = ("_definition", "name", "source")
@@ -73,7 +73,7 @@ class Function:
 
     @property
     def definition(self) -> FunctionDefinition:
-        """The definition, decoded once."""
+        """The definition, decoded on first access."""
         if self._definition is None and self.source is not None:
             self._definition = self.source.decode()
         assert self._definition is not None

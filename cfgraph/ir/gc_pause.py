@@ -1,4 +1,4 @@
-"""Pause of Python's garbage collector while many objects are built."""
+"""Pause of Python's garbage collector while many objects are created."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# objects made in pauses before it is worth while to look for garbage among them
+# objects created in pauses before a full collection is worth its time
 MIN_OBJECTS: Final = 500_000
 _OLDEST_GENERATION: Final = 2
 
 
 class _PausedObjects:
-    """What Python does not know, for whom the objects of a pause were always old."""
+    """Counts of objects that the collector has not seen, since a pause makes them old."""
 
-    created = 0  # since all objects were gone over, by us or by somebody else
-    survivors = 0  # when we last did so
+    created = 0  # since the last full collection
+    survivors = 0  # after the last full collection in `paused_gc`
 
     @classmethod
     def notice(cls, phase: str, info: dict[str, int]) -> None:
-        """Begin to count anew when all generations have been gone over."""
+        """Reset the count after a full collection."""
         if phase == "stop" and info["generation"] == _OLDEST_GENERATION:
             cls.created = 0
 
@@ -30,11 +30,11 @@ gc.callbacks.append(_PausedObjects.notice)
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Graphs and plans are many objects and no garbage, which the collector would go over.
+    """Pause the collector: graphs and plans are many objects and no garbage.
 
-    Afterwards they count as old: it would go over them three times until it takes them for that.
-    Graphs that were dropped are let go of before a pause, once pauses have made as many objects as
-    were left the last time.
+    Afterwards the objects are moved to the oldest generation, which saves three passes over them.
+    Garbage is collected before a pause once the objects created in pauses outnumber the survivors
+    of the last collection.
     """
     enabled = gc.isenabled()
     if enabled and _PausedObjects.created > max(MIN_OBJECTS, _PausedObjects.survivors):
@@ -52,9 +52,9 @@ def paused_gc() -> Iterator[None]:
 
 
 def _move_to_oldest_generation() -> None:
-    """Move all objects into the oldest generation, unless some are frozen: they would thaw.
+    """Move all objects to the oldest generation, unless some are frozen: they would be unfrozen.
 
-    In constant time: what counts the frozen objects goes over all of them.
+    Takes constant time, unlike counting the frozen objects.
     """
     if not gc.get_freeze_count():
         gc.freeze()

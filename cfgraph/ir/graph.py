@@ -25,19 +25,19 @@ __all__ = [
 ]
 
 
-# guessing what was meant takes time, so it is done for so many faults
+# fuzzy matching is slow, so only the first faults get a hint
 _MAX_HINTS: Final = 3
 
-# name, op, inputs as the file writes them, device, attrs, origin
+# name, op, inputs as written in the file, device, attrs, origin
 NodeRecord = tuple[str, str, Iterable[str], str, dict[str, Any], Any]
 
 
 class Graph:
-    """Nodes by name, in order, with the library of functions and the versions of the file.
+    """Nodes by name, in order, with the function library and the versions of the file.
 
-    `edits` counts changes of nodes and edges, so that what was derived from a graph knows when it
-    is stale; `moves` counts those of them that set a device, which little is derived from. What is
-    derived from the library knows it by its functions, which are replaced and not changed.
+    `edits` counts changes of nodes and edges, so that derived data can detect that it is stale;
+    `moves` counts the changes of devices among them, which few data depend on. Functions are
+    replaced, never modified, so identity tells whether data derived from the library is stale.
     """
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Graph:
         return node
 
     def tensor(self, name: str) -> Output:
-        """The output that `name` or `name:port` says.
+        """The output named `name` or `name:port`.
 
-        Raises UsageError where there is no such node or output.
+        Raises UsageError if there is no such node or output.
         """
         base, port = split_tensor_name(name)
         if port is None:
@@ -111,7 +111,7 @@ class Graph:
     ) -> Node:
         """Add a node; type and count attributes are inferred from its inputs.
 
-        `name` is made unique. Raises InvalidInput where inputs or attributes do not fit the op.
+        `name` is made unique. Raises InvalidInput if inputs or attributes do not match the op.
         """
         ports = tuple([item.output() if isinstance(item, Node) else item for item in inputs])
         all_attrs = {**attrs, **more_attrs} if attrs else more_attrs
@@ -129,7 +129,9 @@ class Graph:
         attrs: dict[str, Any] | None = None,
         device: str = "",
     ) -> Node:
-        """Add a node exactly as given. Raises InvalidInput if the name is taken."""
+        """Add a node with exactly this name and these attributes. Raises InvalidInput if the name
+        is taken.
+        """
         if name in self.nodes:
             raise _name_taken_error(name)
         node = Node(name, op, {} if attrs is None else attrs, device)
@@ -138,7 +140,7 @@ class Graph:
         return node
 
     def absorb(self, other: Graph) -> None:
-        """Make the nodes of another graph, which is of no use after that, nodes of this one.
+        """Move the nodes of another graph, which must not be used afterwards, into this one.
 
         Raises InvalidInput if a name is taken.
         """
@@ -149,9 +151,9 @@ class Graph:
         self.edits += 1
 
     def load(self, records: Iterable[NodeRecord]) -> None:
-        """Add nodes whose inputs are texts and may stand in any order.
+        """Add nodes whose inputs are strings, in any order.
 
-        Raises InvalidInput, with one finding for each fault, where they do not make a graph.
+        Raises InvalidInput with one finding per fault if they do not form a graph.
         """
         texts, faults = self._load_nodes(records)
         for node, inputs in texts:
@@ -205,7 +207,7 @@ class Graph:
         node.controls = tuple(controls)
 
     def connect(self, node: Node, inputs: Iterable[Output], controls: Iterable[Node]) -> None:
-        """Set all edges into a node at once."""
+        """Set all input edges of a node."""
         self.set_inputs(node, inputs)
         if controls or node.controls:
             self.set_controls(node, controls)
@@ -225,7 +227,7 @@ class Graph:
         self._redirect(node, (slot,), source)
 
     def _redirect(self, node: Node, slots: Iterable[int], source: Output) -> None:
-        """Let some data inputs of a node read `source`."""
+        """Make some data inputs of a node read `source`."""
         inputs = list(node.inputs)
         for slot in slots:
             if not 0 <= slot < len(inputs):
@@ -264,7 +266,7 @@ class Graph:
             del before.uses[use]
 
     def replace_uses(self, old: Output, new: Output) -> int:
-        """Let every reader of `old` read `new`; returns how many did."""
+        """Make every reader of `old` read `new`; returns the number of inputs changed."""
         uses = old.node.readers(old.port)
         slots: dict[Node, list[int]] = {}
         for use in uses:
@@ -279,7 +281,7 @@ class Graph:
         node.attrs[key] = value
 
     def set_op(self, node: Node, op: str, attrs: dict[str, Any]) -> None:
-        """Make a node one of another op, with these attributes; name, edges and device stay."""
+        """Change the op and attributes of a node; name, edges, and device stay."""
         self.edits += 1
         node.op, node.attrs, node.origin = op, attrs, None
 
@@ -290,7 +292,7 @@ class Graph:
         node.device = device
 
     def rename(self, node: Node, name: str) -> None:
-        """Give a node another name; it keeps its place in the order.
+        """Rename a node; its position in the order stays.
 
         Raises InvalidInput if the name is taken.
         """
@@ -304,15 +306,15 @@ class Graph:
         node.name = name
 
     def reorder(self, nodes: Iterable[Node]) -> None:
-        """Put the nodes, which must be all, in another order."""
+        """Change the order of nodes; `nodes` must contain all of them."""
         self.edits += 1
         self.nodes = {node.name: node for node in nodes}
 
     def remove(self, *nodes: Node) -> None:
         """Remove nodes.
 
-        Raises ValueError, with nothing removed, if a node that stays reads one of them, or one of
-        them is not in the graph.
+        Raises ValueError, and removes nothing, if a remaining node reads one of them or one of them
+        is not in the graph.
         """
         going = dict.fromkeys(nodes)
         for node in going:
@@ -339,14 +341,14 @@ class Graph:
 
 
 def require_graph(value: object) -> None:
-    """Raise UsageError for what is no graph, like the name of a file."""
+    """Raise UsageError unless the value is a Graph, for example if it is a file name."""
     if not isinstance(value, Graph):
         message = f"expected a Graph, got {value!r}"
         raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
 
 
 class Versions(NamedTuple):
-    """Which producers wrote a graph and which consumers may read it."""
+    """Version of the producer that wrote a graph, and restrictions on its consumers."""
 
     producer: int = 0
     min_consumer: int = 0
@@ -364,7 +366,7 @@ def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str])
 
 
 def _faults_error(faults: list[InvalidInput]) -> InvalidInput:
-    """The first fault as an error that carries all of them as findings."""
+    """The first fault as an error, with all faults as findings."""
     first = faults[0]
     more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
     return InvalidInput(

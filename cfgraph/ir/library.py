@@ -17,7 +17,7 @@ from cfgraph.ir.signature import ArgDef
 def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
     """A graph with the same nodes, library and versions; attribute values are shared.
 
-    `nodes` restricts it to some nodes, which must hold all that they read.
+    `nodes` restricts it to a subset, which must contain all inputs of its nodes.
     """
     copy = Graph()
     copy.functions = dict(graph.functions)
@@ -38,7 +38,9 @@ def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
 def called_functions(
     graph: Graph, more: Iterable[str] = (), nodes: Iterable[Node] | None = None
 ) -> set[str]:
-    """The functions that a graph, or some nodes of it, run; those that `more` run too."""
+    """Names of the functions that a graph, or some of its nodes, calls, plus those called from
+    `more`.
+    """
     if not graph.functions:
         return set()
     chosen = graph if nodes is None else nodes
@@ -58,7 +60,7 @@ def called_functions(
 
 
 def remove_uncalled_functions(graph: Graph, more: Iterable[str] = ()) -> None:
-    """Leave of a library, and of its gradients, what `called_functions` finds."""
+    """Remove functions and gradients that `called_functions` does not return."""
     for name in graph.functions.keys() - called_functions(graph, more):
         del graph.functions[name]
         graph.gradient_functions.pop(name, None)
@@ -81,14 +83,14 @@ def function_from_nodes(
     control_outputs: Mapping[str, Node] | None = None,
     library: Mapping[str, Function] | None = None,
 ) -> Function:
-    """A function whose body is `nodes` (a Graph is its nodes), unchanged in the graph.
+    """A function with the body `nodes` (or all nodes of a Graph); the graph is not modified.
 
-    Whatever reads one of the `inputs` reads that argument instead; a node all of whose outputs
-    are inputs stays out, so a body may be written with placeholders. `control_outputs` are the
-    nodes that must run even if nobody reads the outputs.
+    Readers of one of the `inputs` read that argument instead. A node whose outputs are all inputs
+    is omitted, so that a body may be written with placeholders. `control_outputs` are nodes that
+    must run even if no output is read.
 
-    Raises InvalidInput where the body reads a tensor that is neither inside nor an input;
-    Unsupported where an op is not known, since the names of its outputs are not either.
+    Raises InvalidInput if the body reads a tensor that is neither inside nor an input; Unsupported
+    if an op, and thus the names of its outputs, is unknown.
     """
     members = list(nodes)
     arguments = {output: arg for arg, output in inputs.items()}
@@ -114,7 +116,7 @@ def _is_stand_in(node: Node, arguments: Mapping[Output, str]) -> bool:
 
 
 class _BodyNodeWriter:
-    """Writes nodes the way that function bodies have them."""
+    """Converts nodes to nodes of a function body."""
 
     def __init__(
         self, name: str, arguments: Mapping[Output, str], ports: OutputPorts, inside: set[Node]
@@ -125,14 +127,14 @@ class _BodyNodeWriter:
         self.inside = inside
 
     def body_node(self, node: Node) -> BodyNode:
-        """One node of the body; a control edge from outside stays outside."""
+        """One node of the body; control edges from outside are dropped."""
         texts = [self.text(output, node) for output in node.inputs]
         texts.extend(f"^{control.name}" for control in node.controls if control in self.inside)
         attrs = dict(node.attrs)
         return BodyNode(node.name, node.op, tuple(texts), node.device, attrs, node.origin)
 
     def text(self, output: Output, reader: Node | None = None) -> str:
-        """A tensor as the body writes it."""
+        """A tensor as written in the body."""
         argument = self.arguments.get(output)
         if argument is not None:
             return argument
@@ -144,7 +146,7 @@ class _BodyNodeWriter:
         raise InvalidInput(message, node=reader or output.node, code="CFG130")
 
     def arg(self, name: str, output: Output) -> ArgDef:
-        """An argument of the type of a tensor."""
+        """An argument with the type of a tensor."""
         dtype = self.ports.dtype(output)
         if dtype is None:
             message = (

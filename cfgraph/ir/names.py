@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-# TensorFlow's rule; a leading `_` is for nodes that its runtime makes
+# TensorFlow's rule; a leading `_` is reserved for nodes that its runtime creates
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
-_MAX_DIGITS: Final = 20  # more than any port has
-# guessing what was meant takes time: among so many names, of such a length
+_MAX_DIGITS: Final = 20  # longer than any port number
+# bounds of fuzzy matching, which is slow
 _MAX_CANDIDATES: Final = 20_000
 _MAX_NAME_LENGTH: Final = 200
 
@@ -30,24 +30,24 @@ def split_tensor_name(name: str) -> tuple[str, int | None]:
 
 
 def node_name(name: str) -> str:
-    """The node that `a`, `a:1` or `^a` is of."""
+    """The node of `a`, `a:1` or `^a`."""
     return split_tensor_name(name.removeprefix("^"))[0]
 
 
 def port_number(digits: str) -> int | None:
-    """The number that a text of digits is; None for any other text, and for one far too long."""
+    """The number that a string of digits represents; None for other or very long strings."""
     is_number = digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS
     return int(digits) if is_number else None
 
 
 def first_names(names: Sequence[str], most: int | None) -> str:
-    """The first of some names, and how many more there are; None shows all."""
+    """The first `most` names and the number of others; None shows all."""
     hidden = 0 if most is None else len(names) - most
     return ", ".join(names[:most]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint with the closest known name, or None."""
+    """Hint with the closest known name, or None."""
     candidates = [item for item in known if len(item) <= _MAX_NAME_LENGTH]
     if len(candidates) > _MAX_CANDIDATES or len(name) > _MAX_NAME_LENGTH:
         return None
@@ -56,10 +56,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def misspelled_op_hint(name: str, known: Iterable[str]) -> str | None:
-    """A hint with the op of which a name is a slip of the pen, or None.
+    """Hint with the op that a name misspells, or None.
 
-    A name that is merely like another is most often an op of TensorFlow's that is not known here;
-    so are `Conv3D` and `Conv2D`, which differ in a digit.
+    A name that is merely similar is most often an op of TensorFlow's that is unknown to cfgraph; so
+    are names that differ in a digit, such as `Conv3D` and `Conv2D`.
     """
     if not _MIN_OP_NAME < len(name) <= _MAX_NAME_LENGTH:
         return None
@@ -71,7 +71,7 @@ _MIN_OP_NAME: Final = 4
 
 
 def _is_typo(name: str, op: str) -> bool:
-    """True if they differ in a letter more, less or other, two swapped, case, or a missing `Op`."""
+    """True if they differ by one edit, a transposition, case, or a missing `Op`."""
     a, b = name.lower(), op.lower()
     if abs(len(a) - len(b)) > len("op"):
         return False

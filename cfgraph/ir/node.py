@@ -1,4 +1,4 @@
-"""Nodes, their outputs, and the uses of those."""
+"""Nodes, their outputs, and the uses of outputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Output(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`node:port`, always with the port."""
+        """`node:port`, including port 0."""
         return f"{self.node.name}:{self.port}"
 
     @property
     def dtype(self) -> DType | None:
-        """The element type; None if the op is not known."""
+        """The element type; None if the op is unknown."""
         return registry.output_dtype(self.node, self.port)
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class Output(NamedTuple):
 
 
 class Use(NamedTuple):
-    """One place that reads a node: the reader, and its input slot (-1: a control edge)."""
+    """One use of a node: the reader and its input slot (-1 for a control edge)."""
 
     node: Node
     slot: int
@@ -39,14 +39,14 @@ class Use(NamedTuple):
 
 CONTROL = -1
 
-# a NamedTuple's own constructor takes four times as long
+# the constructor of a NamedTuple takes four times as long
 make_pair: Final[Any] = tuple.__new__
 
 
 class Node:
-    """One operation. Edges are changed through the Graph only; `attrs` by `Graph.set_attr`.
+    """One operation. Edges are changed through the Graph only, attributes by `Graph.set_attr`.
 
-    `origin` is what a file held of this node beyond these fields; only serde reads it.
+    `origin` is the content of the file beyond these fields; only serde reads it.
     """
 
     __slots__ = ("attrs", "controls", "device", "inputs", "name", "op", "origin", "uses")
@@ -67,21 +67,21 @@ class Node:
         return output
 
     def attr(self, key: str) -> Any:
-        """The value of an attribute, or its default. Raises InvalidInput where it has neither."""
+        """The value of an attribute, or its default. Raises InvalidInput if it has neither."""
         try:
             return self.attrs[key]
         except KeyError:
             return registry.default_attr(self, key)
 
     def readers(self, port: int) -> list[Use]:
-        """The uses of one output, in the order in which they came to be."""
+        """The uses of one output, in order of creation."""
         return [
             use for use in self.uses if use.slot >= 0 and use.node.inputs[use.slot].port == port
         ]
 
     @property
     def control_readers(self) -> list[Node]:
-        """The nodes that wait for this one by a control edge."""
+        """The nodes with a control edge from this one."""
         return [use.node for use in self.uses if use.slot == CONTROL]
 
     def __repr__(self) -> str:

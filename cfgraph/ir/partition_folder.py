@@ -26,14 +26,14 @@ _PLAIN_NAME: Final = re.compile(r"[\w.-]+").fullmatch
 
 
 def is_partition_folder(path: str | os.PathLike[str]) -> bool:
-    """True for a folder that a partitioned graph was saved in."""
+    """True for a folder that contains a partitioned graph."""
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
 def _split_by_device(graph: Graph) -> dict[str, Graph]:
-    """A graph for each device, with the functions that its nodes call; the first has the others.
+    """One graph per device, with the functions that its nodes call; uncalled ones go to the first.
 
-    Raises UsageError for a node without a device, and where an edge crosses.
+    Raises UsageError for a node without a device and for an edge between devices.
     """
     parts: dict[str, list[Node]] = {}
     for node in graph:
@@ -73,10 +73,10 @@ def stage_partitions(
     files: StagedFiles,
     format: str = "pb",
 ) -> None:
-    """Let a partitioned graph be a folder once `files` are in their places.
+    """Write a partitioned graph to a folder when `files` are committed.
 
-    Files of the graph that was there before go. Raises UsageError where the graph is not
-    partitioned, or a file cannot be written.
+    Files of an earlier graph in the folder are removed. Raises UsageError if the graph is not
+    partitioned or a file cannot be written.
     """
     partitions, target = _split_by_device(graph), Path(folder)
     rows = [
@@ -98,7 +98,7 @@ def _file_name(device: str) -> str:
 
 
 def _existing_graph_files(folder: Path) -> set[str]:
-    """The files of a graph that a folder holds already."""
+    """Graph files listed in the manifest of an existing folder."""
     if not is_partition_folder(folder):
         return set()
     try:
@@ -108,10 +108,9 @@ def _existing_graph_files(folder: Path) -> set[str]:
 
 
 def load_partitions(folder: str | os.PathLike[str], load: Callable[[bytes], Graph]) -> Graph:
-    """The one graph whose parts are in a folder.
+    """Load the parts in a folder as one graph.
 
-    Raises InvalidInput where the manifest or a file is not as it should be, or parts contradict
-    each other.
+    Raises InvalidInput if the manifest or a file is invalid, or parts contradict each other.
     """
     source = Path(folder)
     whole = Graph()
@@ -128,7 +127,7 @@ def load_partitions(folder: str | os.PathLike[str], load: Callable[[bytes], Grap
 
 
 def merge_partitions(parts: Iterable[Graph]) -> Graph:
-    """One graph of several parts, whose nodes it takes over. Raises like `load_parts`."""
+    """Merge parts into one graph; their nodes move. Raises like `load_partitions`."""
     whole = Graph()
     for number, partition in enumerate(parts):
         if not number:
@@ -138,7 +137,7 @@ def merge_partitions(parts: Iterable[Graph]) -> Graph:
 
 
 def _manifest_files(folder: Path) -> Iterator[str]:
-    """The files that a manifest lists. Raises InvalidInput for a manifest that is none."""
+    """Files that a manifest lists. Raises InvalidInput for an invalid manifest."""
     path = folder / MANIFEST
     try:
         manifest: Any = json.loads(read_file(path))
@@ -151,7 +150,7 @@ def _manifest_files(folder: Path) -> Iterator[str]:
         message = f"the manifest does not have the format {_FORMAT!r}, version {_VERSION}"
         raise InvalidInput(message, path=path, code="CFG004")
     for name in names:
-        # a manifest must not lead out of its folder
+        # a manifest must not refer to files outside of its folder
         if not isinstance(name, str) or not _PLAIN_NAME(name) or name in (".", ".."):
             message = f"the manifest lists {name!r}, which is not the name of a file in the folder"
             raise InvalidInput(message, path=path, code="CFG004")
@@ -159,7 +158,7 @@ def _manifest_files(folder: Path) -> Iterator[str]:
 
 
 def _merge_partition(whole: Graph, partition: Graph) -> None:
-    """Take a part over into the whole."""
+    """Move the nodes and functions of a part into the whole."""
     if partition.versions != whole.versions:
         message = f"the parts have different versions: {partition.versions} and {whole.versions}"
         raise InvalidInput(message, code="CFG120")

@@ -1,4 +1,4 @@
-"""Static shapes: unknown rank, or one size per dimension, None where it is unknown."""
+"""Static shapes: unknown rank, or one size per dimension, None if unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 class Shape:
     """A static shape. `Shape(None)` has unknown rank, `Shape((2, None))` an unknown second size.
 
-    `names` are the dimension names that a file may give; they mean nothing and are kept.
+    `names` are dimension names from a file; they have no meaning and are preserved.
     """
 
     __slots__ = ("dims", "names")
@@ -52,7 +52,9 @@ class Shape:
         )
 
     def merge(self, other: Shape) -> Shape:
-        """What both say together. Raises ValueError where they contradict each other."""
+        """The most specific shape compatible with both. Raises ValueError if they contradict each
+        other.
+        """
         if self.dims is None or other.dims is None:
             return other if self.dims is None else self
         if len(self.dims) != len(other.dims):
@@ -63,13 +65,13 @@ class Shape:
         )
 
     def generalize(self, other: Shape) -> Shape:
-        """What holds for either: unknown wherever they differ."""
+        """The most specific shape that covers both: sizes that differ become unknown."""
         if self.dims is None or other.dims is None or len(self.dims) != len(other.dims):
             return UNKNOWN_SHAPE
         return Shape(a if a == b else None for a, b in zip(self.dims, other.dims, strict=True))
 
     def broadcast(self, other: Shape) -> Shape:
-        """The shape of an elementwise result. Raises ValueError where they do not broadcast."""
+        """The shape of an elementwise result. Raises ValueError if they do not broadcast."""
         if self.dims is None or other.dims is None:
             return UNKNOWN_SHAPE
         if self.dims == other.dims:

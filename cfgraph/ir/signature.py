@@ -19,13 +19,15 @@ from typing import Any, Final
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 
-# more tensors than any node has; a file that claims more shall not fill the memory
+# bound on the tensors of one argument, so that a corrupt count does not exhaust the memory
 MAX_COUNT: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ArgDef:
-    """One argument: of a fixed `dtype` or that of an attribute; `count` names a count attribute."""
+    """One argument: its type is `dtype` or that of an attribute; `count` names a count
+    attribute.
+    """
 
     name: str
     dtype: DType | None
@@ -63,7 +65,7 @@ class Signature:
     def from_args(
         cls, inputs: tuple[ArgDef, ...], outputs: tuple[ArgDef, ...], attrs: Mapping[str, AttrDef]
     ) -> Signature:
-        """A signature from its parts; attributes that only an argument names are declared."""
+        """A signature from its arguments; undeclared attributes that they use are added."""
         signature = cls("->")
         signature.inputs, signature.outputs, signature.attrs = inputs, outputs, dict(attrs)
         for arg in (*inputs, *outputs):
@@ -90,15 +92,15 @@ class Signature:
 
     @cached_property
     def simple_outputs(self) -> int | None:
-        """The number of outputs where it does not depend on attributes, else None."""
+        """The number of outputs if it is independent of attributes, else None."""
         single = all(not self._is_list(arg) for arg in self.outputs)
         return len(self.outputs) if single else None
 
     @cached_property
     def single_types(self) -> tuple[DType | str, ...]:
-        """For each output its type, or the attribute that is; `` where it is neither.
+        """For each output its type or type attribute; `` if it is a reference.
 
-        Empty where an output is a list.
+        Empty if an output is a list.
         """
         if self.simple_outputs is None:
             return ()
@@ -116,15 +118,15 @@ class Signature:
         return bool(arg.count or listed)
 
     def input_types(self, attrs: Mapping[str, Any]) -> list[DType]:
-        """The type of every input, in order. Raises ValueError where an attribute is missing."""
+        """The type of every input, in order. Raises ValueError if an attribute is missing."""
         return self._types(self.inputs, attrs)
 
     def output_types(self, attrs: Mapping[str, Any]) -> list[DType]:
-        """The type of every output, in order. Raises ValueError where an attribute is missing."""
+        """The type of every output, in order. Raises ValueError if an attribute is missing."""
         return self._types(self.outputs, attrs)
 
     def output_type(self, port: int, attrs: Mapping[str, Any]) -> DType | None:
-        """The type of one output; None if there is none. Raises ValueError as `output_types`."""
+        """The type of one output; None if there is none. Raises ValueError like `output_types`."""
         if self.simple_outputs is None:
             types = self.output_types(attrs)
         elif port < self.simple_outputs:
@@ -134,12 +136,12 @@ class Signature:
         return types[port] if port < len(types) else None
 
     def _types(self, args: Sequence[ArgDef], attrs: Mapping[str, Any]) -> list[DType]:
-        if len(args) == 1:  # often a list of many, of which every reader asks for one
+        if len(args) == 1:  # often a long list, from which each reader needs one type
             return self.arg_types(args[0], attrs)
         return [t for arg in args for t in self.arg_types(arg, attrs)]
 
     def input_ends(self, attrs: Mapping[str, Any]) -> list[int]:
-        """How many inputs there are up to and with each argument."""
+        """The cumulative number of inputs after each argument."""
         return list(accumulate(len(self.arg_types(arg, attrs)) for arg in self.inputs))
 
     def arg_types(self, arg: ArgDef, attrs: Mapping[str, Any]) -> list[DType]:
@@ -163,7 +165,7 @@ class Signature:
         return [t.ref for t in types] if arg.is_ref else types
 
     def value(self, name: str, attrs: Mapping[str, Any]) -> Any:
-        """An attribute's value or default. Raises ValueError where it has neither."""
+        """An attribute's value or default. Raises ValueError if it has neither."""
         if name in attrs:
             return attrs[name]
         attr = self.attrs.get(name)
@@ -173,10 +175,10 @@ class Signature:
         return attr.default
 
     def infer(self, types: Sequence[DType | None], known: Mapping[str, Any]) -> dict[str, Any]:
-        """The type and count attributes that follow from the types of the inputs.
+        """Infer type and count attributes from the types of the inputs.
 
-        Attributes already `given` are kept. Raises ValueError where the number of inputs does not
-        fit, or an attribute cannot be told.
+        Attributes in `known` are retained. Raises ValueError if the number of inputs does not match
+        or an attribute cannot be inferred.
         """
         attrs = dict(known)
         rest = list(types)
@@ -192,7 +194,7 @@ class Signature:
         return attrs
 
     def _input_count(self, arg: ArgDef, rest: list[DType | None], attrs: Mapping[str, Any]) -> int:
-        """How many of the inputs that are left belong to an argument."""
+        """The number of remaining inputs that belong to an argument."""
         if not self._is_list(arg):
             count = 1
         elif arg.count and arg.count in attrs:
@@ -227,7 +229,7 @@ class Signature:
 
 
 def _split_top_level(text: str) -> list[str]:
-    """Split at the commas that are outside of brackets and quotes."""
+    """Split at commas outside of brackets and quotes."""
     parts, depth, start, quoted = [], 0, 0, False
     for index, char in enumerate(text):
         if char == "'":
@@ -273,7 +275,9 @@ def _parse_attr(text: str) -> AttrDef:
 
 
 def _parse_default(text: str, kind: str) -> Any:
-    """One default: `'text'`, `3`, `0.5`, `true`, `float32`, `?`, `[2,-1]`, a list in brackets."""
+    """Parse a default: `'text'`, `3`, `0.5`, `true`, `float32`, `?`, `[2,-1]`, a list in
+    brackets.
+    """
     if kind.startswith("list("):
         return tuple(_parse_default(piece, kind[5:-1]) for piece in _split_top_level(text[1:-1]))
     if kind == "string":
@@ -284,6 +288,6 @@ def _parse_default(text: str, kind: str) -> Any:
         return Shape(None if text == "?" else [None if d < 0 else d for d in json.loads(text)])
     if kind == "bool":
         return text == "true"
-    if kind == "float":  # an attribute holds 32 bits
+    if kind == "float":  # an attribute has 32 bits
         return struct.unpack("f", struct.pack("f", float(text)))[0]
     return int(text)

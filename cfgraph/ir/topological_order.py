@@ -1,4 +1,4 @@
-"""Topological order of nodes: sources before consumers, back edges of loops ignored."""
+"""Topological order of nodes: sources before readers, back edges of loops ignored."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NO_CUT: Final[frozenset[Output]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class TopologicalOrder:
-    """Nodes in topological order, and the cycles that stood in its way.
+    """Nodes in topological order, and the cycles that remain.
 
-    A cycle lists its nodes in the direction of the data: each feeds the next, the last the first.
-    No two listed cycles share a node. One edge of each is ignored, so every node has its place.
+    A cycle lists its nodes in the direction of data flow; the last feeds the first. Listed cycles
+    are disjoint. One edge of each is ignored, so that every node has a position.
     """
 
     nodes: tuple[Node, ...]
@@ -37,10 +37,10 @@ class TopologicalOrder:
 
 
 def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) -> TopologicalOrder:
-    """Sources before readers, otherwise in the order given.
+    """Order nodes so that sources precede readers; otherwise the original order is kept.
 
-    An edge from a NextIteration to a Merge is a back edge and does not count; neither do the edges
-    of `cut` outputs, nor edges from nodes that are not among `nodes`.
+    Back edges (from a NextIteration to a Merge), edges of `cut` outputs, and edges from nodes
+    outside of `nodes` are ignored.
     """
     todo = dict.fromkeys(nodes)
     walk = _DepthFirstSort(todo, cut, OpRoles())
@@ -48,7 +48,7 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
     for node in list(todo):
         if node not in todo:
             continue
-        # most files list sources first
+        # fast path: most files list sources first
         for item in node.inputs:
             if item[0] in todo:
                 walk.visit(node)
@@ -65,7 +65,7 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
 
 
 class _DepthFirstSort:
-    """A depth-first walk against the edges, with its own stack."""
+    """Iterative depth-first search against the edges."""
 
     def __init__(self, todo: dict[Node, None], cut: Collection[Output], roles: OpRoles) -> None:
         self.todo = todo
@@ -75,10 +75,10 @@ class _DepthFirstSort:
         self.cycles: list[tuple[Node, ...]] = []
 
     def visit(self, start: Node) -> None:
-        """Place a node after all that it waits for."""
+        """Append a node after everything that it depends on."""
         todo, order = self.todo, self.order
         trail, indices, pending = [start], {start: 0}, [iter(self.needs(start))]
-        # the highest place on the trail, up to each place, that a listed cycle holds
+        # highest trail index, up to each position, that belongs to a listed cycle
         listed = [-1]
         while trail:
             for source in pending[-1]:
@@ -102,7 +102,7 @@ class _DepthFirstSort:
                 order.append(node)
 
     def needs(self, node: Node) -> list[Node]:
-        """The sources that must come first and are not placed yet."""
+        """Sources that must come first and are not ordered yet."""
         todo, cut = self.todo, self.cut
         needs = [item for item in node.inputs if item[0] in todo]
         if needs and cut:

@@ -18,9 +18,9 @@ _BYTE_UNITS: Final = {
 
 
 def parse_byte_size(text: str) -> int:
-    """The bytes that a text says: `4GiB` (2³⁰ each), `4GB` (10⁹ each), `4096`.
+    """Parse a number of bytes: `4GiB` (2³⁰ each), `4GB` (10⁹ each), `4096`.
 
-    Raises UsageError for what is no size, and for none at all.
+    Raises UsageError for an invalid size or one below a byte.
     """
     match = _BYTE_SIZE.fullmatch(text.strip())
     unit = _BYTE_UNITS.get(match[2].lower()) if match else None
@@ -34,7 +34,7 @@ def parse_byte_size(text: str) -> int:
 
 
 def format_byte_size(count: float) -> str:
-    """A number of bytes to read: `1.5 KiB`."""
+    """Format a number of bytes: `1.5 KiB`."""
     for unit in ("B", "KiB", "MiB"):
         if count < _KILO:
             return f"{count:.4g} {unit}"
@@ -43,12 +43,12 @@ def format_byte_size(count: float) -> str:
 
 
 _TIME_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
-# beyond it four digits would leave out whole seconds
+# above this, four digits would drop whole seconds
 _MIN_WHOLE_NUMBER: Final = 10_000
 
 
 def format_duration(ns: float) -> str:
-    """A time to read, given in nanoseconds, to four digits; pages about runs write it like that."""
+    """Format nanoseconds with four digits."""
     for unit, size in _TIME_UNITS:
         if ns >= size:
             number = ns / size

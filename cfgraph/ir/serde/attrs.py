@@ -17,9 +17,10 @@ _TYPE_PREFIX: Final = "TFT_"
 
 
 class FullType(NamedTuple):
-    """A type such as `array[tensor[float]]`: its kind, its arguments, perhaps a name or a number.
+    """A type such as `array[tensor[float]]`: its kind, its arguments, and an optional name or
+    number.
 
-    The kind is in small letters, or the number of one that nobody knows.
+    The kind is in lower case, or a number if unknown.
     """
 
     kind: str
@@ -28,7 +29,7 @@ class FullType(NamedTuple):
 
 
 def decode_full_type(proto: Any) -> FullType | None:
-    """The full type of a FullTypeDef; None where it would not give the same bytes again."""
+    """Decode a FullTypeDef; None if encoding the result would give other bytes."""
     full = _decode_type_tree(proto)
     return full if message_bytes(encode_full_type(full)) == message_bytes(proto) else None
 
@@ -44,7 +45,7 @@ def _decode_type_tree(proto: Any) -> FullType:
 
 
 def encode_full_type(full: FullType) -> Any:
-    """The FullTypeDef of a full type. Raises ValueError for a kind that nobody knows."""
+    """Encode a full type as FullTypeDef. Raises ValueError for an unknown kind."""
     proto: Any = full_type_pb2.FullTypeDef()
     known = full_type_pb2.FullTypeId.DESCRIPTOR.values_by_name.get(_TYPE_PREFIX + full.kind.upper())
     proto.type_id = known.number if known else int(full.kind)
@@ -57,9 +58,9 @@ def encode_full_type(full: FullType) -> Any:
     return proto
 
 
-# a reader takes messages a hundred deep; an attribute of a node lies at the fourth
+# protobuf parses 100 levels of messages; an attribute of a node is at the fourth
 _MAX_NESTING: Final = 96
-# a function, the entry of its attribute, the value of that
+# a function, its attribute entry, and the value of that
 _FUNC_NESTING: Final = 3
 
 
@@ -89,12 +90,12 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def decode_attrs(protos: Mapping[str, Any]) -> dict[str, Any]:
-    """The Python values of a map of AttrValues, by name: the map's own order is by chance."""
+    """Decode a map of AttrValues, sorted by name because the map has no stable order."""
     return {name: decode_attr(protos[name]) for name in sorted(protos)}
 
 
 def decode_attr(proto: Any) -> Any:
-    """The Python value of an AttrValue; Raw where there is no other form."""
+    """Decode an AttrValue; EncodedAttr if there is no Python form."""
     arm = proto.WhichOneof("value")
     if arm == "type":
         return DType.from_number(proto.type)
@@ -119,9 +120,9 @@ def _decode_list(proto: Any) -> Any:
 
 
 def encode_attr(value: Any, proto: Any, level: int = 0) -> None:
-    """Write a Python value into an empty AttrValue that lies so many messages deep in another.
+    """Write a Python value into an empty AttrValue at a nesting `level`.
 
-    Raises InvalidInput for what is no attribute value.
+    Raises InvalidInput for an unsupported value.
     """
     if isinstance(value, EncodedAttr):
         proto.MergeFromString(value.data)
@@ -168,7 +169,7 @@ def _encode_list(values: tuple[Any, ...] | list[Any], proto: Any, level: int) ->
 
 
 def _scalar_field(value: Any) -> tuple[str, Any]:
-    """The arm of a plain value."""
+    """The field of an AttrValue for a scalar, and its value."""
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool):
@@ -187,7 +188,9 @@ def _scalar_field(value: Any) -> tuple[str, Any]:
 
 
 def write_attrs(attrs: Mapping[str, Any], loaded: Mapping[str, Any], protos: Any) -> None:
-    """Bring a map of AttrValues to `attrs`; those that are still the `loaded` object stay."""
+    """Update a map of AttrValues to `attrs`; entries whose value is still the `loaded` object
+    stay.
+    """
     for key in loaded.keys() - attrs.keys():
         del protos[key]
     for key, value in attrs.items():
@@ -198,25 +201,25 @@ def write_attrs(attrs: Mapping[str, Any], loaded: Mapping[str, Any], protos: Any
         protos[key].CopyFrom(fresh)
 
 
-# -- what the readable form needs to lose nothing ------------------------------------------------
+# -- lossless text form --------------------------------------------------------------------------
 
 
 def attr_to_bytes(value: Any) -> bytes:
-    """An attribute value, encoded."""
+    """Encode an attribute value."""
     proto = attr_value_pb2.AttrValue()
     encode_attr(value, proto)
     return message_bytes(proto)
 
 
 def attr_from_bytes(data: bytes) -> Any:
-    """The value of an encoded attribute, or Raw where the value would not give the bytes again.
+    """Decode an attribute; EncodedAttr if encoding the value would give other bytes.
 
-    Raises InvalidInput where the bytes are no attribute.
+    Raises InvalidInput if the data is not an attribute.
     """
     return decode_exact(parse_message(attr_value_pb2.AttrValue(), data, "attribute value"))
 
 
 def decode_exact(proto: Any) -> Any:
-    """The Python value of an AttrValue, or Raw where it would not give the same bytes again."""
+    """Decode an AttrValue; EncodedAttr if encoding the value would give other bytes."""
     value, data = decode_attr(proto), message_bytes(proto)
     return value if attr_to_bytes(value) == data else EncodedAttr(data)

@@ -3,9 +3,9 @@
 `PREFIX.index` is a table with a header, under the empty key, and one entry per tensor;
 `PREFIX.data-00000-of-00001` and so on are the shards. Checksums are not verified.
 
-A table ends in a footer of 48 bytes that refers to a block that lists the other blocks. Each entry
-of a block states how many bytes of its key it shares with the previous one; a compression byte and
-a checksum follow the block.
+A table ends in a footer of 48 bytes, which refers to the block that lists the other blocks. Each
+entry of a block shares a prefix with the key of the previous one; a compression byte and a checksum
+follow the block.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from cfgraph.proto import tensor_bundle_pb2
 
 _FOOTER_BYTES: Final = 48
 _TABLE_MAGIC: Final = bytes.fromhex("57fb808b247547db")
-# bytes of keys, for each byte of a block, that no table of names needs
+# bytes of keys per byte of a block; more is an attack
 _MAX_COMPRESSION_RATIO: Final = 100
 _MAX_TRUSTED_BYTES: Final = 1 << 20
 
 
 def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a table, in order.
+    """Keys and values of a table, in order.
 
-    Raises InvalidInput for what is no table, Unsupported for a compressed one.
+    Raises InvalidInput for an invalid table, Unsupported for a compressed one.
     """
     if len(data) < _FOOTER_BYTES or data[-len(_TABLE_MAGIC) :] != _TABLE_MAGIC:
         raise _table_error("the footer is missing")
     footer = _TableReader(data, len(data) - _FOOTER_BYTES, len(data))
-    footer.handle()  # of statistics that nobody reads
+    footer.handle()  # skip the metadata block
     remaining = len(data)
     for _, where in _read_block(data, *footer.handle()):
         start, size = _TableReader(where, 0, len(where)).handle()
@@ -74,13 +74,13 @@ def _read_block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, byt
 
 
 class _TableReader:
-    """Reads numbers and bytes, and never beyond its end."""
+    """Reads numbers and bytes up to a bound."""
 
     def __init__(self, data: bytes, offset: int, end: int) -> None:
         self.data, self.offset, self.end = data, offset, end
 
     def varint(self) -> int:
-        """A number of seven bits a byte, the lowest first."""
+        """Read a varint."""
         try:
             value, self.offset = read_varint(self.data, self.offset, self.end)
         except ValueError as error:
@@ -88,11 +88,11 @@ class _TableReader:
         return value
 
     def handle(self) -> tuple[int, int]:
-        """Where a block is, and its size."""
+        """Read the offset and the size of a block."""
         return self.varint(), self.varint()
 
     def read(self, size: int) -> bytes:
-        """Some bytes."""
+        """Read `size` bytes."""
         if self.offset + size > self.end:
             raise _table_error("it is incomplete")
         data = self.data[self.offset : self.offset + size]
@@ -110,9 +110,9 @@ _CHECKSUM_BYTES: Final = 4
 
 
 class Checkpoint:
-    """A checkpoint by the prefix of its files; the bytes of a tensor are read when it is asked for.
+    """A checkpoint, by the prefix of its files; tensors are read on demand.
 
-    Raises InvalidInput where there is none, or its index says what cannot be.
+    Raises InvalidInput if it is missing or its index is invalid.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -136,10 +136,10 @@ class Checkpoint:
         self.entries = {key.decode(errors="surrogateescape"): data for key, data in entries.items()}
 
     def read(self, name: str) -> Any:
-        """A tensor by its key.
+        """Read a tensor by its key.
 
-        Raises UsageError where there is no such key, InvalidInput where its bytes are not there,
-        Unsupported for a variable that is kept in parts, and for one of objects.
+        Raises UsageError for an unknown key, InvalidInput if its data is missing, Unsupported for a
+        partitioned variable or one of objects.
         """
         if name not in self.entries:
             message = f"the checkpoint has no tensor {name!r}"
@@ -166,7 +166,7 @@ class Checkpoint:
             if flat is None:
                 return np.frombuffer(data, dtype.numpy).reshape(sizes).copy()
             return flat.reshape(sizes)
-        except ValueError as error:  # NumPy knows how many sizes an array has, and how large ones
+        except ValueError as error:  # too many dimensions or elements for NumPy
             what = f"{name!r} with {len(sizes)} dimensions, which is not a valid shape: {error}"
             message = f"the checkpoint stores {what}"
             raise InvalidInput(message, path=self.prefix, code="CFG038") from None
@@ -175,7 +175,7 @@ class Checkpoint:
         shard = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.header.num_shards:05d}"
         try:
             with Path(shard).open("rb") as stream:
-                # before any memory is taken for what the index says
+                # check before allocating the size that the index declares
                 end = entry.offset + entry.size
                 if entry.size < 0 or end > os.fstat(stream.fileno()).st_size:
                     raise _missing_bytes_error(shard)
@@ -191,12 +191,12 @@ class Checkpoint:
 
 
 def _is_stored_dtype(dtype: DType) -> bool:
-    """True for a type of numbers or texts, of which a checkpoint keeps the bytes."""
+    """True for a type whose data a checkpoint contains: numbers or strings."""
     return not dtype.is_ref and dtype.kind not in ("none", "resource", "variant")
 
 
 def _decode_strings(data: bytes, count: int, prefix: str) -> Any:
-    """Texts: the length of each as a varint, a checksum of these, and the bytes of all."""
+    """Decode strings: their lengths as varints, a checksum of these, and the contents."""
     try:
         lengths, offset = read_varints(data, count)
     except ValueError:

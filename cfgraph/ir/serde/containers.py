@@ -18,7 +18,7 @@ _FIRST_FIELD_PATTERN: Final = re.compile(r"\s*(?:#[^\n]*\n\s*)*(\w*)")
 
 
 def to_pbtxt(proto: Any) -> bytes:
-    """The protobuf text of a message."""
+    """Format a message as protobuf text."""
     return text_format.MessageToString(proto).encode()
 
 
@@ -29,9 +29,9 @@ def _saved_model_graph(saved: Any) -> Any:
 
 
 class Saver(NamedTuple):
-    """How a MetaGraphDef restores its variables: the node to run, and the tensor to feed.
+    """The node of a MetaGraphDef that restores its variables, and the tensor to feed.
 
-    The tensor is fed with the prefix of a checkpoint's files.
+    The tensor is fed with the prefix of the checkpoint.
     """
 
     restore: str
@@ -39,7 +39,7 @@ class Saver(NamedTuple):
 
 
 def find_saver(data: bytes) -> Saver | None:
-    """The saver of a SavedModel; None where it has none, or the data are something else."""
+    """The saver of a SavedModel; None if it has none or the data has another format."""
     saved = saved_model_pb2.SavedModel()
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")
@@ -59,9 +59,9 @@ def _first_field(content: str) -> str:
 
 
 def from_pbtxt(content: str) -> Any:
-    """The GraphDef of protobuf text; its first field tells a MetaGraphDef and a SavedModel.
+    """The GraphDef of protobuf text; the first field identifies MetaGraphDef and SavedModel.
 
-    Raises InvalidInput, with line and column, where it is none.
+    Raises InvalidInput, with line and column, if it is invalid.
     """
     first = _first_field(content)
     if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
@@ -86,10 +86,10 @@ def _parse_text(content: str, message: Any) -> Any:
 def from_binary(data: bytes) -> tuple[Any, str]:
     """The GraphDef in binary data, and its container: `pb`, `meta`, or `saved_model`.
 
-    A SavedModel begins with its schema version (0x08), which no GraphDef does. A container that is
-    read as a GraphDef fails, or has nodes or functions without names.
+    A SavedModel starts with its schema version (0x08), which no GraphDef does. Other containers
+    fail to parse as a GraphDef, or give nodes or functions without names.
     """
-    if data[0] == 0x08:  # ONNX, too, starts with a version
+    if data[0] == 0x08:  # ONNX files start with a version, too
         saved = parse_message(saved_model_pb2.SavedModel(), data, "SavedModel")
         return _saved_model_graph(saved), "saved_model"
     failure = None
@@ -109,7 +109,7 @@ def from_binary(data: bytes) -> tuple[Any, str]:
     return graph, "pb"
 
 
-# formats that users mistake for graphs: offset and magic number
+# other formats with a magic number: offset, magic, name, hint
 _FOREIGN_FORMATS: Final = (
     (0, b"\x89PNG", "a PNG image", "name the graph that the image shows"),
     (0, b"PK\x03\x04", "a zip archive", "save a Keras model with model.export(FOLDER)"),

@@ -14,7 +14,7 @@ from cfgraph.proto import function_pb2
 
 
 class EncodedFunction:
-    """A FunctionDef, decoded on demand and written back as it came."""
+    """A FunctionDef, decoded on demand and written back unchanged."""
 
     __slots__ = ("proto",)
 
@@ -43,7 +43,7 @@ class EncodedFunction:
 
 
 def _in_signature_order(mapping: Mapping[str, str], order: Any) -> dict[str, str]:
-    """A map's entries in the order of the signature, others after them by name."""
+    """Entries of a map in the order of the signature, then others by name."""
     index = {name: index for index, name in enumerate(order)}
     names = sorted(mapping, key=lambda name: (index.get(name, len(index)), name))
     return {name: mapping[name] for name in names}
@@ -101,7 +101,7 @@ def _write_definition(name: str, definition: FunctionDefinition, proto: Any) -> 
 
 
 def _write_body_node(node: BodyNode, proto: Any) -> None:
-    """Write a body node into an empty NodeDef; one from a file with all that it held."""
+    """Write a body node into an empty NodeDef; a node from a file keeps its unknown fields."""
     loaded: Mapping[str, Any] = {}
     if node.origin is not None:
         origin, loaded = node.origin
@@ -137,7 +137,7 @@ def _write_attr_def(attr: AttrDef, proto: Any) -> None:
         encode_attr(attr.allowed, proto.allowed_values)
 
 
-# -- what the readable form needs to lose nothing ------------------------------------------------
+# -- lossless text form --------------------------------------------------------------------------
 
 _KNOWN_FIELDS: Final = (
     ("input_arg", ("name", "type", "type_attr", "number_attr", "type_list_attr", "is_ref")),
@@ -147,9 +147,9 @@ _KNOWN_FIELDS: Final = (
 
 
 def extra_of_function(function: Function) -> bytes | None:
-    """What the file held of a function beyond its Definition, encoded.
+    """Content of an encoded function beyond its FunctionDefinition.
 
-    None where Definition and extra together would not give the function again.
+    None if definition and extra together would not reproduce the function.
     """
     whole = function_pb2.FunctionDef()
     write_function(function, whole)
@@ -163,9 +163,9 @@ def extra_of_function(function: Function) -> bytes | None:
 
 
 def function_from_definition(name: str, definition: FunctionDefinition, extra: bytes) -> Function:
-    """A function as it would come from a file, of its Definition and its extra.
+    """A function, as loaded from a file, from its definition and extra.
 
-    Raises InvalidInput where the extra is none.
+    Raises InvalidInput if the extra is invalid.
     """
     proto = function_pb2.FunctionDef()
     _write_definition(name, definition, proto)
@@ -197,7 +197,7 @@ def _without_known_fields(whole: Any) -> Any:
 
 
 def _merge_extra(extra: Any, target: Any) -> None:
-    """Merge an extra into a FunctionDef, arguments and attributes by their place."""
+    """Merge an extra into a FunctionDef; arguments and attributes are matched by index."""
     rest = function_pb2.FunctionDef()
     rest.CopyFrom(extra)
     for name, _ in _KNOWN_FIELDS:

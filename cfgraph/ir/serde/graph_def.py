@@ -30,14 +30,14 @@ from cfgraph.proto import graph_pb2, node_def_pb2
 
 
 def graph_from_bytes(data: bytes) -> Graph:
-    """The graph of an encoded GraphDef. Raises InvalidInput where it is none."""
+    """Decode a GraphDef. Raises InvalidInput if it is invalid."""
     return graph_from_proto(parse_message(graph_pb2.GraphDef(), data, "GraphDef"))
 
 
 def graph_from_proto(proto: Any) -> Graph:
     """The graph of a GraphDef message, which must not be changed afterwards.
 
-    Raises InvalidInput with all findings where nodes and edges do not make a graph.
+    Raises InvalidInput with all findings if its nodes and edges are invalid.
     """
     graph = Graph()
     versions = proto.versions
@@ -75,7 +75,7 @@ def graph_to_bytes(graph: Graph) -> bytes:
 
 
 def graph_to_proto(graph: Graph) -> Any:
-    """The GraphDef of a graph. What a file held of nodes and functions unchanged is copied."""
+    """The GraphDef of a graph; unchanged nodes and functions are copied from the file."""
     proto = graph_pb2.GraphDef()
     proto.MergeFromString(extra_of_graph(graph))
     if graph.versions != Versions():
@@ -101,14 +101,14 @@ def _write_library(graph: Graph, proto: Any) -> None:
 
 
 def _input_strings(node: Node) -> list[str]:
-    """The inputs of a node as the file writes them."""
+    """The inputs of a node in the canonical form."""
     texts = [source.name if port == 0 else f"{source.name}:{port}" for source, port in node.inputs]
     texts.extend("^" + control.name for control in node.controls)
     return texts
 
 
 def original_inputs(node: Node) -> list[str]:
-    """The inputs of a node in the file's own words, where these still say the same."""
+    """The inputs of a node as written in the file, if these are still equivalent."""
     texts = _input_strings(node)
     written = list(node.origin[0].input) if node.origin is not None else texts
     return written if written == texts or _are_same_inputs(written, texts) else texts
@@ -134,7 +134,7 @@ def _write_node(node: Node, proto: Any) -> None:
 
 
 def _are_same_inputs(written: list[str], texts: list[str]) -> bool:
-    """True if the file's own texts say the same (`a:0` is `a`, duplicate controls collapse)."""
+    """True if inputs are equivalent (`a:0` is `a`, duplicate controls collapse)."""
     plain = [text.removesuffix(":0") if text[:1] != "^" else text for text in written]
     return list(dict.fromkeys(plain)) == list(dict.fromkeys(texts)) and _data_inputs(
         plain
@@ -145,14 +145,14 @@ def _data_inputs(texts: list[str]) -> list[str]:
     return [text for text in texts if text[:1] != "^"]
 
 
-# -- what the readable form needs to lose nothing ------------------------------------------------
+# -- lossless text form --------------------------------------------------------------------------
 
 _NODE_FIELDS: Final = ("name", "op", "input", "device", "attr")
 _RARE_FIELDS: Final = ("experimental_debug_info", "experimental_type")
 
 
 def encoded_attrs(node: Node | BodyNode) -> list[tuple[str, bytes]]:
-    """The attributes of a node, encoded as the file has or will have them, by name."""
+    """Encoded attributes of a node, sorted by name."""
     if node.origin is None:
         return [(key, attr_to_bytes(node.attrs[key])) for key in sorted(node.attrs)]
     protos, loaded = node.origin[0].attr, node.origin[1]
@@ -163,9 +163,9 @@ def encoded_attrs(node: Node | BodyNode) -> list[tuple[str, bytes]]:
 
 
 def extra_of_node(node: Node | BodyNode) -> tuple[FullType | None, bytes]:
-    """What the file held of a node beyond name, op, inputs, device and attributes.
+    """Content of a node beyond name, op, inputs, device and attributes.
 
-    That is its full type, where it has one, and the rest, encoded.
+    This is its full type, if any, and the encoded rest.
     """
     if node.origin is None:
         return None, b""
@@ -180,7 +180,7 @@ def extra_of_node(node: Node | BodyNode) -> tuple[FullType | None, bytes]:
 
 
 def extra_of_graph(graph: Graph) -> bytes:
-    """What the file held of a graph beyond nodes, functions, gradients and versions; encoded."""
+    """Encoded content of a graph beyond nodes, functions, gradients and versions."""
     origin = graph.origin
     if origin is None:
         return b""
@@ -211,10 +211,10 @@ def node_origin(
     inputs: Iterable[str] = (),
     attrs: Mapping[str, bytes] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """The `origin` of a node that is read from the readable form: what has no place in the Node.
+    """The `origin` of a node in the text format: content without a field in Node.
 
-    These are an extra, a full type, input texts in unusual words, encoded attributes. Raises
-    InvalidInput where the bytes are none of that.
+    This is an extra, a full type, inputs in a non-canonical form, and encoded attributes. Raises
+    InvalidInput if these cannot be decoded.
     """
     proto = parse_message(node_def_pb2.NodeDef(), extra, "NodeDef")
     if full is not None:
@@ -226,8 +226,8 @@ def node_origin(
 
 
 def graph_origin(extra: bytes) -> Any:
-    """The `origin` of a graph that is read from the readable form with this extra.
+    """The `origin` of a graph in the text format, from its extra.
 
-    Raises InvalidInput where the bytes are none.
+    Raises InvalidInput if it cannot be decoded.
     """
     return parse_message(graph_pb2.GraphDef(), extra, "GraphDef")

@@ -16,12 +16,12 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.proto import tensor_pb2
 
 MAX_ELEMENTS: Final = 1 << 31
-# NumPy's bound on the number of dimensions
+# NumPy's maximum number of dimensions
 MAX_RANK: Final = 64
-# a file that lists a few elements shall not fill the memory with repeats of the last
+# a small file must not fill the memory with repeats of a last element
 _MAX_REPEATED_BYTES: Final = 1 << 30
 
-# the typed list of each dtype, by number, and how its elements are laid out in it
+# field that lists the elements, by the number of the dtype
 _LIST_FIELDS: Final[dict[int, str]] = (
     {1: "float_val", 2: "double_val", 7: "string_val", 8: "scomplex_val", 9: "int64_val"}
     | {10: "bool_val", 18: "dcomplex_val", 14: "half_val", 19: "half_val"}
@@ -48,11 +48,11 @@ class EncodedTensor:
         return decode_shape(self.proto.tensor_shape)
 
     def array(self) -> Any:
-        """The content. Raises InvalidInput where it contradicts dtype or shape."""
+        """The content. Raises InvalidInput if it contradicts dtype or shape."""
         return _decode_tensor(self.proto)
 
     def check(self) -> None:
-        """Raise InvalidInput where content and declaration contradict each other."""
+        """Raise InvalidInput if content and declaration contradict each other."""
         _check_tensor(self.proto)
 
 
@@ -79,9 +79,9 @@ def encode_shape(shape: Shape, proto: Any) -> None:
 
 
 def _check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
-    """The type, sizes and number of elements of a TensorProto, its content not decoded.
+    """Type, sizes, and number of elements of a TensorProto; the content is not decoded.
 
-    Raises InvalidInput where they do not make a tensor, or the content is not of their length.
+    Raises InvalidInput for an invalid type or shape, or content of the wrong length.
     """
     dtype = DType.from_number(proto.dtype)
     shape = decode_shape(proto.tensor_shape)
@@ -104,13 +104,15 @@ def _check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
 
 
 def _list_field_name(dtype: DType) -> str:
-    """The field that lists the elements of a type."""
+    """Name of the field that lists the elements of a type."""
     return _LIST_FIELDS[dtype.number]
 
 
 def _decode_tensor(proto: Any) -> Any:
-    """The array of a TensorProto, by the rules of the format: content wins over the typed list,
-    a short list repeats its last element, an empty one means zeros, a long one is cut.
+    """Decode a TensorProto by the rules of the format.
+
+    Content takes precedence over the typed list. A short list repeats its last element, an empty
+    one means zeros, a long one is cut.
     """
     dtype, sizes, count = _check_tensor(proto)
     if count == 0:
@@ -136,7 +138,7 @@ def _object_array(items: list[Any]) -> Any:
 
 
 def _array_from_list(values: Any, dtype: DType) -> Any:
-    """The elements of a typed list, flat, as many as there are."""
+    """Elements of a typed list, as a flat array."""
     if dtype.is_object:
         return _object_array(list(values))
     if dtype.number in (14, 19):
@@ -151,7 +153,7 @@ def _array_from_list(values: Any, dtype: DType) -> Any:
 
 
 def _repeat_last(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:
-    """Repeat the last element up to `count`; one element alone is a view without memory."""
+    """Repeat the last element up to `count`; a single element becomes a broadcast view."""
     if len(flat) == count:
         return flat.reshape(sizes)
     rest = np.empty((), flat.dtype)
@@ -171,7 +173,7 @@ def _padding_value(flat: Any, dtype: DType) -> Any:
 
 
 def _strings_from_content(content: bytes, count: int) -> list[bytes]:
-    """All lengths as varints, then all strings."""
+    """Split string content: all lengths as varints, then all strings."""
     try:
         lengths, offset = read_varints(content, count)
     except ValueError:
@@ -186,7 +188,7 @@ def _strings_from_content(content: bytes, count: int) -> list[bytes]:
 
 
 def encode_tensor(tensor: TensorValue, proto: Any) -> None:
-    """Write a Tensor into an empty TensorProto; one that came from a file as it came."""
+    """Write a tensor into an empty TensorProto; an encoded tensor is copied."""
     if isinstance(tensor.source, EncodedTensor):
         proto.CopyFrom(tensor.source.proto)
     else:
@@ -222,7 +224,7 @@ def _write_list(flat: Any, dtype: DType, proto: Any) -> None:
 
 
 def _list_dtype(dtype: DType) -> Any:
-    """The type in which NumPy holds whatever a typed list can hold, before it is cut to size."""
+    """The NumPy type of a typed list, before the cast to the element type."""
     if dtype is dtypes.uint64:
         return np.uint64
     return np.int64 if dtype.is_integer else dtype.numpy
@@ -232,15 +234,15 @@ def _as_bytes(item: Any) -> bytes:
     return item.encode() if isinstance(item, str) else bytes(item)
 
 
-# a tensor with more elements is not spelled out
+# larger tensors are written in base64
 _MAX_LITERAL_ELEMENTS: Final = 64
 
 
 class TensorLayout(NamedTuple):
-    """A tensor as the readable form spells it.
+    """The layout of a tensor in the text format.
 
-    `form` is `dense` (an array, encoded as `encode_tensor` does), `list` (the flat elements of the
-    typed list, which may be fewer or more than the shape asks for) or `content` (raw bytes).
+    `form` is `dense` (an array, encoded as by `encode_tensor`), `list` (the flat elements of the
+    typed list, whose number may differ from the shape) or `content` (raw bytes).
     """
 
     dtype: DType
@@ -250,7 +252,7 @@ class TensorLayout(NamedTuple):
 
 
 def tensor_layout(tensor: TensorValue) -> TensorLayout | None:
-    """The layout of a tensor; None where no layout would give the same encoding again."""
+    """The layout of a tensor; None if no layout reproduces its encoding."""
     proto = tensor_pb2.TensorProto()
     encode_tensor(tensor, proto)
     try:
@@ -283,7 +285,7 @@ def _guess_layout(proto: Any) -> TensorLayout | None:
 
 
 def tensor_from_layout(layout: TensorLayout) -> TensorValue:
-    """The tensor of a layout, as it would come from a file."""
+    """The encoded tensor of a layout."""
     return TensorValue(source=EncodedTensor(_proto_from_layout(layout)))
 
 

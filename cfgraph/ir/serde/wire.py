@@ -22,9 +22,9 @@ def parse_message(message: Any, data: bytes, what: str) -> Any:
 
 
 def message_bytes(message: Any) -> bytes:
-    """The bytes of a message; equal messages give equal bytes.
+    """Serialize a message; equal messages give equal bytes.
 
-    Raises InvalidInput for one that is nested too deeply to be read again.
+    Raises InvalidInput for a message nested too deeply to be parsed again.
     """
     try:
         data: bytes = message.SerializeToString(deterministic=True)
@@ -34,12 +34,12 @@ def message_bytes(message: Any) -> bytes:
 
 
 def has_unknown_fields(message: Any) -> bool:
-    """True if a message itself has fields that nobody knows."""
+    """True if the message has unknown fields, not counting submessages."""
     return len(UnknownFieldSet(message)) > 0
 
 
 def extra_field_bytes(message: Any, known: tuple[str, ...]) -> bytes:
-    """What a message holds beyond the `known` fields, unknown ones included; encoded."""
+    """Encoded content of a message beyond the `known` fields, including unknown fields."""
     if all(field.name in known for field, _ in message.ListFields()) and not has_unknown_fields(
         message
     ):
@@ -52,7 +52,7 @@ def extra_field_bytes(message: Any, known: tuple[str, ...]) -> bytes:
 
 
 def unknown_field_bytes(message: Any) -> bytes:
-    """The unknown fields of a message itself, encoded."""
+    """Encoded unknown fields of a message, not counting submessages."""
     if not has_unknown_fields(message):
         return b""
     return extra_field_bytes(message, tuple(field.name for field, _ in message.ListFields()))

@@ -11,7 +11,7 @@
 
 A full type may follow a node (`type product[tensor[float]]`).
 
-The format is lossless. Data without a textual form are written in base64: `raw"..."`. Nodes may
+The format is lossless. Data without a text form is written in base64: `raw"..."`. Nodes may
 appear in any order, and `#` starts a comment. Type and count attributes that follow from the inputs
 of a node may be omitted if the op is known; a node that really lacks them is marked `exact`.
 """

@@ -1,7 +1,7 @@
 """Type and count attributes that the text format may omit because inputs determine them.
 
-A function body names a tensor `node:output:index`, and has no edges yet to derive a type from.
-The line `y = Mul(x, two)` stands for `y = Mul(x, two:output:0) {T=float32}`.
+The line `y = Mul(x, two)` stands for `y = Mul(x, two:output:0) {T=float32}`. Nodes of a graph have
+edges to infer types from; nodes of a function body have input strings (`node:output:index`).
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _INITIAL_ATTEMPTS: Final = 4
 
 @cache
 def _inferable_attr_names(definition: Any) -> frozenset[str]:
-    """The names of the attributes of an op that the types and number of its inputs tell."""
+    """Names of an op's attributes that the types and number of its inputs determine."""
     inputs = definition.parsed().inputs
     names = [name for arg in inputs for name in (arg.type_attr, arg.count) if name]
     return frozenset(names)
 
 
 def lacks_inferable_attrs(node: Node | BodyNode) -> bool:
-    """True if the node carries less than its inputs may tell."""
+    """True if the node lacks an attribute that its inputs may determine."""
     definition = registry.lookup(node.op)
     return definition is not None and not _inferable_attr_names(definition) <= node.attrs.keys()
 
 
 def infer_node_attrs(node: Node) -> dict[str, Any]:
-    """The attributes that a node lacks and its inputs tell, but for those that are the default."""
+    """Attributes that a node lacks and its inputs determine, except for defaults."""
     return _infer_missing_attrs(node.op, node.attrs, [source.dtype for source in node.inputs])
 
 
 def _infer_missing_attrs(
     op: str, known: Mapping[str, Any], types: Sequence[DType | None]
 ) -> dict[str, Any]:
-    """The attributes that an op lacks and inputs of these types tell, but for the defaults."""
+    """Attributes that an op lacks and inputs of these types determine, except for defaults."""
     definition = registry.lookup(op)
     if definition is None:
         return {}
@@ -61,10 +61,10 @@ def _infer_missing_attrs(
 
 
 def complete_node_attrs(nodes: Iterable[Node]) -> None:
-    """Give nodes the attributes that their inputs tell, and go on to those that read them.
+    """Infer missing attributes of nodes, repeatedly as their inputs become known.
 
-    A node is tried at first, and again when inputs have become known: at the first few, then ever
-    more rarely, and at the last.
+    A node is tried at the start and again after each of its first few inputs, then at exponentially
+    growing intervals, and after the last.
     """
     waiting = deque(node for node in nodes if lacks_inferable_attrs(node))
     incomplete = set(waiting)
@@ -89,14 +89,16 @@ def _should_retry(known: int, missing: int) -> bool:
 
 
 class BodyTensors:
-    """The tensors of a body: those of its arguments, and the outputs of its nodes by their ops."""
+    """Tensors of a function body: its arguments, and the outputs of its nodes."""
 
     def __init__(self, arguments: Iterable[ArgDef], ops: Mapping[str, str]) -> None:
         self.arguments = {arg.name: arg for arg in arguments}
         self.ops = ops
 
     def full(self, text: str) -> str:
-        """A tensor by the name of the output: `x` and `x:0` are `x:z:0` where `x` is a node."""
+        """The full name of a tensor: `x` and `x:0` are `x:z:0` if `x` is a node with the output
+        `z`.
+        """
         name, colon, port = text.partition(":")
         index = port_number(port) if colon else 0
         if name in self.arguments or name not in self.ops or index is None:
@@ -111,7 +113,7 @@ class BodyTensors:
 
 
 def infer_body_attrs(names: BodyTensors, nodes: Iterable[BodyNode]) -> dict[str, dict[str, Any]]:
-    """The attributes, by node, that nodes lack and the types of what they read tell."""
+    """Missing attributes of body nodes that their inputs determine, by node name."""
     inferred: dict[str, dict[str, Any]] = {}
     attrs = {node.name: node.attrs for node in nodes}
     waiting = [node for node in nodes if lacks_inferable_attrs(node)]

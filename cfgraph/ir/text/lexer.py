@@ -15,7 +15,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.serde.attrs import FullType, encode_full_type
 
-# a string without its end is a token too, so that no text is read twice
+# an unterminated string is also a token, so that scanning stays linear
 _TOKEN: Final = re.compile(
     r"""
     "(?:[^"\\]++|\\.)*+"?      # a string
@@ -67,14 +67,16 @@ class LineReader:
         return True
 
     def expect(self, token: str) -> None:
-        """Read this token, or the end. Raises InvalidInput where there is something else."""
+        """Read this token, or the end of the line for "". Raises InvalidInput for any other
+        token.
+        """
         if self.tokens[self.index] != token:
             raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
         if token:
             self.index += 1
 
     def items(self, opening: str, closing: str) -> Iterator[int]:
-        """Read a list in brackets; the caller reads an item for each index that is yielded."""
+        """Read a bracketed list; the caller reads one item per index."""
         self.expect(opening)
         for index in count():
             if self.accept(closing):
@@ -85,7 +87,7 @@ class LineReader:
 
     @contextmanager
     def expecting(self, what: str, index: int) -> Iterator[None]:
-        """Report values that cannot be decoded or encoded as a syntax error at a token."""
+        """Report values that cannot be decoded or encoded as a syntax error at token `index`."""
         try:
             yield
         except (InvalidInput, OverflowError, TypeError, ValueError) as error:
@@ -95,7 +97,7 @@ class LineReader:
             raise self.error(f"{what} expected ({error})") from None
 
     def name(self, what: str) -> str:
-        """Read a name, plain or in quotes. Raises InvalidInput where there is none."""
+        """Read a name, plain or quoted. Raises InvalidInput for any other token."""
         token = self.tokens[self.index]
         if token[:1] == '"':
             return self.string(what)
@@ -105,7 +107,7 @@ class LineReader:
         return token
 
     def string(self, what: str) -> str:
-        """Read a string in quotes as text. Raises InvalidInput where there is none."""
+        """Read a quoted string as text. Raises InvalidInput for any other token."""
         index = self.index
         try:
             return self.data(what).decode()
@@ -114,7 +116,7 @@ class LineReader:
             raise self.error(f"{what} must be UTF-8") from None
 
     def data(self, what: str) -> bytes:
-        """Read a string in quotes as bytes. Raises InvalidInput where there is none."""
+        """Read a quoted string as bytes. Raises InvalidInput for any other token."""
         token = self.tokens[self.index]
         if token[:1] != '"':
             raise self.error(f"{what} was expected")
@@ -138,7 +140,7 @@ class LineReader:
         return _ESCAPES[code]
 
     def error(self, expected: str) -> InvalidInput:
-        """An error at the next token: where it is, what was wanted, what is there."""
+        """Syntax error at the next token: its position, the expected and the actual token."""
         token, column = self.token, len(self.text) + 1
         for index, match in enumerate(_TOKEN.finditer(self.text)):
             if index == self.index:
@@ -149,12 +151,12 @@ class LineReader:
 
 
 def format_name(name: str) -> str:
-    """A name as the readable form writes it: in quotes unless it is plain."""
+    """Format a name: quoted unless it is plain."""
     return name if NODE_NAME(name) else format_string(name.encode())
 
 
 def format_string(data: bytes) -> str:
-    """Bytes as a string in quotes; what is no printable text is escaped."""
+    """Format bytes as a quoted string; unprintable characters are escaped."""
     text = data.decode(errors="surrogateescape")
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
@@ -182,7 +184,7 @@ COMPLEX_LITERAL: Final = re.compile(
 
 
 def parse_int(line: LineReader, allowed: range) -> int:
-    """Read an integer of a range."""
+    """Read an integer in a range."""
     token = line.token
     if not INT_LITERAL(token):
         raise line.error("an integer was expected")
@@ -204,7 +206,7 @@ def parse_raw(line: LineReader) -> bytes:
 
 
 def round_to_float32(value: float) -> float:
-    """The nearest number of single precision, which is what a file holds."""
+    """Round to single precision, as stored in a file."""
     try:
         rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     except OverflowError:
@@ -212,12 +214,12 @@ def round_to_float32(value: float) -> float:
     return rounded
 
 
-# more than a file can nest
+# more than a file can contain
 _MAX_TYPE_DEPTH: Final = 100
 
 
 def format_full_type(full: FullType) -> str:
-    """A full type as the readable form writes it."""
+    """Format a full type."""
     text = full.kind
     if isinstance(full.value, str):
         text += format_string(full.value.encode())
@@ -227,7 +229,7 @@ def format_full_type(full: FullType) -> str:
 
 
 def parse_full_type(line: LineReader) -> FullType:
-    """Read a full type. Raises InvalidInput where there is none."""
+    """Read a full type. Raises InvalidInput for an invalid one."""
     start = line.index
     full = _parse_type_tree(line, 0)
     try:

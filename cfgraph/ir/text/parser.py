@@ -23,10 +23,10 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 
 
 def parse_graph(text: str) -> Graph:
-    """The graph of a readable form.
+    """Parse a graph in the text format.
 
-    Raises InvalidInput, with line, column and what was expected, where the text is none, and with
-    all findings where its nodes do not make a graph.
+    Raises InvalidInput, with line, column, and the expected token, for a syntax error; with all
+    findings for invalid edges.
     """
     graph = Graph()
     nodes: list[BodyNode] = []
@@ -120,17 +120,17 @@ _STATEMENT_PARSERS: Final[dict[str, Callable[[LineReader, Graph], None]]] = {
 
 
 def is_node_line(line: LineReader) -> bool:
-    """True if the line assigns to a name, as nodes do and no other statement does."""
+    """True if the line assigns to a name, as only nodes do."""
     return line.tokens[1:2] == ["="]
 
 
 def _is_exact(line: LineReader) -> bool:
-    """True if the line forbids to infer the attributes that the node lacks."""
+    """True if the line is marked `exact`: attributes must not be inferred."""
     return line.tokens[-2] == "exact"
 
 
 def parse_node(line: LineReader, name_of: Callable[[str], str] | None = None) -> BodyNode:
-    """Read a line as a node; `name_of` completes the names of its inputs unless it is exact.
+    """Read a line as a node; `name_of` completes its input names unless it is exact.
 
     Raises InvalidInput if it is not a node.
     """
@@ -171,7 +171,7 @@ def _parse_tensor_name(line: LineReader) -> str:
 
 
 def _has_unusual_inputs(inputs: list[str]) -> bool:
-    """True if the words differ from those that we would choose: `x:0`, `^c` twice."""
+    """True if inputs are not in the canonical form: `x:0`, or `^c` twice."""
     if not inputs:
         return False
     controls = [text for text in inputs if text[0:1] == "^"]
@@ -180,7 +180,7 @@ def _has_unusual_inputs(inputs: list[str]) -> bool:
 
 @dataclass(slots=True)
 class _FunctionBlock:
-    """What the lines of a block have said so far."""
+    """Statements of a function block parsed so far."""
 
     names: BodyTensors
     outputs: tuple[ArgDef, ...]
@@ -196,7 +196,7 @@ class _FunctionBlock:
 
 
 def parse_function(header: LineReader, lines: Iterator[LineReader]) -> Function:
-    """Read a function: its header, and lines up to the end of its block."""
+    """Read a function: its header, and lines up to the end of the block."""
     header.expect("function")
     name = header.name("the name of a function")
     if header.token == "raw":
@@ -235,7 +235,7 @@ def parse_function(header: LineReader, lines: Iterator[LineReader]) -> Function:
 
 
 def _parse_body(header: LineReader, name: str, lines: Iterator[LineReader]) -> Iterator[LineReader]:
-    """The lines up to the end of a block."""
+    """Lines up to the end of a block."""
     for line in lines:
         if line.accept("}"):
             line.expect("")
@@ -336,7 +336,7 @@ def _parse_return(line: LineReader, block: _FunctionBlock) -> None:
 
 
 def _parse_return_list(line: LineReader, block: _FunctionBlock) -> None:
-    """Read a tensor for each output, in their order: `return sum:z:0, x`."""
+    """Read one tensor per output, in order: `return sum:z:0, x`."""
     if block.returns:
         raise line.error("the name of an output and '=' was expected, as before")
     for index, output in enumerate(block.outputs):

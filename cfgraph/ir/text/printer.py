@@ -28,30 +28,30 @@ from cfgraph.ir.text.inferred_attrs import (
 )
 from cfgraph.ir.text.lexer import format_full_type, format_name, format_string
 
-# an encoded attribute longer than this is rarely seen twice
+# longer encoded attributes rarely repeat
 _MAX_CACHED_BYTES = 256
 
 
 class _InexactTextError(Exception):
-    """The readable form has no words for a value that would give its encoding again."""
+    """A value has no text form that reproduces its encoding."""
 
 
 class AttrPrinter:
-    """Prints encoded attributes, each different one once."""
+    """Prints encoded attributes, caching short ones."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
         self._keys: dict[str, str] = {}
 
     def pair(self, key: str, data: bytes) -> str:
-        """The text of an attribute with its name."""
+        """Format an attribute with its name."""
         name = self._keys.get(key)
         if name is None:
             name = self._keys[key] = format_name(key)
         return f"{name}={self._known.get(data) or self.text(data)}"
 
     def text(self, data: bytes) -> str:
-        """The text of an encoded attribute."""
+        """Format an encoded attribute."""
         known = self._known.get(data)
         if known is None:
             known = _format_encoded_attr(data)
@@ -60,17 +60,17 @@ class AttrPrinter:
         return known
 
     def value_text(self, value: Any) -> str:
-        """The text of a value."""
+        """Format a value."""
         return self.text(value.data if isinstance(value, EncodedAttr) else attr_to_bytes(value))
 
     def attrs_text(self, attrs: Mapping[str, Any]) -> str:
-        """Attributes in braces, by name."""
+        """Format attributes in braces, sorted by name."""
         items = (f"{format_name(key)}={self.value_text(attrs[key])}" for key in sorted(attrs))
         return "{" + ", ".join(items) + "}"
 
 
 def _format_raw(data: bytes) -> str:
-    """Bytes in base64."""
+    """Format bytes in base64."""
     return f'raw"{base64.b64encode(data).decode()}"'
 
 
@@ -176,7 +176,7 @@ def _format_complex_elements(flat: Any) -> list[str]:
 
 
 def _format_exact_floats(flat: Any) -> list[str]:
-    """The shortest texts that read back as the same bits."""
+    """Format floats with the fewest digits that reproduce their bits."""
     texts = [_with_sign(str(item), item) for item in flat]
     with np.errstate(all="ignore"):
         again = np.array([float(text) for text in texts], np.float64).astype(flat.dtype)
@@ -204,13 +204,13 @@ _PLAIN_KIND: Final = re.compile(r"\w+|list\(\w+\)").fullmatch
 
 
 def print_graph(graph: Graph) -> str:
-    """The text of a graph; equal graphs give equal texts."""
+    """Print a graph in the text format; equal graphs give equal texts."""
     with paused_gc():
         return "".join([f"{line}\n" for line in _graph_lines(graph)])
 
 
 def _graph_lines(graph: Graph) -> Iterator[str]:
-    """The lines of a graph, without their ends."""
+    """Lines of a graph without line ends."""
     printer = AttrPrinter()
     yield from _version_lines(graph)
     for node in graph:
@@ -282,7 +282,7 @@ def _format_function(function: Function, printer: AttrPrinter) -> Iterator[str]:
 
 
 def _has_text_form(definition: FunctionDefinition) -> bool:
-    """True if the block says everything: what it leaves unsaid follows from what it says."""
+    """True if the text block reproduces the definition."""
     controls = definition.control_outputs
     return (
         len(set(controls)) == len(controls)
@@ -293,7 +293,7 @@ def _has_text_form(definition: FunctionDefinition) -> bool:
 
 
 def _has_type_name(arg: ArgDef) -> bool:
-    """True if the name of the type means this type, and not a reference to another one."""
+    """True if the name of the type is unambiguous."""
     if arg.dtype is None:
         return bool(arg.type_attr)
     return not arg.dtype.is_ref and arg.dtype.number >= 0
@@ -325,7 +325,7 @@ def _format_body(definition: FunctionDefinition, printer: AttrPrinter) -> Iterat
 
 
 def format_arg(arg: ArgDef) -> str:
-    """An argument of a function: its name, and its type or the attribute that names it."""
+    """Format a function argument: its name, and its type or type attribute."""
     kind = str(arg.dtype) if arg.dtype is not None else _format_type_attr(arg.type_attr or "")
     kind = f"Ref({kind})" if arg.is_ref else kind
     count = f"{format_name(arg.count)}*" if arg.count else ""
@@ -333,7 +333,7 @@ def format_arg(arg: ArgDef) -> str:
 
 
 def _format_type_attr(name: str) -> str:
-    """The name of a type attribute; in quotes where it could be taken for a type."""
+    """Format the name of a type attribute; quoted if it is also the name of a type."""
     try:
         DType.from_name(name)
     except KeyError:
@@ -342,7 +342,7 @@ def _format_type_attr(name: str) -> str:
 
 
 def format_attr_def(attr: AttrDef, printer: AttrPrinter) -> str:
-    """An attribute that a function declares: its kind, bounds and default."""
+    """Format an attribute declaration: its kind, bounds, and default."""
     kind = attr.kind if _PLAIN_KIND(attr.kind) else format_string(attr.kind.encode())
     text = f"attr {format_name(attr.name)}: {kind}"
     if attr.minimum is not None:

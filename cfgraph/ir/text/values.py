@@ -24,12 +24,12 @@ from cfgraph.ir.text.lexer import (
     round_to_float32,
 )
 
-# what the widest types hold; the tensor's own type is checked afterwards
+# the range of the widest types; the tensor's own range is checked afterwards
 _INT_LITERAL_RANGE: Final = range(-(1 << 63), 1 << 64)
 
 
 def _is_tensor_shape(shape: Shape) -> bool:
-    """True if a tensor can be of this shape."""
+    """True if a tensor can have this shape."""
     return shape.is_full and not shape.names and len(tuple(shape)) <= MAX_RANK
 
 
@@ -132,7 +132,7 @@ def _array_from_ints(items: list[int], dtype: DType) -> Any:
     return narrow
 
 
-# a file nests messages a hundred deep, three for each function in a function's attributes
+# protobuf parses 100 levels of messages, three per function in a function's attributes
 _MAX_DEPTH: Final = 32
 _DTYPE_NUMBER_RANGE: Final = range(1 << 31)
 
