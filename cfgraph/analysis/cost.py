@@ -125,7 +125,7 @@ class CostEstimates:
         """Sizes of the outputs of a node."""
         known = self._sizes.get(node)
         if known is None:
-            shapes = self._shapes.of(node)
+            shapes = self._shapes.node_shapes(node)
             types = _types(node, len(shapes))
             known = self._sizes[node] = tuple(map(self._known_size, shapes, types))
         return known

@@ -27,9 +27,9 @@ from cfgraph.ops.static_values import (
 
 
 class StaticShapes:
-    """What is known of every output of a graph before it runs.
+    """Static shapes and values of all outputs of a graph.
 
-    `errors` lists the nodes whose inputs cannot fit, with what their shape function says.
+    `errors` lists the nodes with invalid inputs, and the messages of their shape functions.
     """
 
     def __init__(
@@ -46,39 +46,39 @@ class StaticShapes:
         outputs = self._outputs.get(output.node, ())
         return outputs[output.port] if 0 <= output.port < len(outputs) else UNKNOWN_SHAPE
 
-    def of(self, node: Node) -> Sequence[Shape]:
-        """The shapes of all outputs of a node."""
+    def node_shapes(self, node: Node) -> Sequence[Shape]:
+        """The static shapes of all outputs of a node."""
         return self._outputs.get(node, ())
 
     def value(self, output: Output) -> Any | None:
-        """The value of an output as an array where it is known, else None."""
+        """The static value of an output as an array, or None."""
         value = decode_value(self._values.get(output))
         return None if value is None or value.known is not None else value.array
 
 
 def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> StaticShapes:
-    """The static shapes of a graph; `feeds` are shapes, or arrays, by tensor name.
+    """Infer the static shapes of a graph; `feeds` are shapes or arrays by tensor name.
 
-    A loop's Merge has the shape that comes in until another comes around; then each size that
-    differs becomes unknown, and what depends on it is looked at again. A size is given up once,
-    so that this ends, in time that grows with the graph.
+    The Merge of a loop has the shape of its Enter until the back edge has a different one. Each
+    size that differs then becomes unknown, and dependent nodes are visited again. A size becomes
+    unknown only once, so that inference terminates in time linear in the graph.
     """
     return _ShapePropagation(graph, feeds or {}).run()
 
 
-# roles whose nodes hand a token on as it is
+# roles whose nodes forward input 0; a Merge needs the join of its inputs instead
 _TOKEN_FORWARDING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
 
 
 class _PartialContext(InferenceContext):
-    """A node whose shape-valued inputs may be known in part."""
+    """An inference context with partially known values of shape inputs."""
 
     __slots__ = ("_partial",)
 
     def __init__(
         self, node: Node, inputs: tuple[Shape, ...], values: Sequence[StaticValue], count: int
     ) -> None:
-        # not the base's own, which would count the outputs once more
+        # does not call the constructor of the base, which would count the outputs again
         self.node = node
         self.inputs = inputs
         self.output_count = count
@@ -100,34 +100,35 @@ class _PartialContext(InferenceContext):
 
 @dataclass(frozen=True, slots=True)
 class _InferenceFacts:
-    """What inference asks of an op for each of its nodes; `count` where all have as many outputs.
+    """Facts of an op that inference needs for each of its nodes.
 
-    `tells`: something may be known of what it gives though nothing is known of what it reads.
+    `count` is the number of outputs, if all nodes have the same. `always_infers`: values may be
+    known without any known input.
     """
 
     op: type[Op] | None
     role: Role | None
-    hands_on: bool
+    forwards: bool
     count: int | None
     always_infers: bool
 
 
 class _InferenceFactsByOp(dict[str, _InferenceFacts]):
-    """The facts of ops, by op name."""
+    """Inference facts by op name."""
 
     def __missing__(self, name: str) -> _InferenceFacts:
         op = lookup(name)
         role = op.role if op else None
         count = op.parsed().simple_outputs if op else None
-        tells = op is not None and (op.algebra.shape_only or not op.parsed().inputs)
+        always_infers = op is not None and (op.algebra.shape_only or not op.parsed().inputs)
         facts = self[name] = _InferenceFacts(
-            op, role, role in _TOKEN_FORWARDING_ROLES, count, tells
+            op, role, role in _TOKEN_FORWARDING_ROLES, count, always_infers
         )
         return facts
 
 
 class _ShapePropagation:
-    """The work list: nodes never looked at in order of arrival, changed ones before them."""
+    """Work list of inference: new nodes in order of arrival, changed nodes before them."""
 
     def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:
         self.graph = graph
@@ -175,7 +176,7 @@ class _ShapePropagation:
         return StaticShapes(self.shapes, self.values, self.errors)
 
     def _look_first(self, node: Node) -> None:
-        """Infer a node's outputs; readers for which they were the last inputs come next."""
+        """Infer the outputs of a node, and queue readers whose inputs are now complete."""
         self.rank[node] = len(self.rank)
         self.shapes[node], values = self._infer(node)
         for port, value in enumerate(values):
@@ -191,7 +192,7 @@ class _ShapePropagation:
                     self._look_later(reader)
 
     def _look_again(self, node: Node) -> None:
-        """Infer a node's outputs, weaken what was said before by it, and tell the readers."""
+        """Infer the outputs of a node again, generalize the previous result, and queue readers."""
         before = self.shapes[node]
         shapes, values = self._infer(node)
         shapes = [a if a == b else a.generalize(b) for a, b in zip(before, shapes, strict=True)]
@@ -212,13 +213,13 @@ class _ShapePropagation:
                 self._look_later(reader)
 
     def _look_later(self, node: Node) -> None:
-        """Look at a node again, unless that is to come; one that is still fresh will see it all."""
+        """Queue a node for another visit, unless it is queued or was never visited."""
         if node in self.rank and node not in self.queued:
             self.queued.add(node)
             heapq.heappush(self.changed, (self.rank[node], node))
 
     def _infer(self, node: Node) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
-        """The shapes of a node's outputs, and their values, or no value at all."""
+        """The shapes and values of the outputs of a node; no values if none is known."""
         if self.errors:
             self.errors.pop(node, None)
         fed = self._fed_outputs(node) if self.fed else None
@@ -238,7 +239,7 @@ class _ShapePropagation:
         values = [self.values.get(item) for item in node.inputs]
         if facts.role is Role.LOOP_COND:
             return [SCALAR_SHAPE] * count, values[:1] * count
-        if facts.hands_on and inputs:
+        if facts.forwards and inputs:
             return [inputs[0]] * count, [values[0]] * count
         try:
             shapes = _shapes_of(facts.op, node, inputs, values, count)
@@ -258,27 +259,27 @@ class _ShapePropagation:
         values: Sequence[StaticValue],
         shapes: Sequence[Shape],
     ) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
-        """Shapes and values with those that are fed in their places."""
+        """Replace shapes and values of fed outputs."""
         shapes = list(shapes)
         for port in range(len(shapes)):
-            here = self.fed.get(Output(node, port))
-            if here is not None:
-                shapes[port] = here[0]
-        found = _values_of(node, inputs, values, shapes)
-        for port in range(len(found)):
-            here = self.fed.get(Output(node, port))
-            if here is not None:
-                found[port] = here[1]
-        return shapes, found
+            feed = self.fed.get(Output(node, port))
+            if feed is not None:
+                shapes[port] = feed[0]
+        merged = _values_of(node, inputs, values, shapes)
+        for port in range(len(merged)):
+            feed = self.fed.get(Output(node, port))
+            if feed is not None:
+                merged[port] = feed[1]
+        return shapes, merged
 
     def _fed_outputs(self, node: Node) -> list[tuple[Shape, StaticValue]] | None:
-        """The feeds of a node if all that it gives is fed."""
+        """The feeds of a node if all its outputs are fed."""
         ports = range(_output_count(node)) if self.fed else range(0)
         fed = [self.fed[output] for port in ports if (output := Output(node, port)) in self.fed]
         return fed if ports and len(fed) == len(ports) else None
 
     def _merge(self, node: Node, count: int) -> tuple[list[Shape], Sequence[StaticValue]]:
-        """The join of what has come so far."""
+        """Join the inputs of a Merge that were visited."""
         data = [item for item in node.inputs if item.node in self.shapes]
         shape, value = self._shape(data[0]), self._value(data[0])
         for item in data[1:]:
@@ -297,10 +298,10 @@ class _ShapePropagation:
 def infer_node_shapes(
     node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue]
 ) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
-    """What is known of one node's outputs, from what is known of its inputs.
+    """Infer shapes and values of the outputs of one node from those of its inputs.
 
-    Of a Merge nothing is: other values may come around a loop. Raises ValueError where the inputs
-    cannot fit.
+    Those of a Merge are unknown, since a back edge may change them. Raises ValueError for invalid
+    inputs.
     """
     count = _output_count(node)
     role = role_of(node)
@@ -319,31 +320,31 @@ def _shapes_of(
     values: Sequence[StaticValue],
     count: int,
 ) -> Sequence[Shape]:
-    """What the op says of its outputs. Raises ValueError where the inputs cannot fit."""
-    found: Sequence[Shape] = ()
+    """Call the shape function of an op. Raises ValueError for invalid inputs."""
+    shapes: Sequence[Shape] = ()
     try:
         if op is not None:
-            found = op.shape(_PartialContext(node, inputs, values, count))
+            shapes = op.shape(_PartialContext(node, inputs, values, count))
     except ValueError:
         raise
     except Exception:
-        # an attribute or an input is missing or of a wrong kind: verification says so
-        found = ()
-    return found if len(found) == count else [UNKNOWN_SHAPE] * count
+        # an attribute or input is missing or of the wrong kind, which verification reports
+        shapes = ()
+    return shapes if len(shapes) == count else [UNKNOWN_SHAPE] * count
 
 
 def _values_of(
     node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue], shapes: Sequence[Shape]
 ) -> list[StaticValue]:
     try:
-        found = list(infer_values(node, inputs, values, shapes))
+        known = list(infer_values(node, inputs, values, shapes))
     except Exception:
         return [None] * len(shapes)
-    return found if len(found) == len(shapes) else [None] * len(shapes)
+    return known if len(known) == len(shapes) else [None] * len(shapes)
 
 
 def _output_count(node: Node) -> int:
-    """The number of outputs; of an op that is not known, those that are read."""
+    """The number of outputs; for an unknown op, of those that are read."""
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]

@@ -1,4 +1,4 @@
-"""Values known before the run: constants, and small integers computed from them."""
+"""Static values: constants, and small integers computed from them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cfgraph.ops.families.constants import Const, PlaceholderWithDefault
 from cfgraph.ops.families.shape_query import Rank, Size
 from cfgraph.ops.opdef.op import Op, lookup
 
-# a constant beyond this is not decoded, a result beyond this not computed, and of a vector beyond
-# this not each element is told apart: shapes and axes are smaller, and inference stays linear
+# limits in elements for decoding a constant, computing a result, and tracking single elements:
+# shapes and axes are smaller, and inference remains linear
 _LARGEST_CONSTANT: Final = 1024
 _LARGEST_RESULT: Final = 64
 _LARGEST_PARTIAL: Final = 8
 
 
 class PartialArray(NamedTuple):
-    """A value; where `known` is an array, only the elements that it marks are known."""
+    """A value. If `known` is an array, only the elements that it marks are known."""
 
     array: Any
     known: Any | None = None
 
 
 class EncodedConstant(NamedTuple):
-    """A constant that nobody has asked for yet."""
+    """A constant that is decoded on demand."""
 
     tensor: TensorValue
 
@@ -40,7 +40,7 @@ StaticValue = PartialArray | EncodedConstant | None
 
 
 def decode_value(value: StaticValue) -> PartialArray | None:
-    """The value itself."""
+    """Decode a constant; any other value unchanged."""
     return (
         PartialArray(np.asarray(value.tensor.array))
         if isinstance(value, EncodedConstant)
@@ -48,11 +48,11 @@ def decode_value(value: StaticValue) -> PartialArray | None:
     )
 
 
-def join_values(one: StaticValue, other: StaticValue) -> StaticValue:
-    """What holds for either."""
-    if one is other or one is None or other is None:
-        return one if one is other else None
-    a, b = decode_value(one), decode_value(other)
+def join_values(first: StaticValue, second: StaticValue) -> StaticValue:
+    """The elements on which two values agree, or None."""
+    if first is second or first is None or second is None:
+        return first if first is second else None
+    a, b = decode_value(first), decode_value(second)
     if a is None or b is None or a.array.shape != b.array.shape or a.array.dtype != b.array.dtype:
         return None
     same = np.asarray(a.array == b.array) & _known_mask(a) & _known_mask(b)
@@ -62,11 +62,11 @@ def join_values(one: StaticValue, other: StaticValue) -> StaticValue:
     return PartialArray(a.array, same) if partial and same.any() else None
 
 
-def same_value(one: StaticValue, other: StaticValue) -> bool:
-    """True if both know the same."""
-    if one is other or one is None or other is None:
-        return one is other
-    a, b = decode_value(one), decode_value(other)
+def same_value(first: StaticValue, second: StaticValue) -> bool:
+    """True if two values have the same known elements."""
+    if first is second or first is None or second is None:
+        return first is second
+    a, b = decode_value(first), decode_value(second)
     if a is None or b is None:
         return False
     return np.array_equal(_known_mask(a), _known_mask(b)) and np.array_equal(a.array, b.array)
@@ -79,7 +79,7 @@ def _known_mask(value: PartialArray) -> Any:
 def infer_values(
     node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue], outputs: Sequence[Shape]
 ) -> Sequence[StaticValue]:
-    """What is known of a node's outputs, from what is known of its inputs."""
+    """Infer the static values of outputs from those of the inputs."""
     op = lookup(node.op)
     nothing = [None] * len(outputs)
     if op is None:
@@ -90,7 +90,7 @@ def infer_values(
         small = size is not None and size <= _LARGEST_CONSTANT
         return [EncodedConstant(tensor)] if small and isinstance(tensor, TensorValue) else nothing
     if op.algebra.shape_only:
-        return [_shape_op_value(op, of, node) for of in inputs[: len(outputs)]]
+        return [_shape_op_value(op, shape, node) for shape in inputs[: len(outputs)]]
     missing = None in values
     if missing and (not op.aliasing.preserves_elements or all(value is None for value in values)):
         return nothing
@@ -106,48 +106,48 @@ def infer_values(
 def _fill_unknown(
     op: type[Op], node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue]
 ) -> Sequence[StaticValue]:
-    """The values, small ones of which nothing is known made up where their elements just move."""
+    """Replace unknown small inputs of an element-preserving op by arrays without known elements."""
     dtype = registry.output_types(node) or []
     moved = _preserved_slots(op, node)
     return [
-        _unknown_elements(of, dtype[0].numpy) if value is None and slot in moved else value
-        for slot, (of, value) in enumerate(zip(inputs, values, strict=True))
+        _unknown_elements(shape, dtype[0].numpy) if value is None and slot in moved else value
+        for slot, (shape, value) in enumerate(zip(inputs, values, strict=True))
     ]
 
 
-def _unknown_elements(of: Shape, dtype: Any) -> StaticValue:
-    size = of.elements
-    if of.dims is None or size is None or size > _LARGEST_PARTIAL:
+def _unknown_elements(shape: Shape, dtype: Any) -> StaticValue:
+    size = shape.elements
+    if shape.dims is None or size is None or size > _LARGEST_PARTIAL:
         return None
-    return PartialArray(np.zeros(of.dims, dtype), np.zeros(of.dims, bool))
+    return PartialArray(np.zeros(shape.dims, dtype), np.zeros(shape.dims, bool))
 
 
-def _shape_op_value(op: type[Op], of: Shape, node: Node) -> StaticValue:
-    """The result of a question for the shape, as far as the shape is known."""
-    if of.dims is None:
+def _shape_op_value(op: type[Op], shape: Shape, node: Node) -> StaticValue:
+    """The value of Shape, Size, or Rank, as far as the shape is known."""
+    if shape.dims is None:
         return None
     dtype = np.int32 if issubclass(op, Rank) else node.attr("out_type").numpy
     if issubclass(op, Rank):
-        return PartialArray(np.array(len(of.dims), dtype))
+        return PartialArray(np.array(len(shape.dims), dtype))
     if issubclass(op, Size):
-        size = of.elements
+        size = shape.elements
         return (
             None
             if size is None or size > np.iinfo(dtype).max
             else PartialArray(np.array(size, dtype))
         )
-    if any(dim is not None and dim > np.iinfo(dtype).max for dim in of.dims):
+    if any(dim is not None and dim > np.iinfo(dtype).max for dim in shape.dims):
         return None
-    array = np.array([dim or 0 for dim in of.dims], dtype)
-    if of.is_full:
+    array = np.array([dim or 0 for dim in shape.dims], dtype)
+    if shape.is_full:
         return PartialArray(array)
-    if len(of.dims) > _LARGEST_PARTIAL:
+    if len(shape.dims) > _LARGEST_PARTIAL:
         return None
-    return PartialArray(array, np.array([dim is not None for dim in of.dims], bool))
+    return PartialArray(array, np.array([dim is not None for dim in shape.dims], bool))
 
 
 def _is_foldable(op: type[Op], node: Node, outputs: Sequence[Shape]) -> bool:
-    """True for a pure op that gives a few integers, always the same for the same inputs."""
+    """True for a pure, deterministic op with few integer outputs."""
     pure = not (op.effects.stateful or op.effects.random or op.role) and op.compilation.runnable
     if not pure or not node.inputs or issubclass(op, PlaceholderWithDefault):
         return False
@@ -164,14 +164,14 @@ def _fold(op: type[Op], node: Node, values: Sequence[StaticValue]) -> list[Stati
     arrays = [item.array for item in whole if item is not None]
     masks = [None if item is None else item.known for item in whole]
     if all(mask is None for mask in masks):
-        found = _run_kernel(op, node, arrays)
-        return None if found is None else [PartialArray(array) for array in found]
+        folded = _run_kernel(op, node, arrays)
+        return None if folded is None else [PartialArray(array) for array in folded]
     if not op.aliasing.preserves_elements:
         return _fold_cast(op, node, arrays[0], masks[0])
     moved = _preserved_slots(op, node)
     if any(mask is not None and slot not in moved for slot, mask in enumerate(masks)):
         return None
-    # what happens to the elements happens to the marks of what is known
+    # the op moves the marks of known elements as it moves the elements
     marks = [
         array
         if slot not in moved
@@ -180,10 +180,10 @@ def _fold(op: type[Op], node: Node, values: Sequence[StaticValue]) -> list[Stati
         else mask.astype(array.dtype)
         for slot, (array, mask) in enumerate(zip(arrays, masks, strict=True))
     ]
-    found, known = _run_kernel(op, node, arrays), _run_kernel(op, node, marks)
-    if found is None or known is None:
+    folded, known = _run_kernel(op, node, arrays), _run_kernel(op, node, marks)
+    if folded is None or known is None:
         return None
-    return [_partial_value(array, mark != 0) for array, mark in zip(found, known, strict=True)]
+    return [_partial_value(array, mark != 0) for array, mark in zip(folded, known, strict=True)]
 
 
 def _partial_value(array: Any, known: Any) -> StaticValue:
@@ -193,17 +193,17 @@ def _partial_value(array: Any, known: Any) -> StaticValue:
 
 
 def _fold_cast(op: type[Op], node: Node, array: Any, known: Any) -> list[StaticValue] | None:
-    """A cast between integers changes no element that is known, for sizes fit either."""
+    """Fold a cast between integer types, which preserves sizes and so known elements."""
     if not issubclass(op, Cast) or array.dtype.kind not in "iu":
         return None
-    found = _run_kernel(op, node, [array])
-    if found is None or found[0].dtype.kind not in "iu":
+    folded = _run_kernel(op, node, [array])
+    if folded is None or folded[0].dtype.kind not in "iu":
         return None
-    return [PartialArray(found[0], known)]
+    return [PartialArray(folded[0], known)]
 
 
 def _preserved_slots(op: type[Op], node: Node) -> set[int]:
-    """The slots whose elements become those of the outputs."""
+    """The input slots whose elements the outputs consist of."""
     signature, slots, slot = op.parsed(), set[int](), 0
     for arg in signature.inputs:
         count = len(signature.arg_types(arg, node.attrs))
@@ -218,7 +218,7 @@ def _run_kernel(op: type[Op], node: Node, arrays: Sequence[Any]) -> list[Any] | 
         with np.errstate(all="ignore"):
             result = op.bind(node, np)(*arrays)
     except Exception:
-        # what cannot be computed is not known; the run will say why
+        # unknown; the run reports the error
         return None
     outputs = result if isinstance(result, tuple) else (result,)
     if any(not isinstance(item, np.ndarray | np.generic) for item in outputs):

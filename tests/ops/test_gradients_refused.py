@@ -15,5 +15,5 @@ def test_a_gradient_whose_op_does_not_take_an_attribute_is_refused() -> None:
     y = builder.MaxPool(x, ksize=window, strides=window, padding="EXPLICIT", explicit_paddings=pads)
     (first,) = gradients(builder.graph, [y.name], ["x:0"])
     assert first is not None
-    with pytest.raises(Unsupported, match="MaxPoolGradGrad, which there is not with padding"):
+    with pytest.raises(Unsupported, match="MaxPoolGradGrad does not support padding"):
         gradients(builder.graph, [first], ["x:0"])

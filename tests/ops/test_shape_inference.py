@@ -139,8 +139,8 @@ def test_a_cond_joins_its_branches() -> None:
     wide = graph.add("ConcatV2", Output(switch, 1), Output(switch, 1), const(graph, 0))
     merge = graph.add("Merge", Output(switch, 0), wide)
     inferred = infer_shapes(graph)
-    assert inferred.of(merge) == [Shape((None, 3)), Shape(())]
-    assert inferred.of(switch) == [Shape((2, 3))] * 2
+    assert inferred.node_shapes(merge) == [Shape((None, 3)), Shape(())]
+    assert inferred.node_shapes(switch) == [Shape((2, 3))] * 2
 
 
 def test_a_loop_keeps_what_does_not_change() -> None:
@@ -226,7 +226,7 @@ def test_unknown_ops_and_broken_nodes_are_unknown() -> None:
     pack = graph.create("p", "Pack", [Output(bare, 0)], attrs={"N": "many", "axis": b"?"})
     split = graph.create("q", "Split", [], attrs={"num_split": -3})
     inferred = infer_shapes(graph)
-    assert list(inferred.of(strange)) == [UNKNOWN_SHAPE] * 3
+    assert list(inferred.node_shapes(strange)) == [UNKNOWN_SHAPE] * 3
     assert inferred[Output(bare, 0)] is UNKNOWN_SHAPE
     assert inferred[Output(pack, 5)] is UNKNOWN_SHAPE
     assert inferred[Output(split, 0)] is UNKNOWN_SHAPE

@@ -217,7 +217,7 @@ class ConvolutionInputGradient(Convolution, abstract=True):
         if not cls.explicit_sizes:
             return tuple(sizes.shape)
         if sizes.ndim == 1 and sizes.size == len(layout.spatial):
-            return layout.place([int(n) for n in sizes], dy.shape[0], w.shape[-2])
+            return layout.shape_of([int(n) for n in sizes], dy.shape[0], w.shape[-2])
         if sizes.shape != (layout.rank,):
             message = f"input_sizes must hold {layout.rank} sizes, got shape {list(sizes.shape)}"
             raise OpError(message)

@@ -1,1 +1,1 @@
-"""What every op family builds on: the Op class, shape functions, the gradient API, evaluation."""
+"""Foundation of the op families: Op class, facts, shape functions, gradient API, evaluation."""

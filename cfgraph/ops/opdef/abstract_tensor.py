@@ -1,4 +1,4 @@
-"""A tensor of which only dtype and shape are known."""
+"""Abstract tensors: dtype and shape without a value."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class AbstractTensor:
-    """A tensor of which only type and shape are known.
+    """A tensor without a value.
 
-    One that would share the bytes of another keeps that one as its `base`, as arrays do.
+    A view refers to the owner of its bytes as `base`, as NumPy arrays do.
     """
 
     dtype: np.dtype[Any]

@@ -11,12 +11,12 @@ from cfgraph.ops.opdef.op import Kernel
 
 
 def is_gpu_namespace(xp: ModuleType) -> bool:
-    """True for the array library of a card: its arrays are fetched, not read in passing."""
+    """True for the array library of a GPU, whose arrays must be copied to the host explicitly."""
     return hasattr(xp, "asnumpy")
 
 
 def run_on_host(xp: ModuleType, function: Kernel) -> Kernel:
-    """The function of NumPy arrays, for arrays of a namespace."""
+    """Adapt a function of NumPy arrays to arrays of a namespace."""
     if xp is np:
         return function
     fetch = getattr(xp, "asnumpy", np.asarray)
@@ -28,7 +28,7 @@ def run_on_host(xp: ModuleType, function: Kernel) -> Kernel:
     return call
 
 
-# what the ufuncs are called whose `.at` makes a change
+# the ufunc of each operation of jax's `.at`
 _UFUNC_NAMES = {"add": "add", "subtract": "subtract", "min": "minimum", "max": "maximum"}
 
 
@@ -42,7 +42,7 @@ def updated_at(array: Any, index: Any, value: Any) -> Any:
 
 
 def accumulated_at(xp: ModuleType, array: Any, index: Any, value: Any, how: str) -> Any:
-    """A copy of `array` with `value` added (`how`) at `index`, once for each time it is named."""
+    """A copy of `array` with `value` combined (`how`) at `index`, once per occurrence."""
     if hasattr(array, "at"):
         if how == "subtract":
             return array.at[index].add(-value)
@@ -50,6 +50,6 @@ def accumulated_at(xp: ModuleType, array: Any, index: Any, value: Any, how: str)
         return getattr(array.at[index], "max" if either else how)(value)
     result = array.copy()
     if how == "subtract" and not isinstance(result, np.ndarray):
-        how, value = "add", -value  # a card has no atomic difference
+        how, value = "add", -value  # CuPy has no atomic subtraction
     getattr(xp, _UFUNC_NAMES.get(how, how)).at(result, index, value)
     return result

@@ -21,7 +21,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class SameShape(Op, abstract=True):
-    """Every output has the shape of input 0."""
+    """An op whose outputs all have the shape of input 0."""
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -29,7 +29,7 @@ class SameShape(Op, abstract=True):
 
 
 class Elementwise(Op, abstract=True):
-    """Inputs broadcast; the kernel is `function`: an operator, or a name in the array namespace."""
+    """A broadcasting op. `function` is an operator or a name in the array namespace."""
 
     function: ClassVar[str | Callable[..., Any] | None] = None
 
@@ -42,8 +42,8 @@ class Elementwise(Op, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         result = context.inputs[0]
-        for other in context.inputs[1:]:
-            result = result.broadcast(other)
+        for shape in context.inputs[1:]:
+            result = result.broadcast(shape)
         return [result]
 
 
@@ -52,24 +52,24 @@ GradientFunction = Callable[[GradientBuilder, Node, Output], InputGradients]
 
 
 def gradient_from_input(formula: GradientFormula) -> GradientFunction:
-    """The gradient of a function of one tensor: a formula of (g, dy, the conjugate of x)."""
+    """Gradient of a unary function from a formula of (g, dy, the conjugate of x)."""
     return staticmethod(lambda g, node, dy: [formula(g, dy, conjugate(g, node.inputs[0]))])
 
 
 def gradient_from_output(formula: GradientFormula) -> GradientFunction:
-    """The gradient of a function of one tensor: a formula of (g, dy, the conjugate of y)."""
+    """Gradient of a unary function from a formula of (g, dy, the conjugate of y)."""
     return staticmethod(lambda g, node, dy: [formula(g, dy, conjugate(g, node.output()))])
 
 
 def gradient_from_op(op: str) -> GradientFunction:
-    """The gradient of a function of one tensor: an op of y and dy, which itself conjugates y."""
+    """Gradient of a unary function by an op of y and dy, which conjugates y itself."""
     return staticmethod(lambda g, node, dy: [getattr(g, op)(node.output(), dy)])
 
 
 def binary_gradients(
     g: GradientBuilder, node: Node, dx: Callable[[], Output], dy: Callable[[], Output]
 ) -> tuple[InputGradient, InputGradient]:
-    """Gradients of the shape that two tensors broadcast to, summed to the shape of each."""
+    """Sum the gradients of a broadcasting op to the shapes of its two inputs."""
     x, y = node.inputs
     return lambda: sum_to_shape(g, dx(), x, y), lambda: sum_to_shape(g, dy(), y, x)
 
@@ -77,19 +77,19 @@ def binary_gradients(
 def select_gradient(
     g: GradientBuilder, dz: Output, condition: Output, *, negated: bool = False
 ) -> Output:
-    """The gradient where a condition holds, which broadcasts to it, and zeros elsewhere."""
+    """The gradient where a broadcast condition holds, and zeros elsewhere."""
     zero = constant_like(g, 0, dz)
     return g.SelectV2(condition, zero, dz) if negated else g.SelectV2(condition, dz, zero)
 
 
 def constant_like(g: GradientBuilder, value: float, x: Output) -> Output:
-    """A constant of the type of a tensor, where the first tensor beside it has another one."""
+    """A constant of the type of `x`."""
     assert x.dtype is not None
     return g.const(value, x.dtype.base)
 
 
 def add_in_float32(g: GradientBuilder, op: str, *inputs: Output) -> Output:
-    """An op that has no half-width floats, of tensors that may be."""
+    """Add an op that does not accept half-precision floats, with casts where needed."""
     dtype, make = inputs[0].dtype, getattr(g, op)
     if dtype not in (float16, bfloat16):
         made: Output = make(*inputs)

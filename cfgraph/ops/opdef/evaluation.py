@@ -1,15 +1,15 @@
-"""Evaluation of function bodies: one callable over arrays of a namespace.
+"""Function bodies as straight-line code over arrays of a namespace.
 
-Each node is bound once. The calls then stand in one generated function, in the order of the edges:
+Each node is bound once. One generated function contains the calls in topological order:
 
     def body(step, a0, a1):
         v0 = k0(a0, a1)
         v1 = k1(step, v0); del v0
         return v1
 
-A value is freed after its last reader. The line that an error comes from identifies the node that
-failed. Several nodes may be joined in one call. Loops and conditionals (StatelessWhile and
-StatelessIf) call the functions of their bodies; Switch and the other primitives are not supported.
+A value is freed after its last reader. The line number of an error identifies the node that failed.
+Loops and conditionals (StatelessWhile, StatelessIf) call the functions of their bodies. Switch and
+the other primitives are not supported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SlotsOf = Callable[[Node, type[Op]], Collection[int]]
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One call in a straight line: the kernel of a node, its inputs and its outputs."""
+    """One call of a straight line: the kernel, inputs, and outputs of a node."""
 
     node: Node
     inputs: tuple[Output, ...]
@@ -43,18 +43,18 @@ class KernelCall:
     takes_step: bool = False
 
     @classmethod
-    def of(cls, node: Node, bind: KernelBinder) -> KernelCall:
-        """The call of one node."""
+    def from_node(cls, node: Node, bind: KernelBinder) -> KernelCall:
+        """Bind a node."""
         outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
         op = _op_of(node)
         return cls(node, tuple(node.inputs), outputs, bind(node, op), op.effects.stateful)
 
 
 class StraightLine:
-    """A function's body as one callable: `run(step, *arguments)` gives its outputs.
+    """A function body as one callable: `run(step, *arguments)` returns its outputs.
 
-    One output comes bare, several as a tuple, none as None. `bind` gives each node's kernel; that
-    of a stateful one takes the step first. `order` are the nodes that run, arguments left out.
+    A single output is returned bare, several as a tuple, none as None. `bind` returns the kernel of
+    a node; that of a stateful node takes the step first. `order` lists the nodes without arguments.
 
     Raises Unsupported, with the node, for control flow, calls, references, and ops without a
     kernel.
@@ -63,27 +63,27 @@ class StraightLine:
     def __init__(self, function: FunctionGraph, bind: KernelBinder) -> None:
         self.order = execution_order(function)
         self.returned = function.returns
-        self.calls = [KernelCall.of(node, bind) for node in self.order]
+        self.calls = [KernelCall.from_node(node, bind) for node in self.order]
         kernels: dict[str, Any] = {
-            f"k{place}": call.kernel for place, call in enumerate(self.calls)
+            f"k{index}": call.kernel for index, call in enumerate(self.calls)
         }
         source = "\n".join(_generated_source(function, self.calls))
         exec(compile(source, f"<function {function.name}>", "exec"), kernels)
         self.run: Callable[..., Any] = kernels["body"]
 
     def failed(self, error: Exception) -> Node | None:
-        """The node whose kernel an error comes from; None where it comes from elsewhere."""
+        """The node whose kernel raised an error, or None."""
         code: CodeType = self.run.__code__
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not code:
             trace = trace.tb_next
-        place = -1 if trace is None else trace.tb_lineno - 2
-        if not 0 <= place < len(self.calls):
+        index = -1 if trace is None else trace.tb_lineno - 2
+        if not 0 <= index < len(self.calls):
             return None
-        return self.calls[place].node
+        return self.calls[index].node
 
     def located(self, error: Exception, caller: str) -> Exception:
-        """The error with the inner node's name, behind that of the node that runs the function."""
+        """The error with the name of the inner node, prefixed by that of the calling node."""
         node = self.failed(error)
         if node is None:
             return error
@@ -98,12 +98,12 @@ class StraightLine:
 
 
 def execution_order(function: FunctionGraph) -> list[Node]:
-    """The nodes that a function's outputs and effects need, sources first, arguments left out.
+    """The nodes that outputs and effects of a function need, in topological order.
 
-    Raises Unsupported for what cannot run in a straight line.
+    Arguments are excluded. Raises Unsupported for nodes that cannot run in a straight line.
     """
-    found = function.needed()
-    order = topological_order([node for node in function.graph if node in found]).nodes
+    needed = function.needed()
+    order = topological_order([node for node in function.graph if node in needed]).nodes
     arguments = set(function.arguments)
     nodes = [node for node in order if node not in arguments]
     for node in nodes:
@@ -121,7 +121,7 @@ def _require_straight_line(function: FunctionGraph, node: Node) -> None:
     elif any(dtype.is_ref for dtype in _node_types(node)):
         what = f"a reference to a variable ({node.op})"
     if what:
-        message = f"the function {function.name!r} cannot run in a straight line: it has {what}"
+        message = f"function {function.name!r} cannot run as straight-line code: it contains {what}"
         raise Unsupported(message, node=f"{function.name}/{node.name}", code="CFG709")
 
 
@@ -136,22 +136,22 @@ def _op_of(node: Node) -> type[Op]:
 
 
 def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> Iterator[str]:
-    """The lines of the generated function; names in it are made here, none comes from a file."""
-    names = {argument.output(): f"a{place}" for place, argument in enumerate(function.arguments)}
+    """Generate the function. No name in it comes from the graph, so that no file injects code."""
+    names = {argument.output(): f"a{index}" for index, argument in enumerate(function.arguments)}
     last: dict[Output, KernelCall] = {}
     for call in calls:
         last.update(dict.fromkeys(call.inputs, call))
     for item in function.returns:
         last.pop(item, None)
     yield f"def body({', '.join(['step', *names.values()])}):"
-    for place, call in enumerate(calls):
-        given = [names[item] for item in call.inputs]
+    for index, call in enumerate(calls):
+        arguments = [names[item] for item in call.inputs]
         if call.takes_step:
-            given.insert(0, "step")
+            arguments.insert(0, "step")
         for item in call.outputs:
             names[item] = f"v{len(names)}"
         targets = ", ".join(names[item] for item in call.outputs)
-        made = f"k{place}({', '.join(given)})"
+        made = f"k{index}({', '.join(arguments)})"
         gone = [names[item] for item in dict.fromkeys(call.inputs) if last.get(item) is call]
         freed = f"; del {', '.join(gone)}" if gone else ""
         yield f"    {targets}{' = ' if targets else ''}{made}{freed}"
@@ -170,25 +170,25 @@ def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:
 def compile_time_nodes(
     order: Sequence[Node], slots_of: SlotsOf = _constant_input_slots
 ) -> frozenset[Node]:
-    """The nodes, arguments among them, whose values a compiler must know before it compiles.
+    """The nodes and arguments whose values a compiler must know.
 
-    Those that an op's constant inputs need, `slots_of` a node; what depends on shapes alone needs
-    no value.
+    Constant inputs, which `slots_of` a node determines, need them. Ops that depend only on shapes
+    need no values.
     """
-    found: set[Node] = set()
+    static: set[Node] = set()
     for node in reversed(order):
         op = _op_of(node)
-        if node in found and not op.algebra.shape_only:
-            found.update(item.node for item in node.inputs)
-        found.update(node.inputs[slot].node for slot in slots_of(node, op))
-    return frozenset(found)
+        if node in static and not op.algebra.shape_only:
+            static.update(item.node for item in node.inputs)
+        static.update(node.inputs[slot].node for slot in slots_of(node, op))
+    return frozenset(static)
 
 
 def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
-    """Kernels for a body that is traced: arrays of `xp` go through, what is known stays NumPy.
+    """Kernels for tracing a body over arrays of `xp`; static values remain NumPy arrays.
 
-    A node runs on NumPy where all its inputs are NumPy values and a constant input needs it, or it
-    cannot be traced. Raises Unsupported, from the kernel, for what cannot be traced.
+    A node with only NumPy inputs runs on NumPy if a constant input needs it, or if it cannot be
+    traced. A kernel that cannot be traced raises Unsupported when called.
     """
 
     def bind(node: Node, op: type[Op]) -> Kernel:
@@ -208,7 +208,7 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
                 raise Unsupported(message)
             for slot in constant:
                 if not is_known(inputs[slot]):
-                    message = f"input {slot} of {node.op} is not known when it is compiled"
+                    message = f"input {slot} of {node.op} is not a compile-time constant"
                     raise Unsupported(message)
             return traced(*inputs)
 
@@ -218,7 +218,7 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
 
 
 def is_known(value: Any) -> bool:
-    """True for a NumPy value, which is known while a body is traced."""
+    """True for a NumPy value, which is static while a body is traced."""
     return isinstance(value, np.ndarray | np.generic)
 
 
@@ -228,40 +228,40 @@ FunctionCompiler = Callable[[FunctionGraph], StraightLine]
 def called_functions(
     node: Node, op: type[Op], instances: FunctionInstances
 ) -> tuple[FunctionGraph, ...]:
-    """The functions that a loop or a conditional calls; none for any other node."""
+    """The functions of a loop or conditional; none for any other node."""
     if not op.calls.inlined:
         return ()
-    found = [node.attr(name) for name in op.calls.functions]
-    return tuple(instances.get(func.name, func.attrs) for func in found)
+    functions = [node.attr(name) for name in op.calls.functions]
+    return tuple(instances.get(func.name, func.attrs) for func in functions)
 
 
 def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
-    """The inputs that a compiler must know by value, also those that functions need so."""
+    """The input slots with compile-time values, including those that called functions need."""
     if not op.calls.inlined:
         return op.slots_of(node, op.compilation.constant_inputs)
     if instances is None:
         return frozenset()
     first = op.calls.first_argument
     return frozenset(
-        first + place
+        first + index
         for function in called_functions(node, op, instances)
-        for place in constant_arguments(function, instances)
+        for index in constant_arguments(function, instances)
     )
 
 
 def constant_arguments(
     function: FunctionGraph, instances: FunctionInstances | None
 ) -> frozenset[int]:
-    """The arguments of a function that a compiler must know by value."""
+    """The arguments of a function that need compile-time values."""
     static = compile_time_nodes(
         execution_order(function), lambda node, op: constant_slots(node, op, instances)
     )
-    places = enumerate(function.arguments)
-    return frozenset(place for place, argument in places if argument in static)
+    indexed = enumerate(function.arguments)
+    return frozenset(index for index, argument in indexed if argument in static)
 
 
 def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
-    """For each variable of a loop whether its body hands it on as it is."""
+    """Flags of the loop variables that the body returns unchanged."""
     pairs = zip(body.arguments, body.returns, strict=True)
     return tuple(result == argument.output() for argument, result in pairs)
 
@@ -269,27 +269,27 @@ def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
 def compile_numpy(
     function: FunctionGraph, instances: FunctionInstances, plain: KernelBinder
 ) -> StraightLine:
-    """A function's body over NumPy arrays; `plain` binds what is no control flow.
+    """Compile a function body for NumPy arrays; `plain` binds nodes other than control flow.
 
-    Raises Unsupported, with the node, as a StraightLine does, and for effects in what is called.
+    Raises Unsupported like StraightLine, and for effects in called functions.
     """
 
     def bind(node: Node, op: type[Op]) -> Kernel:
         inner = called_functions(node, op, instances)
         if not inner:
             return plain(node, op)
-        lines = [compile_numpy(one, instances, pure_kernels(plain)) for one in inner]
+        lines = [compile_numpy(callee, instances, pure_kernels(plain)) for callee in inner]
         return numpy_control_kernel(op, lines)
 
     return StraightLine(function, bind)
 
 
 def pure_kernels(bind: KernelBinder) -> KernelBinder:
-    """Kernels for a function that a loop or a conditional calls, which may have no effects."""
+    """Restrict kernels to functions without effects, which loops and conditionals call."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
         if op.effects.stateful:
-            message = f"{node.op} has effects, or hangs on state, in what has none"
+            message = f"{node.op} has effects or depends on state in a function that must be pure"
             raise Unsupported(message, node=node, code="CFG709")
         return bind(node, op)
 
@@ -297,16 +297,16 @@ def pure_kernels(bind: KernelBinder) -> KernelBinder:
 
 
 def compile_numpy_function(function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
-    """A function's body over NumPy arrays."""
+    """Compile a function body for NumPy arrays."""
     return compile_numpy(function, instances, numpy_kernel)
 
 
 def numpy_control_kernel(op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
-    """The kernel of a loop or a conditional over NumPy arrays."""
+    """The kernel of a loop or conditional over NumPy arrays."""
     if op.calls.kind == "while":
         return _loop_kernel(*lines)
-    then, other = (line.run for line in lines)
-    return lambda pred, *values: then(None, *values) if pred else other(None, *values)
+    then, otherwise = (line.run for line in lines)
+    return lambda pred, *values: then(None, *values) if pred else otherwise(None, *values)
 
 
 def _loop_kernel(cond: StraightLine, body: StraightLine) -> Kernel:

@@ -1,8 +1,8 @@
-"""The interface of gradient functions to the graph that they add nodes to.
+"""Interface of gradient functions to the graph that they extend.
 
 A gradient hook is `gradient(g, node, *grads)`: `grads[i]` is the gradient of output i, or None
-if none arrived. It adds nodes through `g` and returns one entry per input: an Output; a function
-that makes it, called only if that gradient is needed; or None for no gradient. The result must be
+if there is none. It adds nodes through `g` and returns one entry per input: an Output; a function
+that creates it, called only if that gradient is needed; or None for no gradient. The result must be
 live whenever the incoming gradients are, so it depends on one of them.
 
     @staticmethod
@@ -10,7 +10,7 @@ live whenever the incoming gradients are, so it depends on one of them.
         x, y = node.inputs
         return lambda: g.Mul(dz, y), lambda: g.Mul(dz, x)
 
-The inputs and outputs of `node` can be used directly: if the gradient runs in another loop than
+The inputs and outputs of `node` can be used directly: if the gradient runs in a different loop from
 the node, `g` saves and restores their values.
 """
 
@@ -30,12 +30,12 @@ InputGradients = Sequence[InputGradient]
 
 
 class GradientBuilder(Protocol):
-    """Where gradients are added. `g.Mul(x, y, name="dx")` adds a node and gives its output 0.
+    """Builder of gradient nodes. `g.Mul(x, y, name="dx")` adds a node and returns its output 0.
 
-    Inputs are outputs of the node that is differentiated, its inputs, what `g` made before, or
-    numbers, which become constants of the type of the first tensor among the inputs. Attributes
-    are keywords; types and counts are inferred. `source` names this computation of gradients
-    among others of the same graph (TensorArrayGradV3 wants that).
+    Inputs are inputs or outputs of the differentiated node, tensors that `g` created, or numbers,
+    which become constants of the type of the first tensor among the inputs. Attributes are
+    keywords; types and counts are inferred. `source` identifies one computation of gradients among
+    several in the same graph, as TensorArrayGradV3 requires.
     """
 
     source: str
@@ -43,82 +43,82 @@ class GradientBuilder(Protocol):
     def __getattr__(self, op: str) -> Callable[..., Output]: ...
 
     def const(self, value: Any, dtype: DType) -> Output:
-        """A constant."""
+        """Add a constant."""
 
     def with_control_deps(self, x: Output, *deps: Output) -> Output:
-        """A tensor, unchanged, once the others are computed too."""
+        """An identity of `x` with control dependencies."""
 
     def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:
-        """The shape of a tensor as a vector; a constant where it is known before the run.
+        """The shape of a tensor as a vector; a constant if it is static.
 
-        Of a tensor that is not known, only the shape is saved for the gradient, not the tensor.
+        For a dynamic shape, the gradient saves only the shape, not the tensor.
         """
 
     def known_shape(self, x: Output) -> Shape:
-        """What is known of a tensor's shape before the run."""
+        """The static shape of a tensor."""
 
     def known_value(self, x: Output) -> Any | None:
-        """The value of a tensor as an array where it is known before the run, else None."""
+        """The static value of a tensor as an array, or None."""
 
     def zeros_like(self, x: Output) -> Output:
-        """Zeros of the shape and type of a tensor; of a resource, those of its variable."""
+        """Zeros of the shape and type of a tensor, or of the variable of a resource."""
 
 
 def zero_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-    """The gradient of an op that is flat almost everywhere: it is zero."""
+    """Gradient of a function that is constant almost everywhere: zero."""
     return [None] * len(node.inputs)
 
 
 def no_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-    """The gradient of an op that stops gradients: what it reads counts as unconnected."""
+    """Gradient of an op that stops gradients: its inputs count as unconnected."""
     return [None] * len(node.inputs)
 
 
 def identity_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-    """The gradient of an op that hands its inputs on: that of output i for input i."""
+    """Gradient of an identity: that of output i for input i."""
     return grads
 
 
 def not_differentiable(node: Node, slot: int) -> Callable[[], Output]:
-    """The gradient by an input, by which there is a derivative, but no formula for it."""
+    """Reject, on use, a gradient that exists mathematically but has no formula."""
 
-    def refuse() -> Output:
+    def fail() -> Output:
         message = f"{node.op} has no gradient by its input {slot}"
         hint = f"stop gradients before it (--stop {node.inputs[slot].name})"
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
 
-    return refuse
+    return fail
 
 
 def same_attrs(g: GradientBuilder, op: str, node: Node, *inputs: Output) -> Output:
-    """Another op with the attributes that it shares with a node; its types are inferred.
+    """Add an op with the attributes that it shares with a node; types are inferred.
 
-    Raises Unsupported where the op does not take them.
+    Raises Unsupported if the op does not accept them.
     """
-    mine, theirs = registry.lookup(node.op), registry.lookup(op)
-    assert mine is not None
-    assert theirs is not None
-    known, attrs = mine.parsed().attrs, theirs.parsed().attrs.items()
-    given = {key: node.attr(key) for key, attr in attrs if key in known and attr.kind != "type"}
-    made: Output = getattr(g, op)(*inputs, **given)
+    source, target = registry.lookup(node.op), registry.lookup(op)
+    assert source is not None
+    assert target is not None
+    known, attrs = source.parsed().attrs, target.parsed().attrs.items()
+    values = {key: node.attr(key) for key, attr in attrs if key in known and attr.kind != "type"}
+    made: Output = getattr(g, op)(*inputs, **values)
     for key, attr in attrs:
         value = made.node.attr(key)
         if attr.allowed and attr.kind in ("type", "string") and value not in attr.allowed:
             shown = value.decode() if isinstance(value, bytes) else value
-            message = f"its gradient is a {op}, which there is not with {key} {shown}"
+            message = f"its gradient op {op} does not support {key} {shown}"
             raise Unsupported(message, node=node, code="CFG502")
     return made
 
 
 def reject_gradients(node: Node, others: Sequence[Output | None], what: str) -> None:
-    """Refuse gradients of outputs through which none comes back. Raises Unsupported."""
+    """Reject gradients of outputs that do not propagate them. Raises Unsupported."""
     if any(others):
         message = f"there is no gradient through {what}"
         raise Unsupported(message, node=node, code="CFG502")
 
 
 def conjugate(g: GradientBuilder, x: Output) -> Output:
-    """The complex conjugate; a real tensor as it is."""
+    """The complex conjugate; a real tensor unchanged."""
     dtype = x.dtype
     return g.Conj(x) if dtype is not None and dtype.is_complex else x
 
@@ -132,7 +132,7 @@ def row_shape(g: GradientBuilder, x: Output) -> Output:
 
 
 def int32_constant(g: GradientBuilder, value: Any) -> Output:
-    """A constant of type int32, such as axes and sizes are."""
+    """Add an int32 constant, the type of axes and sizes."""
     return g.const(value, dtypes.int32)
 
 
@@ -145,24 +145,24 @@ def sum_all(g: GradientBuilder, x: Output) -> Output:
 
 
 def sum_to_shape(g: GradientBuilder, dz: Output, x: Output, y: Output, fixed: int = 0) -> Output:
-    """`dz`, of the shape that x and y broadcast to, summed to the shape of x.
+    """Sum `dz`, of the shape that x and y broadcast to, to the shape of x.
 
     The last `fixed` axes do not broadcast.
     """
     if x == y:
         return dz
-    mine, theirs = _leading_shape(g.known_shape(x), fixed), _leading_shape(g.known_shape(y), fixed)
-    if mine == theirs and mine.is_full:
+    own, opposite = _leading_shape(g.known_shape(x), fixed), _leading_shape(g.known_shape(y), fixed)
+    if own == opposite and own.is_full:
         return dz
-    known = _repeated_axes(mine, theirs)
+    known = _repeated_axes(own, opposite)
     if known is None:
-        # one node for both inputs, whichever comes first
+        # one node for both inputs, regardless of their order
         first, second = sorted((x, y), key=lambda item: item.name)
         sizes = [_leading_sizes(g, item, fixed) for item in (first, second)]
-        found = g.BroadcastGradientArgs(*sizes).node
-        axes, missing = found.output(0 if x == first else 1), -1
+        axes_node = g.BroadcastGradientArgs(*sizes).node
+        axes, missing = axes_node.output(0 if x == first else 1), -1
     elif known:
-        missing = max((theirs.rank or 0) - (mine.rank or 0), 0)
+        missing = max((opposite.rank or 0) - (own.rank or 0), 0)
         axes = g.const(known, dtypes.int32)
     else:
         return dz
@@ -177,23 +177,23 @@ def _leading_shape(shape: Shape, fixed: int) -> Shape:
 def _leading_sizes(g: GradientBuilder, x: Output, fixed: int) -> Output:
     if not fixed:
         return g.shape(x)
-    begin, end, step = (int32_constant(g, [item]) for item in (0, -fixed, 1))
-    return g.StridedSlice(g.shape(x), begin, end, step, begin_mask=1)
+    start, end, step = (int32_constant(g, [item]) for item in (0, -fixed, 1))
+    return g.StridedSlice(g.shape(x), start, end, step, begin_mask=1)
 
 
-def _repeated_axes(mine: Shape, theirs: Shape) -> list[int] | None:
-    """The axes of the broadcast along which `mine` is repeated; None if that is not known."""
-    if mine.dims is None or theirs.dims is None:
+def _repeated_axes(own: Shape, opposite: Shape) -> list[int] | None:
+    """The axes along which broadcasting repeats the shape `own`; None if not static."""
+    if own.dims is None or opposite.dims is None:
         return None
-    missing = max(len(theirs.dims) - len(mine.dims), 0)
-    padded = [*[1] * missing, *mine.dims]
-    against = [*[1] * (len(mine.dims) - len(theirs.dims)), *theirs.dims]
+    missing = max(len(opposite.dims) - len(own.dims), 0)
+    padded = [*[1] * missing, *own.dims]
+    against = [*[1] * (len(own.dims) - len(opposite.dims)), *opposite.dims]
     axes = list(range(missing))
     for axis in range(missing, len(padded)):
-        size, other = padded[axis], against[axis]
-        if other == 1 or (size is not None and size != 1):
+        size, opposite_size = padded[axis], against[axis]
+        if opposite_size == 1 or (size is not None and size != 1):
             continue
-        if size is None or other is None:
+        if size is None or opposite_size is None:
             return None
         axes.append(axis)
     return axes

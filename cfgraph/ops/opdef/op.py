@@ -1,4 +1,4 @@
-"""The Op base class: signature, facts, and the hooks that compute, infer, and differentiate."""
+"""The base class of ops: signature, facts, and hooks for kernel, shape, gradient, and cost."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from cfgraph.ops.opdef.step import Step
 
 Kernel = Callable[..., Any]
-# what a kernel raises where its inputs do not fit; anything else is a bug of ours
+# raised by a kernel for invalid inputs; any other exception is a bug in cfgraph
 KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 Dims = tuple[int, ...]
 
 
 class OpError(CfgraphError):
-    """A kernel refuses its inputs; the runtime adds the node, the frame and the device."""
+    """A kernel rejects its inputs. The runtime adds node, frame, and device."""
 
     exit_code = 5
 
@@ -76,7 +76,7 @@ class Op:
 
     @classmethod
     def parsed(cls) -> Signature:
-        """The parsed signature, made once."""
+        """The parsed signature, cached."""
         if cls._parsed is None:
             cls._parsed = Signature(cls.signature, cls.attrs)
         return cls._parsed
@@ -89,24 +89,26 @@ class Op:
 
     @classmethod
     def slots_of(cls, node: Node, arguments: Sequence[int]) -> frozenset[int]:
-        """The inputs of a node that belong to arguments, given by their places in the signature.
+        """The input slots of a node that belong to these positions of the signature.
 
-        Raises ValueError where an attribute of the node that counts inputs is missing.
+        Raises ValueError if the node lacks an attribute that counts inputs.
         """
         if not arguments:
             return frozenset()
         ends = cls.parsed().input_ends(node.attrs)
         starts = [0, *ends]
-        return frozenset(slot for place in arguments for slot in range(starts[place], ends[place]))
+        return frozenset(
+            slot for argument in arguments for slot in range(starts[argument], ends[argument])
+        )
 
     kernel: ClassVar[Callable[..., Any] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        """The kernel of a node, attributes decoded: a callable over arrays of namespace `xp`.
+        """The kernel of a node with its attributes: a callable over arrays of namespace `xp`.
 
-        The default takes `kernel(xp, *inputs)`.
+        By default, it calls `kernel(xp, *inputs)`.
         """
         kernel = cls.kernel
         if kernel is None:
@@ -122,35 +124,35 @@ class Op:
 
     @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
-        """Compute a stateful node's outputs."""
+        """Compute the outputs of a stateful node."""
         message = f"{cls.name} has no kernel"
         raise TypeError(message)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        """The static shapes of the outputs; unknown unless a subclass says more.
+        """Infer the static shapes of the outputs. Default: unknown.
 
-        May raise ValueError where the inputs cannot fit.
+        Raises ValueError for inputs that cannot fit.
         """
         return [UNKNOWN_SHAPE] * context.output_count
 
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
-        """About how many operations a node does on inputs of these sizes, for the cost model.
+        """Estimate the floating-point operations of a node, for the cost model.
 
-        One an element of the largest, unless a subclass says more.
+        Default: one per element of the largest input or output.
         """
         return max(map(prod, [*inputs, *outputs]), default=0)
 
 
-# the class of an op, or None
+# the class of an op by name; None for an unknown op
 lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
 
 
 def role_of(node: Node) -> Role | None:
     """The role of a node's op; None for an ordinary one."""
-    found = lookup(node.op)
-    return found.role if found else None
+    op = lookup(node.op)
+    return op.role if op else None
 
 
 def function_calls(name: str) -> FunctionCalls:
@@ -160,19 +162,19 @@ def function_calls(name: str) -> FunctionCalls:
 
 
 def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
-    """True for a node whose op is one of some kinds; false where nothing is known of it."""
-    found = lookup(node.op)
-    return found is not None and issubclass(found, kinds)
+    """True for a node whose op is a subclass of one of `kinds`; false for an unknown op."""
+    op = lookup(node.op)
+    return op is not None and issubclass(op, kinds)
 
 
 def back_edge_of(merge: Node) -> Node | None:
-    """The NextIteration that a Merge of a loop reads; None for one that joins branches."""
+    """The NextIteration that a Merge reads; None for the Merge of a conditional."""
     sources = (item.node for item in merge.inputs)
     return next((node for node in sources if role_of(node) is Role.NEXT_ITERATION), None)
 
 
 def strip_identities(x: Output) -> Output:
-    """The tensor that another one is, through nodes that hand it on."""
+    """The tensor behind a chain of identity nodes."""
     op = lookup(x.node.op)
     while op is not None and op.aliasing.is_identity:
         x = x.node.inputs[x.port]

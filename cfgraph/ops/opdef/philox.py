@@ -1,6 +1,6 @@
 """The Philox 4x32-10 generator (Salmon et al. 2011), vectorized, with TensorFlow's distributions.
 
-A sample is four 32-bit words; sample n is a function of key and counter + n alone.
+A sample consists of four 32-bit words. Sample n depends only on key and counter + n.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ _ROUNDS = 10
 
 
 class PhiloxStream(NamedTuple):
-    """A generator's state: a key of 64 bits, and a counter of two words of 64 bits."""
+    """State of a generator: a 64-bit key, and a counter of two 64-bit words."""
 
     key: int
     low: int
     high: int
 
     def skip(self, samples: int) -> PhiloxStream:
-        """The stream that many samples later."""
+        """Advance the counter by a number of samples."""
         whole = (self.high << 64 | self.low) + samples
         return PhiloxStream(self.key, whole & (1 << 64) - 1, whole >> 64 & (1 << 64) - 1)
 
     def words(self, starts: Any) -> Any:
-        """The samples at these offsets: 32-bit words, four a row."""
+        """The samples at these offsets, as rows of four 32-bit words."""
         starts = np.asarray(starts, np.uint64)
         low = np.uint64(self.low) + starts
         high = np.uint64(self.high) + (low < starts).astype(np.uint64)
         return philox_rounds((low & _LOW, low >> _HALF, high & _LOW, high >> _HALF), self.key)
 
     def sequence(self, count: int, start: int = 0) -> Any:
-        """So many 32-bit words in a row, from a sample on."""
+        """Consecutive 32-bit words from the sample at `start`."""
         samples = -(-count // 4)
         return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
 
 
 def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
-    """Ten rounds of the bijection over counters; the words come in the last dimension."""
+    """Apply ten rounds to counters; the last dimension holds the words."""
     a, b, c, d = counter
     first, second = key & 0xFFFFFFFF, key >> 32
     for _ in range(_ROUNDS):
@@ -59,7 +59,7 @@ def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
 
 
 def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
-    """The stream of a seed of two numbers, scrambled so that any bits of it count."""
+    """The stream of a seed of two numbers, mixed so that every bit matters."""
     words = [seed[0] & 0xFFFFFFFF, seed[0] >> 32, seed[1] & 0xFFFFFFFF, seed[1] >> 32]
     mixed = philox_rounds(
         tuple(np.asarray(word & 0xFFFFFFFF, np.uint64) for word in words),  # type: ignore[arg-type]
@@ -70,18 +70,18 @@ def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
 
 
 def words_to_uint64(words: Any) -> Any:
-    """64-bit words, the first of each two 32-bit words the lower half."""
+    """Join pairs of 32-bit words to 64-bit words, lower half first."""
     return words[..., ::2].astype(np.uint64) | words[..., 1::2].astype(np.uint64) << _HALF
 
 
 def unit_float32(words: Any) -> Any:
-    """float32 in [0, 1) of the low 23 bits."""
+    """float32 in [0, 1) from the low 23 bits of each word."""
     bits = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
     return bits.view(np.float32) - np.float32(1)
 
 
 def unit_float64(words: Any) -> Any:
-    """float64 in [0, 1) of 52 bits of each two words, the first of which is the upper half."""
+    """float64 in [0, 1) from 52 bits of each pair of words, upper half first."""
     mantissa = words[..., 1::2] | (words[..., ::2].astype(np.uint64) & _MANTISSA) << _HALF
     return (mantissa | np.uint64(1023 << 52)).view(np.float64) - 1.0
 
@@ -101,14 +101,14 @@ def unit_numbers(words: Any, dtype: Any) -> Any:
 
 
 def normal_float32(words: Any) -> Any:
-    """float32 normals, one a word, by the transform of Box and Muller."""
+    """Normal float32, one per word, by the Box-Muller transform."""
     radius = np.maximum(unit_float32(words[..., ::2]), np.float32(1e-7))
     angle = (2.0 * np.pi * unit_float32(words[..., 1::2])).astype(np.float32)
     return _box_muller(np.sqrt(np.float32(-2) * np.log(radius)), angle)
 
 
 def normal_float64(words: Any) -> Any:
-    """float64 normals, one for each two words."""
+    """Normal float64, one per pair of words."""
     uniform = unit_float64(words)
     radius = np.maximum(uniform[..., ::2], 1.0e-7)
     return _box_muller(np.sqrt(-2.0 * np.log(radius)), 2.0 * np.pi * uniform[..., 1::2])
@@ -120,27 +120,27 @@ def _box_muller(length: Any, angle: Any) -> Any:
 
 
 def words_per_number(dtype: Any) -> int:
-    """How many words a number of this type takes."""
+    """The number of words per number of a type."""
     return 2 if np.dtype(dtype).itemsize == 8 else 1
 
 
 def draw_uniform(stream: PhiloxStream, count: int, dtype: Any) -> Any:
-    """So many numbers in [0, 1)."""
+    """Draw uniform numbers in [0, 1)."""
     return unit_numbers(stream.sequence(count * words_per_number(dtype)), dtype)
 
 
 def draw_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
-    """So many normals."""
+    """Draw normal numbers."""
     words = stream.sequence(-(-count * words_per_number(dtype) // 4) * 4)
     drawn = normal_float64(words) if dtype == np.float64 else normal_float32(words)
     return drawn[:count].astype(dtype)
 
 
 def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
-    """So many normals less than two from zero.
+    """Draw normal numbers within two standard deviations.
 
-    Numbers are drawn in groups of one sample's size; each group rejects within its own stretch of
-    256 words a number.
+    Numbers are drawn in groups of one sample; each group rejects within its own range of 256 words
+    per number.
     """
     double = dtype == np.float64
     size, draw = (2, normal_float64) if double else (4, normal_float32)
@@ -151,22 +151,22 @@ def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
     while len(rows):
         offsets = starts[rows, None] + np.arange(blocks, dtype=np.uint64)
         drawn = draw(stream.words(offsets).reshape(len(rows), -1))
-        kept = np.abs(drawn) < 2
-        done = kept.sum(axis=1) >= size
-        order = np.argsort(~kept, axis=1, kind="stable")[:, :size]
+        accepted = np.abs(drawn) < 2
+        done = accepted.sum(axis=1) >= size
+        order = np.argsort(~accepted, axis=1, kind="stable")[:, :size]
         result[rows[done]] = np.take_along_axis(drawn, order, axis=1)[done]
         rows, blocks = rows[~done], blocks * 2
     return result.reshape(-1)[:count].astype(dtype)
 
 
 def draw_full_range_integers(stream: PhiloxStream, count: int, dtype: Any) -> Any:
-    """So many integers over the whole range of a type."""
+    """Draw integers over the full range of a type."""
     words = stream.sequence(count * words_per_number(dtype))
     return (words_to_uint64(words) if words_per_number(dtype) == 2 else words).view(dtype)
 
 
 def draw_integers(stream: PhiloxStream, count: int, low: Any, high: Any, dtype: Any) -> Any:
-    """So many integers from `low` up to but without `high`."""
+    """Draw integers in [low, high)."""
     unsigned = np.uint64 if words_per_number(dtype) == 2 else np.uint32
     raw = draw_full_range_integers(stream, count, unsigned)
     span = (int(high) - int(low)) & np.iinfo(unsigned).max

@@ -11,7 +11,7 @@ from cfgraph.ops.opdef.op import Kernel
 
 
 def computed_in_float32(kernel: Kernel, dtype: DType) -> Kernel:
-    """The kernel, or for a half-width float type one that computes in float32 and rounds back."""
+    """Make a kernel compute half-precision floats in float32 and round its results once."""
     if dtype not in (bfloat16, float16):
         return kernel
     narrow = dtype.numpy

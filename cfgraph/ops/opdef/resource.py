@@ -6,21 +6,21 @@ import numpy as np
 
 
 class Resource:
-    """What a handle refers to: a variable, a stack, an array of tensors, a table."""
+    """Referent of a handle: a variable, stack, tensor array, or table."""
 
     __slots__ = ()
 
 
 def explain_wrong_handle(error: AttributeError) -> str:
-    """What to say where a handle refers to nothing that the kernel works on, or ``.
+    """Explain the failure of a kernel whose handle refers to an unsuitable object.
 
-    It is empty where something else is amiss: then the error is a bug of ours.
+    Empty for any other cause: the error is then a bug in cfgraph.
     """
     value, wanted = error.obj, error.name or ""
     if not any(hasattr(kind, wanted) for kind in Resource.__subclasses__()):
         return ""
     if isinstance(value, Resource):
-        return f"the handle refers to {value!r}, which is not what this op works on"
+        return f"the handle refers to {value!r}, which this op does not accept"
     if isinstance(value, np.ndarray) and value.dtype == object:
         return f"the handle {value.tolist()} refers to nothing in this run"
     return ""

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Node
 
 
-# the dimensions that a tensor may have
+# the greatest rank that TensorFlow allows
 LARGEST_RANK: Final = 254
 
 
 class InferenceContext:
-    """One node as its shape function sees it.
+    """Interface of a shape function to its node.
 
-    `inputs[i]` is the static shape of input i; `value(i)` its value as an array where it is known
-    before the run (a Const, or computed from constants), else None.
+    `inputs[i]` is the static shape of input i; `value(i)` is its static value as an array (a Const,
+    or computed from constants), or None.
     """
 
     __slots__ = ("_values", "inputs", "node", "output_count")
@@ -37,19 +37,19 @@ class InferenceContext:
         self.output_count = 0 if count is None else count
 
     def attr(self, key: str) -> Any:
-        """An attribute's value or default."""
+        """The value of an attribute, or its default."""
         return self.node.attr(key)
 
     def value(self, slot: int) -> Any | None:
-        """The constant value of an input, or None."""
+        """The static value of an input, or None."""
         return self._values(slot)
 
     def shape_value(self, slot: int) -> Shape:
-        """The shape that a shape-valued input says: -1 is an unknown size, UNKNOWN not constant."""
+        """The static value of an input that is a shape; -1 is an unknown size."""
         value = self.value(slot)
         if value is None:
-            of = self.inputs[slot]
-            count = of.dims[0] if of.dims is not None and len(of.dims) == 1 else None
+            vector = self.inputs[slot]
+            count = vector.dims[0] if vector.dims is not None and len(vector.dims) == 1 else None
             known = count is not None and count <= LARGEST_RANK
             return Shape([None] * (count or 0)) if known else UNKNOWN_SHAPE
         if value.ndim != 1:
@@ -58,7 +58,7 @@ class InferenceContext:
 
 
 def static_axis(axis: int, rank: int) -> int:
-    """An axis counted from the front. Raises ValueError where it is out of range."""
+    """An axis of inference, counted from the front. Raises ValueError if out of range."""
     if not -rank <= axis < rank:
         message = f"axis {axis} is out of the range [{-rank}, {rank})"
         raise ValueError(message)
@@ -66,31 +66,31 @@ def static_axis(axis: int, rank: int) -> int:
 
 
 def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
-    """An axis that came as a tensor, counted from the front; OpError where it is out of range."""
-    place = operator.index(axis)
-    if place < 0:
-        place += rank
-    if not 0 <= place < rank:
+    """An axis that is a tensor, counted from the front. Raises OpError if out of range."""
+    index = operator.index(axis)
+    if index < 0:
+        index += rank
+    if not 0 <= index < rank:
         message = f"{what} {operator.index(axis)} is out of the range [{-rank}, {rank})"
         raise OpError(message)
-    return place
+    return index
 
 
 def static_int(context: InferenceContext, slot: int) -> int | None:
-    """The value of a scalar input where it is known. Raises ValueError where it is no scalar."""
+    """The static value of a scalar input. Raises ValueError for any other rank."""
     require_rank(context.inputs[slot], 0)
     value = context.value(slot)
     return None if value is None else int(value.reshape(-1)[0])
 
 
 def static_ints(context: InferenceContext, slot: int) -> list[int] | None:
-    """The values of an integer input where they are known, flat."""
+    """The static values of an integer input, flattened."""
     value = context.value(slot)
     return None if value is None else [int(item) for item in value.reshape(-1).tolist()]
 
 
 def shape_of_rank(rank: int | None) -> Shape:
-    """A shape of this rank, no size known. Raises ValueError for more than a tensor may have."""
+    """A shape of this rank and unknown sizes. Raises ValueError above `LARGEST_RANK`."""
     if rank is not None and rank > LARGEST_RANK:
         message = f"a tensor cannot have {rank} dimensions"
         raise ValueError(message)
@@ -98,12 +98,12 @@ def shape_of_rank(rank: int | None) -> Shape:
 
 
 def require_rank(shape: Shape, rank: int) -> Shape:
-    """The shape, known to have this rank. Raises ValueError where it has another."""
+    """Refine a shape to this rank. Raises ValueError if its rank differs."""
     return shape.merge(shape_of_rank(rank))
 
 
 def require_rank_at_least(shape: Shape, rank: int) -> Shape:
-    """The shape itself. Raises ValueError where its rank is known and smaller."""
+    """The shape unchanged. Raises ValueError if its rank is known and smaller."""
     if shape.rank is not None and shape.rank < rank:
         message = f"shape {shape} must be at least of rank {rank}"
         raise ValueError(message)
@@ -111,7 +111,7 @@ def require_rank_at_least(shape: Shape, rank: int) -> Shape:
 
 
 def with_dim(shape: Shape, axis: int, size: int | None) -> Shape:
-    """The shape with another size in one place."""
+    """Replace the size of one dimension."""
     if shape.dims is None:
         return UNKNOWN_SHAPE
     dims = list(shape.dims)
@@ -120,7 +120,7 @@ def with_dim(shape: Shape, axis: int, size: int | None) -> Shape:
 
 
 def dims_product(dims: Sequence[int | None]) -> int | None:
-    """The product of sizes, None where it depends on an unknown one."""
+    """The product of sizes; None if it depends on an unknown one."""
     result = 1
     for dim in dims:
         if dim == 0:

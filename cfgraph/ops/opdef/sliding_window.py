@@ -15,7 +15,7 @@ Pads = tuple[tuple[int, int], ...]
 
 
 class ImageLayout(NamedTuple):
-    """Where a data format keeps the channels; the other dimensions but the batch are spatial."""
+    """Position of the channels in a data format; the dimensions after the batch are spatial."""
 
     rank: int
     channel: int
@@ -26,15 +26,15 @@ class ImageLayout(NamedTuple):
         return tuple(d for d in range(1, self.rank) if d != self.channel)
 
     def channels_last(self, xp: ModuleType, x: Any) -> Any:
-        """The image with its channels in the last dimension."""
+        """Move the channels to the last dimension."""
         return x if self.channel == self.rank - 1 else xp.moveaxis(x, self.channel, -1)
 
     def restore(self, xp: ModuleType, x: Any) -> Any:
         """The inverse of `channels_last`."""
         return x if self.channel == self.rank - 1 else xp.moveaxis(x, -1, self.channel)
 
-    def place(self, sizes: Sequence[Any], batch: Any, channels: Any) -> tuple[Any, ...]:
-        """A shape in this format."""
+    def shape_of(self, sizes: Sequence[Any], batch: Any, channels: Any) -> tuple[Any, ...]:
+        """Assemble a shape in this format."""
         whole = list(sizes)
         whole.insert(self.channel - 1, channels)
         return (batch, *whole)
@@ -47,7 +47,7 @@ def image_layout(node: Node) -> ImageLayout:
 
 
 class SlidingWindow(NamedTuple):
-    """How a window moves: one entry a spatial dimension."""
+    """Movement of a window, with one entry per spatial dimension."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -55,7 +55,7 @@ class SlidingWindow(NamedTuple):
     explicit: Pads
 
     def fit(self, sizes: Sequence[int], window: Sequence[int]) -> WindowGrid:
-        """The windows over an image of these sizes. Raises OpError where none can fit."""
+        """The grid of windows over an image. Raises OpError if no window fits."""
         out, pads = [], []
         for d, (size, extent) in enumerate(zip(sizes, self.extents(window), strict=True)):
             count, pad = self._fit(d, size, extent)
@@ -71,7 +71,7 @@ class SlidingWindow(NamedTuple):
         return WindowGrid(self, tuple(window), tuple(sizes), tuple(out), tuple(pads))
 
     def extents(self, window: Sequence[int]) -> tuple[int, ...]:
-        """How far the dilated window reaches."""
+        """The sizes of the dilated window."""
         return tuple((k - 1) * d + 1 for k, d in zip(window, self.dilations, strict=True))
 
     def _fit(self, d: int, size: int, extent: int) -> tuple[int, tuple[int, int]]:
@@ -84,7 +84,7 @@ class SlidingWindow(NamedTuple):
         return int((size + sum(pad) - extent + stride) / stride), pad
 
     def windows(self, d: int, size: int | None, extent: int | None) -> int | None:
-        """The number of windows in one dimension, None where it is not known."""
+        """The number of windows in one dimension; None if not static."""
         if self.padding == "SAME" and size is not None:
             return -(-size // self.strides[d])
         if size is None or extent is None:
@@ -98,7 +98,7 @@ class SlidingWindow(NamedTuple):
 
 
 class WindowGrid(NamedTuple):
-    """The windows of one size over one image, channels last."""
+    """Windows of one size over an image with channels last."""
 
     slide: SlidingWindow
     window: tuple[int, ...]
@@ -107,37 +107,37 @@ class WindowGrid(NamedTuple):
     pads: Pads
 
     def pad(self, xp: ModuleType, x: Any, value: Any = 0) -> Any:
-        """The image with its border."""
+        """Add the padding of the image."""
         if not any(map(any, self.pads)):
             return x
         rest = ((0, 0),) * (x.ndim - 1 - len(self.pads))
         return xp.pad(x, ((0, 0), *self.pads, *rest), constant_values=value)
 
     def views(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """For each place in the window: the place, and what of the padded image it meets."""
-        for place in itertools.product(*map(range, self.window)):
+        """Yield each offset in the window, and the slice of the padded image that it covers."""
+        for offset in itertools.product(*map(range, self.window)):
             yield (
-                place,
+                offset,
                 (
                     slice(None),
                     *(
                         slice(p * d, p * d + (n - 1) * s + 1 if n else p * d, s)
                         for p, d, n, s in zip(
-                            place, self.slide.dilations, self.out, self.slide.strides, strict=True
+                            offset, self.slide.dilations, self.out, self.slide.strides, strict=True
                         )
                     ),
                 ),
             )
 
     def patches(self, xp: ModuleType, x: Any) -> Any:
-        """What each window sees: batch, windows, places in the window, channels."""
+        """Extract patches: batch, windows, offsets in the window, channels."""
         padded = self.pad(xp, x)
         if not self.out or 0 in self.window:
             return xp.zeros((x.shape[0], *self.out, 0, x.shape[-1]), dtype=x.dtype)
         return xp.stack([padded[view] for _, view in self.views()], axis=-2)
 
     def spread(self, xp: ModuleType, patches: Any) -> Any:
-        """The transpose of `patches`: add what each window holds into an image."""
+        """Add patches into an image: the transpose of `patches`."""
         padded = xp.zeros(
             (
                 patches.shape[0],
@@ -146,18 +146,18 @@ class WindowGrid(NamedTuple):
             ),
             dtype=patches.dtype,
         )
-        for place, (_, view) in enumerate(self.views()):
-            padded = add_at(padded, view, patches[..., place, :])
+        for index, (_, view) in enumerate(self.views()):
+            padded = add_at(padded, view, patches[..., index, :])
         return self.crop(padded)
 
     def crop(self, padded: Any) -> Any:
-        """The image without its border."""
+        """Remove the padding of the image."""
         inner = (slice(a, a + n) for (a, _), n in zip(self.pads, self.sizes, strict=True))
         return padded[(slice(None), *inner)]
 
 
 def add_at(target: Any, where: Any, value: Any) -> Any:
-    """The target plus a value at some places; in place where arrays can be written to."""
+    """Add a value to a region of an array, in place if the array is mutable."""
     if hasattr(target, "at"):
         return target.at[where].add(value)
     target[where] += value
@@ -167,7 +167,7 @@ def add_at(target: Any, where: Any, value: Any) -> Any:
 def sliding_window(
     node: Node, layout: ImageLayout, strides: Any = None, dilations: Any = None
 ) -> SlidingWindow:
-    """How the window of a node moves, from its attributes."""
+    """Read the window movement of a node from its attributes."""
     steps = node.attr("strides") if strides is None else strides
     if any(step != 1 for d, step in enumerate(steps) if d not in layout.spatial):
         message = (
@@ -190,11 +190,11 @@ def sliding_window(
 def windowed_shape(
     layout: ImageLayout, move: SlidingWindow, image: Shape, window: Any, channels: Any
 ) -> Shape:
-    """The static shape of one value a window."""
+    """The static shape of an output with one value per window."""
     dims = image.dims
     if dims is None:
         dims = (None,) * layout.rank
     if len(dims) != layout.rank:
         return UNKNOWN_SHAPE
     sizes = [move.windows(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)]
-    return Shape(layout.place(sizes, dims[0], channels))
+    return Shape(layout.shape_of(sizes, dims[0], channels))

@@ -1,4 +1,4 @@
-"""The run as a stateful kernel sees it."""
+"""Interface of stateful kernels to the run."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any, Protocol
 
 
 class Step(Protocol):
-    """One run, as a stateful kernel sees it; implemented by the runtime.
+    """One run, as implemented by the runtime.
 
-    Resources that live for one step (stacks, tensor arrays) are plain Python objects that travel
-    along the edges; only what outlives a step is kept here.
+    Resources that live for one step (stacks, tensor arrays) are Python objects that travel along
+    the edges. A step stores only resources that outlive it.
     """
 
     def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
-        """The session's object of this container and name; made if it is not there."""
+        """The object of the session with this container and name; `make` creates a missing one."""
 
     def forget(self, container: str, name: str) -> None:
-        """Drop an object from the session's state."""
+        """Remove an object from the state of the session."""
 
     def generator(self, seed: int, seed2: int) -> Any:
         """A `numpy.random.Generator` for this execution of the running node.
 
-        It is keyed by both seeds, the graph's seed, the node, its frame path and iteration and the
-        number of the run, so that no schedule changes what it draws.
+        Its key consists of both seeds, the seed of the graph, the node, its frame path and
+        iteration, and the number of the run, so that no schedule changes the numbers.
         """
 
     def print(self, text: str, stream: str = "stderr") -> None:
-        """Show a line that the graph prints."""
+        """Print a line for the graph."""

@@ -1,4 +1,4 @@
-"""Sets of element types that several families allow, in the notation of attributes."""
+"""Sets of element types, in the notation of attribute declarations."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ INDEX: Final = "{int32, int64}"
 
 
 def one_of(*types: str, attr: str = "T") -> str:
-    """The declaration of a type attribute that may be one of these types or sets."""
+    """Declare a type attribute that allows the union of these types and sets."""
     return f"{attr}: {{{', '.join(types)}}}"

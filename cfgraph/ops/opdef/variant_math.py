@@ -21,7 +21,7 @@ def zeros_like_value(value: Any) -> Any:
 
 
 def zeros_like_element(value: Any) -> Any:
-    """Zeros like an element of a list. Raises OpError for strings, of which there are none."""
+    """Zeros like an element of a list. Raises OpError for strings."""
     if isinstance(value, np.ndarray) and any(isinstance(v, bytes) for v in value.flat[:1]):
         message = "Trying to compute zeros_like for unsupported dtype string"
         raise OpError(message)
@@ -32,31 +32,31 @@ def _zero_item(item: Any) -> Any:
     return b"" if isinstance(item, bytes) else zeros_like_value(item)
 
 
-def add_values(one: Any, other: Any) -> Any:
+def add_values(a: Any, b: Any) -> Any:
     """The sum of two values: arrays, variants, or arrays of variants."""
-    if isinstance(one, np.ndarray) and one.dtype == object and not one.ndim:
-        one = one[()]
-    if isinstance(one, bytes):
-        message = "there is no sum of strings"
+    if isinstance(a, np.ndarray) and a.dtype == object and not a.ndim:
+        a = a[()]
+    if isinstance(a, bytes):
+        message = "cannot add strings"
         raise OpError(message)
-    if hasattr(one, "add"):
-        return one.add(other)
-    if one.shape != other.shape:
-        message = f"Cannot add tensors of shapes {Shape(one.shape)} and {Shape(other.shape)}"
+    if hasattr(a, "add"):
+        return a.add(b)
+    if a.shape != b.shape:
+        message = f"Cannot add tensors of shapes {Shape(a.shape)} and {Shape(b.shape)}"
         raise OpError(message)
-    return one + other if one.dtype != object else map_objects(add_values, one, other)
+    return a + b if a.dtype != object else map_objects(add_values, a, b)
 
 
 def map_objects(function: Any, *arrays: Any) -> Any:
     """Apply a function to each item of object arrays."""
     result = np.empty(arrays[0].shape, object)
-    for place in np.ndindex(result.shape):
-        result[place] = function(*(array[place] for array in arrays))
+    for index in np.ndindex(result.shape):
+        result[index] = function(*(array[index] for array in arrays))
     return result
 
 
 class EmptyVariant:
-    """A variant that was never given a value; nothing can be done with it but hand it on."""
+    """A variant without a value; it can only be forwarded."""
 
     __slots__ = ()
     shape = ()
@@ -86,17 +86,17 @@ def zeros_of_dtype(xp: ModuleType, dtype: DType, shape: Sequence[int]) -> Any:
     if dtype.kind == "variant":
         return np.full(shape, EMPTY_VARIANT, object) if len(shape) else EMPTY_VARIANT
     if dtype.is_object:
-        message = f"there is no zero of type {dtype}"
+        message = f"type {dtype} has no zero"
         raise OpError(message)
     return xp.zeros(shape, dtype.numpy)
 
 
 def stack_values(xp: ModuleType, dtype: DType, values: Sequence[Any], shape: Sequence[int]) -> Any:
-    """The values, all of one shape, along a new first axis."""
+    """Stack values of equal shape along a new first axis."""
     if dtype.is_object:
         result = np.empty((len(values), *shape), object)
-        for place, value in enumerate(values):
-            result[place] = value if not shape and dtype.kind != "string" else value[()]
+        for index, value in enumerate(values):
+            result[index] = value if not shape and dtype.kind != "string" else value[()]
         return result
     if not values:
         return xp.zeros((0, *shape), dtype.numpy)
@@ -118,7 +118,7 @@ def object_item(item: Any) -> Any:
 
 
 def unwrap_scalar_object(value: Any) -> Any:
-    """A variant or resource of rank 0 as its object; every other value as it is."""
+    """A variant or resource of rank 0 as its object; any other value unchanged."""
     if isinstance(value, np.ndarray) and not value.ndim and value.dtype == object:
         item: Any = value[()]
         return value if isinstance(item, bytes) else item
