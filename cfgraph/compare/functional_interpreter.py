@@ -182,6 +182,6 @@ def _unsupported_error(node: Node) -> Unsupported:
 
 
 def _timeout_error(name: str) -> RunTimeout:
-    message = "the run took longer than it was allowed to"
-    hint = "a larger --timeout lets it go on"
+    message = "the run exceeded its timeout"
+    hint = "raise the limit with --timeout"
     return RunTimeout(f"{message}, in function {name!r}", hint=hint, code="CFG706")

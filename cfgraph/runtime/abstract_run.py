@@ -1,8 +1,7 @@
-"""Runs without values: only what decides the flow of tokens is computed.
+"""Runs without values: only values that affect control flow are computed.
 
-Predicates, stateful ops, resources, and shapes need values, and so does what they depend on,
-through messages between devices too. Every other kernel returns abstract tensors: dtype and shape
-alone.
+Predicates, stateful ops, resources, and shapes need values, and so do their ancestors, through
+messages between devices too. Every other kernel returns abstract tensors: dtype and shape alone.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 
 def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool = False) -> None:
-    """Replace the kernels of nodes whose values decide nothing by those of abstract tensors.
+    """Give the nodes whose values affect no control flow kernels that return abstract tensors.
 
     With `distinct` each result is an object of its own, as memory accounting needs it.
     """
@@ -37,7 +36,7 @@ def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool =
 
 
 def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
-    """The nodes that compute: their values are needed, or they handle what has no outline."""
+    """The nodes that compute values: needed ones, and those of types without an abstract tensor."""
     sends, uses = sends_by_recv(nodes), stacks(graph)
     opaque = [node for node in nodes if _is_opaque(node)]
     queue = [output.node for plan in nodes.values() for output in _required_inputs(plan)]
@@ -58,7 +57,7 @@ def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
 
 
 def _required_inputs(plan: NodePlan) -> Iterator[Output]:
-    """The inputs whose values a node needs whoever reads it."""
+    """The inputs whose values a node needs regardless of its consumers."""
     node, op = plan.node, plan.op
     if op.role in (Role.SWITCH, Role.LOOP_COND):
         yield node.inputs[-1]
@@ -69,18 +68,18 @@ def _required_inputs(plan: NodePlan) -> Iterator[Output]:
 
 
 def _inspected_inputs(plan: NodePlan) -> Sequence[Output]:
-    """The inputs of a node, but for what it puts on a stack."""
+    """The inputs of a node, without the value that it pushes on a stack."""
     return plan.node.inputs[:1] if plan.op.placement.swap_role == "push" else plan.node.inputs
 
 
 def _is_opaque(node: Node) -> bool:
-    """True where a resource, a variant, a text or a reference is handled."""
+    """True for a node that handles a resource, variant, string, or reference."""
     types = [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
     return any(dtype.is_ref or dtype.is_object for dtype in types)
 
 
 def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
-    """A kernel that tells the outlines of its outputs; those of outlines are worked out once."""
+    """A kernel that returns abstract tensors; results for abstract inputs are cached."""
     node, op = plan.node, plan.op
     types = [dtype.base.numpy for dtype in registry.output_types(node) or []]
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
@@ -102,7 +101,7 @@ def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
 
 
 def _distinct_abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
-    """A kernel whose outlines are new ones each time, unless an input is handed on."""
+    """A kernel that returns a new abstract tensor each time, unless it forwards an input."""
     kernel_of_shapes, is_alias = _abstract_kernel(plan), plan.op.aliasing.aliases_input
     if plan.op.aliasing.is_identity:
         return kernel_of_shapes
@@ -130,7 +129,9 @@ def _abstract_outputs(
     results = []
     for port, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
         if shape.dims is None or None in shape.dims:
-            message = f"the shape of {node.name}:{port} depends on values, which are left out"
+            message = (
+                f"the shape of {node.name}:{port} depends on values that this run does not compute"
+            )
             raise OpError(message, hint="run it with values")
         results.append(
             AbstractTensor(dtype, tuple(size for size in shape.dims if size is not None))

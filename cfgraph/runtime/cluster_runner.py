@@ -1,4 +1,4 @@
-"""Execution of clusters: each `XlaLaunch` is one call of its function, compiled by XLA or fused."""
+"""Execution of clusters: an `XlaLaunch` calls its function, compiled by XLA or on NumPy."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ InputSignature = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One compilation of a cluster; `changed` says what differs from the signature before.
+    """One compilation of a cluster; `changed` describes the difference from the last signature.
 
-    `refused` is why it was not to be had, and the fused call stands for it; `` where it was.
+    `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead.
     """
 
     cluster: str
@@ -58,10 +58,11 @@ class Compilation:
 
 @dataclass(slots=True)
 class CompiledCluster:
-    """A function that launches call, and how it ran so far.
+    """A function that cluster calls run, and its statistics.
 
-    `refused` is why XLA cannot have it. `fused` of the `calls` ran as one call of NumPy kernels:
-    as nothing was compiled yet, or it was `small`, or `given_up` after too many compilations.
+    `refused` is the reason why XLA cannot compile it. `fused` of the `calls` ran on NumPy kernels:
+    nothing was compiled yet, or the cluster is `small`, or `stopped_compiling` after too many
+    compilations.
     """
 
     name: str
@@ -80,16 +81,16 @@ class CompiledCluster:
 
     @property
     def seconds(self) -> float:
-        """The time that all compilations took."""
+        """The total time of all compilations."""
         return sum(value.seconds for value in self.compilations)
 
     @property
     def compiled_times(self) -> int:
-        """How often it was compiled."""
+        """The number of successful compilations."""
         return sum(not value.refused for value in self.compilations)
 
     def difference(self, current: InputSignature) -> str:
-        """What differs between the last signature that was compiled and another one, in words."""
+        """A description of the difference between the last compiled signature and another one."""
         last = self.last
         if last is None or self.traceable is None:
             return ""
@@ -101,7 +102,7 @@ class CompiledCluster:
         for index, old, new in zip(constant, last[1], current[1], strict=True):
             if old != new and last[0][index] == current[0][index]:
                 differences.append(f"constant {arguments[index].name} has another value")
-        return "; ".join(differences) or "variables are shared otherwise"
+        return "; ".join(differences) or "variables are shared differently"
 
 
 def _shape_text(shape: Any) -> str:
@@ -112,22 +113,22 @@ def _shape_text(shape: Any) -> str:
 
 AUTO: Final = "auto"
 ENGINES: Final = ("numpy", "xla")
-# signatures of one cluster that stay compiled; the oldest goes first
+# signatures of one cluster that stay compiled; the oldest is dropped first
 MAX_SIGNATURES: Final = 64
-# a cluster that was compiled more often than this, and ran fewer times for each, is not any more
+# stop compiling a cluster that exceeds this count without enough runs per compilation
 _MAX_COMPILATIONS: Final = 10
 _MIN_RUNS_PER_COMPILATION: Final = 50
-# a call of a compiled function takes as long as so many calls of kernels, on so many elements each
+# cost of one call of a compiled function, in calls of kernels on this many elements each
 _CALL_COST_IN_KERNELS: Final = 20
 _CALL_COST_IN_ELEMENTS: Final = 1000
 _UNKNOWN_SIZE: Final = 1 << 30
 
 
 class ClusterRunner:
-    """The clusters of a session: `engine` runs them, `lazy` compiles on a signature's second use.
+    """Clusters of a session. `engine` runs them, `lazy` compiles on the second use of a signature.
 
-    Without an engine XLA is taken where jax is installed, for what is large enough to gain by it.
-    Raises UsageError for an engine that is none, Unsupported for XLA without jax.
+    The default engine is XLA if jax is installed, for clusters that are large enough to gain by it.
+    Raises UsageError for an unknown engine, Unsupported for XLA without jax.
     """
 
     def __init__(self, engine: str | None = None, *, lazy: bool = False) -> None:
@@ -145,9 +146,9 @@ class ClusterRunner:
     def kernel(
         self, graph: Graph, node: Node, device: str, stream: GpuStream | None = None
     ) -> Kernel:
-        """What a launch does: a callable over a step and the inputs.
+        """The kernel of a cluster call: a callable of the step and the inputs.
 
-        `lane` is the stream of a real GPU, None on the host.
+        `stream` is the stream of a real GPU, None on the host.
         """
         cluster = self._cluster(graph, node, stream)
         line, name = cluster.line, node.name
@@ -166,12 +167,12 @@ class ClusterRunner:
         return call.run
 
     def running(self) -> AbstractContextManager[None]:
-        """Where launches run."""
+        """Context in which clusters run."""
         used = any(cluster.traceable for cluster in self.clusters.values())
         return xla_context() if used else nullcontext()
 
     def _cluster(self, graph: Graph, node: Node, stream: GpuStream | None) -> CompiledCluster:
-        """The cluster of a launch; one for all launches of a function on the host, or on a gpu."""
+        """The cluster of a call; calls of one function on one device share it."""
         if self._instances is None or self._instances.library != graph.functions:
             self._instances = FunctionInstances(dict(graph.functions))
         func, constants = node.attr("function"), len(node.attr("Tconstants"))
@@ -206,14 +207,14 @@ class ClusterRunner:
 
 
 class _RandomOp(NamedTuple):
-    """The random op that runs, as its numbers are keyed: by the launch that it is in, too."""
+    """Identity of a running random op in a cluster: its numbers are keyed by the call too."""
 
     name: str
     launch: Node
 
 
 def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
-    """The kernel of a node in a fused call; a random one draws as itself, not as the launch."""
+    """The kernel of a node in a cluster; a random one draws under its own name, not the call's."""
     kernel = numpy_kernel(node, op)
     if not (op.effects.stateful and op.effects.random):
         return kernel
@@ -227,7 +228,7 @@ def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
 
 
 class _XlaCall:
-    """One launch that XLA runs: it finds the compiled body of a signature, or has it made."""
+    """One cluster call through XLA, which compiles a function per signature."""
 
     def __init__(
         self, cluster: CompiledCluster, node: Node, fused: Kernel, owner: ClusterRunner, device: str
@@ -237,15 +238,15 @@ class _XlaCall:
         self.lazy, self.auto_engine = owner.lazy, owner.auto_engine
         self.body = cluster.traceable
         self.constant = sorted(self.body.constant)
-        # on a card, what must be known to the host
+        # the arguments whose values the host must know when they are on a GPU
         self.constant_slots = (
             set() if isinstance(self.body.transfer, HostTransfer) else self.body.constant
         )
         types = cluster.function.input_types
         handles = [index for index, dtype in enumerate(types) if dtype.kind == "resource"]
-        # several handles may be of one variable
+        # several handles may refer to one variable
         self.handles = handles if len(handles) > 1 else []
-        # the constants of the last run, and what they are in a signature
+        # the constants of the last run, and their bytes in its signature
         self.constants: tuple[Any, ...] = ()
         self.differences: InputSignature = ()
 
@@ -268,7 +269,7 @@ class _XlaCall:
         return compiled.run(inputs)
 
     def signature(self, inputs: Sequence[Any]) -> InputSignature:
-        """What a compiled body is for: shapes, the values of constants, the variables' types."""
+        """The key of a compiled function: shapes, values of constants, types of variables."""
         shapes = tuple([_input_signature(value) for value in inputs])
         if self.handles:
             shapes += tuple([first_occurrence(inputs, index) for index in self.handles])
@@ -287,7 +288,7 @@ class _XlaCall:
     def compile(
         self, step: Any, key: InputSignature, inputs: Sequence[Any]
     ) -> CompiledFunction | None:
-        """The body compiled for a signature that is new; None where the fused call is to run."""
+        """Compile a new signature; return None if NumPy kernels run it."""
         cluster = self.cluster
         if cluster.stopped_compiling:
             return None
@@ -319,23 +320,23 @@ class _XlaCall:
 
 
 def _store(constants: dict[InputSignature, Any], key: InputSignature, compiled: Any) -> None:
-    """Remember something of a signature; the oldest goes where there are too many."""
+    """Store the entry of a signature, and drop the oldest beyond the limit."""
     while len(constants) >= MAX_SIGNATURES:
         del constants[next(iter(constants))]
     constants[key] = compiled
 
 
 def _input_signature(value: Any) -> Any:
-    """What a signature says of one input; its type is the function's."""
+    """The part of a signature for one input; its dtype is fixed by the function."""
     if isinstance(value, Variable):
         return value.dtype, None if value.value is None else value.value.shape
     return value.shape
 
 
 def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
-    """True where the kernels are done before a compiled function is called.
+    """True if the kernels finish before a compiled function would be called.
 
-    What goes round in a loop is never small: nobody knows how often.
+    A cluster with a loop is never small, since its trip count is unknown.
     """
     if any(function_calls(node.op).kind == "while" for node in cluster.line.order):
         return False

@@ -52,7 +52,7 @@ CostTable = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class LinkCost:
-    """How messages go one way: latency, bytes a second, and whether both ways share the wire."""
+    """Cost of messages: latency, bytes per second, and true for a half-duplex wire."""
 
     latency: float
     bandwidth: float
@@ -61,7 +61,7 @@ class LinkCost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Tables by patterns of device names; what they leave open is taken from `Costs`."""
+    """Tables by patterns of device names; missing entries are taken from `Costs`."""
 
     devices: CostTable = field(default_factory=dict)
     links: CostTable = field(default_factory=dict)
@@ -73,7 +73,7 @@ class CostModel:
     def seconds(
         self, device: str, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> float:
-        """The time that a node takes on a device, given its inputs and outputs."""
+        """The time of a node on a device for its inputs and outputs."""
         seconds = self._kernel(device, op.name)
         if seconds is not None:
             return seconds
@@ -90,7 +90,7 @@ class CostModel:
 
     @cache  # noqa: B019 - a model lives as long as its run
     def wire(self, source: str, destination: str) -> LinkCost:
-        """How messages go from one device to another."""
+        """The cost of messages from one device to another."""
         entries = _matching_entries(self.links, f"{source}>{destination}")
         link = Costs().link
         return LinkCost(
@@ -118,7 +118,7 @@ class CostModel:
 
 
 def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
-    """The entries whose pattern matches a name, the later ones over the earlier ones."""
+    """The entries of all matching patterns; later ones override earlier ones."""
     matching: dict[str, Any] = {}
     for pattern, entries in table.items():
         if fnmatchcase(name, pattern):
@@ -127,14 +127,16 @@ def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
 
 
 def read_costs(path: str) -> CostModel:
-    """The cost model in a TOML file. Raises InvalidInput, naming the entry that is wrong."""
+    """Read a cost model from a TOML file. Raises InvalidInput, naming the invalid entry."""
     try:
         entries = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         message = f"cannot read the file: {error.strerror}"
         raise InvalidInput(message, path=path, code="CFG001") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is no TOML: {error}", path=path, code="CFG037") from None
+        raise InvalidInput(
+            f"the file is not valid TOML: {error}", path=path, code="CFG037"
+        ) from None
     for fault in _faults(entries):
         raise InvalidInput(fault, path=path, code="CFG037")
     return CostModel(
@@ -143,22 +145,22 @@ def read_costs(path: str) -> CostModel:
 
 
 def _faults(tables: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a file."""
+    """Descriptions of the invalid entries of a file."""
     if tables.get("schema", SCHEMA) != SCHEMA:
         yield f"schema is {tables['schema']!r}, expected {SCHEMA!r}"
     yield from _unknown_entries(tables, _TABLES, "")
     for name, keys in (("devices", _DEVICE_KEYS), ("links", _LINK_KEYS), ("kernels", None)):
         table = tables.get(name, {})
         if not isinstance(table, dict):
-            yield f"{name} is no table"
+            yield f"{name} is not a table"
             continue
         for pattern, entries in table.items():
             where = f'{name}."{pattern}"'
             if not isinstance(entries, dict):
-                yield f"{where} is no table"
+                yield f"{where} is not a table"
                 continue
             if name == "links" and ">" not in pattern:
-                yield f"{where} does not say from where to where, as in cpu:*>gpu:*"
+                yield f"{where} does not name source and destination, as in cpu:*>gpu:*"
             if keys:
                 yield from _unknown_entries(entries, keys, f"{where}.")
             yield from _invalid_entries(entries, where)
@@ -175,22 +177,22 @@ def _invalid_entries(entries: Mapping[str, Any], where: str) -> Iterator[str]:
     for key, value in entries.items():
         if key == "duplex":
             if value not in _DUPLEX:
-                yield f"{where}.duplex is {value!r}, neither 'full' nor 'half'"
+                yield f"{where}.duplex is {value!r}, expected 'full' or 'half'"
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
-            yield f"{where}.{key} is no number"
+            yield f"{where}.{key} is not a number"
         elif not 0 <= value < float("inf") or (
             value == 0 and key in ("flops", "bytes", "bandwidth")
         ):
-            yield f"{where}.{key} is {value}, which no machine has"
+            yield f"{where}.{key} is {value}, expected a positive finite number"
 
 
-# times of one op that are kept; a long loop says no more
+# samples per op; more do not change the median much
 MAX_SAMPLES = 10_000
 
 
 class Calibration:
-    """An observer that collects how long each op takes on each kind of device."""
+    """Observer that collects the times of each op on each kind of device."""
 
     deferred = True
 
@@ -200,7 +202,7 @@ class Calibration:
         )
 
     def event(self, event: TraceEvent) -> None:
-        """Take the time of a live token."""
+        """Add the time of a live token."""
         if event.dead or not event.is_token:
             return
         parts = DeviceName.parse(event.device)

@@ -31,10 +31,9 @@ _LOOP_HINT: Final = (
 def explain_deadlock(
     state: QuiescentState, rendezvous: Rendezvous, sends: Iterable[RendezvousKey]
 ) -> ExecutionError:
-    """The error of a run in which Recvs wait for messages that nobody will send.
+    """The error of a run in which Recvs wait for messages that are never sent.
 
-    It lists them, those first that no other waiting Recv explains. `sends` are the keys of all
-    Sends in the graph.
+    It lists them, root causes first. `sends` are the keys of all Sends in the graph.
     """
     keys = tuple(sends)
     blocked = [_blocked_recv(state, keys, key, waiting) for key, waiting in rendezvous.waiting()]
@@ -61,14 +60,14 @@ class _BlockedRecv:
     frame: str
     device: str
     text: str
-    sent: bool  # there is a Send with this key
+    sent: bool  # the graph has a Send with this key
     follows: bool  # another waiting Recv is the reason
 
 
 def _blocked_recv(
     state: QuiescentState, keys: tuple[RendezvousKey, ...], key: RendezvousKey, waiting: PendingRecv
 ) -> _BlockedRecv:
-    """One line: who waits where, for what, and why it does not come."""
+    """Description of one waiting Recv: its location, its message, and why that is missing."""
     it = waiting.iteration
     executor = next(each for each in state.executors if each.ready is waiting.ready)
     node = executor.linked.owners[waiting.receive].node.name
@@ -87,7 +86,7 @@ def _blocked_recv(
 def _why_not_sent(
     state: QuiescentState, send: NodePlan, recv_iteration: Iteration
 ) -> tuple[str, bool]:
-    """Why a Send did not run in an iteration; whether other messages are all that it lacks."""
+    """The reason why a Send did not run; true if only other messages are missing."""
     current, reason, blocked_enter = _sender_iteration(state, send, recv_iteration)
     if current is not None:
         reason, blocked_enter = f"{send.node.name!r} did not run there", (current, send)
@@ -113,9 +112,9 @@ SenderSearch = tuple[DeviceIteration | None, str, tuple[DeviceIteration, NodePla
 def _sender_iteration(
     state: QuiescentState, send: NodePlan, recv_iteration: Iteration
 ) -> SenderSearch:
-    """The sender's iteration of the same path as `wanted`.
+    """The sender's iteration of the same path as `recv_iteration`.
 
-    Where there is none, why, and the Enter that is to blame if it is one.
+    If there is none, the reason, and the Enter that did not fire if that is it.
     """
     current, name = state.root(send.node), send.node.name
     for loop, index in _frame_path(recv_iteration):
@@ -131,7 +130,7 @@ def _sender_iteration(
                 ended = (current.iteration.frame.ended or {}).get(plan)
                 return None, f"the loop {loop!r} ended there at iteration {ended}", None
             reason = (
-                f"the loop {loop!r} did not begin there: {blocked_enter.node.name!r} did not run"
+                f"the loop {loop!r} did not start there: {blocked_enter.node.name!r} did not run"
             )
             return None, reason, (current, blocked_enter)
         iteration = _iteration_at(frame, index)
@@ -144,7 +143,7 @@ def _sender_iteration(
 
 
 def _frame_path(iteration: Iteration) -> list[tuple[str, int]]:
-    """The names of the frames around, the outermost first, with the iteration of each."""
+    """The names of the enclosing frames, outermost first, with the iteration of each."""
     path = []
     current: Iteration | None = iteration
     while current is not None and current.frame.parent is not None:
@@ -164,14 +163,14 @@ def _why_no_iteration(frame: FrameState, index: int) -> str:
     name, newest = frame.plan.name, frame.newest.index
     if newest >= index:
         return f"iteration {index} of the loop {name!r} ended there without it"
-    return f"the loop {name!r} came to rest there at iteration {newest}"
+    return f"the loop {name!r} stopped there at iteration {newest}"
 
 
 MAX_LISTED_REASONS = 5
 
 
 def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
-    """The error of a fetch that is dead, naming what killed it."""
+    """The error of a dead fetch, naming the node that killed it."""
     return ExecutionError(
         f"{output.name} is dead: {_DeadnessTracer(state, output.node).explain(output)}",
         node=output.node,
@@ -182,7 +181,7 @@ def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
 
 
 def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionError:
-    """The error of a fetch that nothing computed although the run came to rest."""
+    """The error of a fetch without a value in a run that has stopped."""
     current, plan = state.root(output.node), state.plan(output.node)
     assert plan is not None
     if plan.frame is current.frame:
@@ -199,20 +198,20 @@ def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionErr
         f"{output.name} got no value, and nothing is left to run: {reason}",
         node=output.node,
         device=current.executor.device,
-        hint="`cfgraph check` tells what makes a graph starve",
+        hint="`cfgraph check` reports why nodes do not run",
         code="CFG707",
     )
 
 
 class _DeadnessTracer:
-    """Follows the deadness of a tensor outside of loops to where it began."""
+    """Search for the origin of a dead tensor outside of loops."""
 
     def __init__(self, state: QuiescentState, node: Node) -> None:
         self.state = state
         self.current = state.root(node)
 
     def explain(self, output: Output) -> str:
-        """What made an output dead, followed through dead inputs to a Switch that ran."""
+        """The cause of a dead output, followed through dead inputs to a Switch that ran."""
         seen: set[Node] = set()
         while output.node not in seen:
             seen.add(output.node)
@@ -232,10 +231,10 @@ class _DeadnessTracer:
                 return _switch_decision(self.current, plan, output.port)
             else:
                 output = self._sent_output(plan) or self._dead_input(plan) or output
-        return f"{output.node.name!r} ({output.node.op}) handed on nothing"
+        return f"{output.node.name!r} ({output.node.op}) forwarded nothing"
 
     def _sent_output(self, plan: NodePlan) -> Output | None:
-        """What the Send of a Recv read, on the other device; None for what is no Recv."""
+        """The input of the Send of a Recv, on the other device; None for other nodes."""
         if plan.op.role is not Role.RECV or self.current.got_dead_token(plan):
             return None
         send = self.state.sends.get(rendezvous_key(plan.node))
@@ -245,7 +244,7 @@ class _DeadnessTracer:
         return send.node.inputs[0]
 
     def _dead_input(self, plan: NodePlan) -> Output | None:
-        """The first source that gave a node a dead token; an Exit where no other did."""
+        """The first source that delivered a dead token; an Exit if no other did."""
         sources = [*plan.node.inputs, *(Output(node, -1) for node in plan.node.controls)]
         loops: list[Output] = []
         for output in sources:
@@ -259,7 +258,7 @@ class _DeadnessTracer:
         return loops[0] if loops else None
 
     def _is_dead(self, current: DeviceIteration, source: NodePlan, port: int) -> bool:
-        """True if an output (-1: the control edges) was dead; of an Exit nobody knows."""
+        """True if an output (-1: the control edges) was dead; unknown, and false, for an Exit."""
         if current.got_dead_token(source) or port < 0:
             return current.got_dead_token(source)
         if source.op.role is Role.SWITCH:

@@ -17,9 +17,9 @@ MAX_EXITS = 3
 
 
 class Fetches:
-    """The tensors to fetch and the nodes to run, each once, in the order in which they came.
+    """The tensors to fetch and the nodes to run, without duplicates, in the given order.
 
-    `notes` tell a person what a glob leaves out.
+    `notes` report what a glob omits.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -31,15 +31,16 @@ class Fetches:
 
     @property
     def frames(self) -> Frames:
-        """The frames of the graph, found when they are needed."""
+        """The frames of the graph, computed on first use."""
         if self._frames is None:
             self._frames = frames(self.graph)
         return self._frames
 
     def fetch(self, name: str) -> None:
-        """Add what a name says: a tensor, `^node`, or with a glob all tensors outside of loops.
+        """Add a fetch: a tensor, `^node`, or a glob for all matching tensors outside of loops.
 
-        Raises UsageError for an unknown name and for a tensor that a loop computes again and again.
+        Raises UsageError for an unknown name, and for a tensor inside a loop, which has many
+        values.
         """
         if name.startswith("^"):
             self.target(name)
@@ -49,18 +50,20 @@ class Fetches:
             self.tensors[self.outside_loops(name)] = None
 
     def target(self, name: str) -> None:
-        """Add a node to run for its effect. Raises UsageError for an unknown one."""
+        """Add a node to run for its effects. Raises UsageError for an unknown one."""
         if is_glob(name):
             self.targets.update(dict.fromkeys(matching_nodes(self.graph, name)))
         else:
             self.targets[self.graph[name.removeprefix("^")]] = None
 
     def outside_loops(self, name: str) -> Output:
-        """The tensor of a name. Raises UsageError where it has many values, being in a loop."""
+        """The tensor of a name. Raises UsageError for one inside a loop, which has many values."""
         output = self._tensor(name)
         frame = self.frames.of_outputs.get(output.node)
         if frame is not None and frame is not self.frames.root:
-            message = f"{output.name} is inside the loop {frame.path} and has a value an iteration"
+            message = (
+                f"{output.name} is inside the loop {frame.path} and has one value per iteration"
+            )
             raise UsageError(
                 message, node=output.node, hint=_fetch_hint(output, frame), code="CFG703"
             )
@@ -76,9 +79,9 @@ class Fetches:
             raise
 
     def default(self) -> None:
-        """Add the outputs of the graph: those of nodes outside of loops that nothing reads.
+        """Add the outputs of the graph: outputs of nodes outside of loops that have no consumers.
 
-        What saves and restores variables is left out.
+        Nodes that save and restore variables are excluded.
         """
         outputs = without_io_nodes(self.graph, sinks(self.graph, self.frames))
         if not outputs:
@@ -100,22 +103,22 @@ class Fetches:
         omitted_count = len(matching) - len(outputs)
         if outputs and omitted_count:
             omitted = f"{omitted_count} tensor{'s' * (omitted_count > 1)} inside loops"
-            self.notes.append(f"--fetch {pattern} leaves out {omitted}; --tap {base!r} shows them")
+            self.notes.append(f"--fetch {pattern} omits {omitted}; --tap {base!r} shows them")
         if not outputs:
             raise UsageError(
-                f"--fetch {pattern} matches only what is inside loops or has no output",
+                f"--fetch {pattern} matches only tensors inside loops, or nodes without outputs",
                 hint=f"--tap {base} shows values inside loops",
             )
         return outputs
 
 
 def is_glob(name: str) -> bool:
-    """True for a pattern; no node name holds its signs."""
+    """True for a pattern; node names cannot contain its special characters."""
     return any(sign in name for sign in "*?[")
 
 
 def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
-    """The nodes whose names match a glob. Raises UsageError where there are none."""
+    """The nodes whose names match a glob. Raises UsageError if there are none."""
     if not is_glob(pattern):
         return [graph[split_tensor_name(pattern)[0]]]
     outputs = [node for node in graph if fnmatchcase(node.name, pattern)]
@@ -126,9 +129,9 @@ def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
 
 
 def _fetch_hint(output: Output, frame: Frame) -> str:
-    tap = f"see all of them with --tap {output.node.name}"
+    tap = f"print all of them with --tap {output.node.name}"
     exits = [f"{node.name}:0" for node in frame.exits[:MAX_EXITS]]
     if not exits:
         return tap
     more = ", …" if len(frame.exits) > MAX_EXITS else ""
-    return f"fetch what leaves the loop, {', '.join(exits)}{more}; or {tap}"
+    return f"fetch an Exit of the loop, {', '.join(exits)}{more}; or {tap}"

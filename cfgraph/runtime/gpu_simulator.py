@@ -23,7 +23,7 @@ from cfgraph.runtime.trace.events import CopyTimer, Observer
 
 
 class GpuSimulator(Simulator):
-    """The executors of a run whose gpus are on a card."""
+    """Simulator of a run whose gpus are on a real GPU."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GpuSimulator(Simulator):
                 self._connect_gpu(executor)
 
     def _connect_gpu(self, executor: GpuExecutor) -> None:
-        """Let a gpu take its feeds to the card, and swap there what is counted."""
+        """Let an executor copy its feeds to the GPU, and swap counted values there."""
         stream, feeds = executor.stream, executor.linked.feeds
         for index, output in executor.plan.feeds.items():
             if not self.gpu_plan.is_host(executor.plan, output):
@@ -56,14 +56,14 @@ class GpuSimulator(Simulator):
             memory.swapper.copier = GpuSwapCopier(stream, memory)
 
     def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
-        """What runs the part of a device."""
+        """The executor of a device."""
         stream = self.gpu_plan.streams.get(plan.device)
         if stream is None:
             return HostExecutor(plan, self.step, self.rendezvous, self.results, wrap)
         return GpuExecutor(stream, plan, self.step, self.rendezvous, self.results, wrap)
 
     def make_wrap(self, plan: Plan) -> FireWrapper | None:
-        """What is put around the closures of a device."""
+        """The wrapper of a device's closures, if they are traced."""
         if self._observer is None:
             return None
         if self._trace is None:
@@ -73,11 +73,11 @@ class GpuSimulator(Simulator):
         )
 
     def make_copy_timer(self) -> CopyTimer:
-        """What dates the copies between devices and their hosts."""
+        """The timer of copies between devices and their hosts."""
         return super().make_copy_timer() if self._trace is None else GpuCopyTimer(self._trace)
 
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
-        """Run until nothing is ready; deferred observers hear of it then."""
+        """Run until nothing is ready; then deliver the events of deferred observers."""
         if self._trace is not None:
             self.step.observer = self._trace
             self._trace.start()
@@ -93,12 +93,12 @@ class GpuSimulator(Simulator):
                 self._trace.close()
 
     def prepare_variables(self) -> None:
-        """Variables stay where the last run had them; kernels bring them to where they compute."""
+        """Leave variables where the last run had them; kernels move them to where they compute."""
         self.step.state.to_host = self.gpu_plan.context.to_host
         self.gpu_plan.order_streams()
 
     def fetched_to_host(self, index: int, value: Any) -> Any:
-        """What fetch `place` got, in the host's memory."""
+        """The value of a fetch in host memory."""
         for executor in self.executors:
             if index in executor.plan.fetches and isinstance(executor, GpuExecutor):
                 with executor.stream.current():

@@ -15,54 +15,54 @@ from cfgraph.runtime.engine.frame_state import DEAD, PENDING_MASK, FrameState, I
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 
-# nodes that one explanation looks at
+# nodes that one explanation visits
 _MAX_VISITED_NODES: Final = 10_000
 
 
 @dataclass(frozen=True)
 class DeviceIteration:
-    """One iteration on one device, and which of its nodes fired in it."""
+    """One iteration on one device, and the nodes that fired in it."""
 
     executor: Executor
     iteration: Iteration
 
     @property
     def frame(self) -> FramePlan:
-        """The loop, or the root."""
+        """The plan of the frame."""
         return self.iteration.frame.plan
 
     def fired(self, plan: NodePlan) -> bool:
-        """True if a node of this frame ran, live or dead; a Recv may wait for its message yet."""
+        """True if a node of this frame ran, live or dead; a Recv may still wait for its message."""
         return not self.iteration.pending[plan.counter] & PENDING_MASK
 
     def got_dead_token(self, plan: NodePlan) -> bool:
-        """True if a node of this frame got a dead token (a Merge: nothing else)."""
+        """True if a node of this frame received a dead token; for a Merge, only dead ones."""
         inputs = len(plan.node.inputs) if plan.op.role is Role.MERGE else 1
         return self.iteration.pending[plan.counter] >= inputs * DEAD
 
     def child(self, plan: FramePlan) -> FrameState | None:
-        """The loop that was entered from here, if it has not ended."""
+        """The child frame of a loop, if it was entered from this iteration and has not ended."""
         return (self.iteration.children or {}).get(plan)
 
     def outer(self) -> DeviceIteration | None:
-        """Where this loop was entered; None for the root."""
+        """The iteration that entered this loop; None for the root."""
         parent = self.iteration.frame.parent
         return DeviceIteration(self.executor, parent) if parent else None
 
     def previous(self) -> DeviceIteration | None:
-        """The iteration before this one, if it has not ended."""
+        """The preceding iteration, if it has not ended."""
         current = self.iteration.frame.first
         while current is not None and current.next is not self.iteration:
             current = current.next
         return DeviceIteration(self.executor, current) if current else None
 
 
-# what can be told, and what to look at next
+# a reason, and the nodes to visit next
 StopReason = tuple[str, list[tuple[DeviceIteration, NodePlan]]]
 
 
 class QuiescentState:
-    """All devices of a run that nothing goes on in."""
+    """State of all devices of a run in which nothing is ready."""
 
     def __init__(self, executors: Sequence[Executor], rendezvous: Rendezvous) -> None:
         self.executors = executors
@@ -79,7 +79,7 @@ class QuiescentState:
         self.pending_recvs = {(key, id(w.iteration)): w for key, w in rendezvous.waiting()}
 
     def plan(self, node: Node) -> NodePlan | None:
-        """What is planned for a node; None for one that does not take part, being fed."""
+        """The plan of a node; None for one that does not run, such as a fed one."""
         executor = self.executor_of.get(node)
         return executor.plan.nodes[node] if executor else None
 
@@ -98,18 +98,18 @@ class QuiescentState:
         return [plan for plan, enters in self._enters.items() if enters[0].frame is current.frame]
 
     def is_waiting(self, current: DeviceIteration, plan: NodePlan) -> bool:
-        """True for a Recv that fired, and whose message has not come."""
+        """True for a Recv that fired and whose message has not arrived."""
         return (
             plan.op.role is Role.RECV
             and (rendezvous_key(plan.node), id(current.iteration)) in self.pending_recvs
         )
 
     def missing(self, current: DeviceIteration, start: NodePlan) -> Iterator[str]:
-        """For each place where tokens stopped on their way to a node, what did not come."""
+        """The reasons why a node did not fire: one for each place where tokens stopped."""
         yield from self._search_upstream([(current, start)])
 
     def missing_exit(self, current: DeviceIteration, exit_: NodePlan) -> Iterator[str]:
-        """Why an Exit handed nothing out of a loop that was entered from `here`."""
+        """The reasons why an Exit of a loop that was entered from `current` has no value."""
         reason, more = self._loop_reason(current, exit_)
         if reason:
             yield reason
@@ -135,7 +135,7 @@ class QuiescentState:
                         queue.append(entry)
 
     def _stop_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
-        """Why a source gave nothing: what can be told, and what else has to be looked at."""
+        """The reason why a source delivered nothing, and the nodes to visit next."""
         role, name = plan.op.role, plan.node.name
         if role is Role.EXIT and plan.frame is not current.frame:
             return self._loop_reason(current, plan)
@@ -150,7 +150,7 @@ class QuiescentState:
         return "", [] if source_iteration.fired(plan) else [(source_iteration, plan)]
 
     def _back_edge_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
-        """Why the iteration before handed nothing on."""
+        """The reason why the preceding iteration forwarded nothing."""
         previous = current.previous()
         if current.iteration.index == 0 or (
             previous and previous.fired(plan) and not previous.got_dead_token(plan)
@@ -158,10 +158,10 @@ class QuiescentState:
             return "", []
         if previous and not previous.fired(plan):
             return "", [(previous, plan)]
-        return f"{plan.node.name!r} handed nothing on to {current.iteration.path}", []
+        return f"{plan.node.name!r} forwarded nothing to {current.iteration.path}", []
 
     def _loop_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
-        """Why a loop hands nothing out: not all of it was entered, or it stopped."""
+        """The reason why a loop has no result: a missing Enter, or an iteration that stopped."""
         missing_enters = [enter for enter in self.enters(plan.frame) if not current.fired(enter)]
         if missing_enters:
             return "", [(current, enter) for enter in missing_enters]
@@ -169,7 +169,7 @@ class QuiescentState:
         running = current.child(plan.frame)
         if running is None:
             return f"{exit_name!r} was live in no iteration of the loop {name!r}", []
-        where = f"the loop {name!r} came to rest at {running.newest.path}"
+        where = f"the loop {name!r} stopped at {running.newest.path}"
         newest = DeviceIteration(current.executor, running.newest)
         if newest.fired(plan):
             return f"{where}, where {exit_name!r} is dead", []

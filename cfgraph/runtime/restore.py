@@ -39,9 +39,9 @@ _INDEX_SUFFIX: Final = ".index"
 
 
 def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
-    """The prefix of a checkpoint's files: the path, that of its index, or the one in a folder.
+    """The prefix of a checkpoint's files: the path itself, that of its index, or one in a folder.
 
-    None where there is no checkpoint, and where a folder holds several.
+    None if there is no checkpoint, or if a folder has several.
     """
     index = Path(path)
     prefix = str(index).removesuffix(_INDEX_SUFFIX)
@@ -52,9 +52,9 @@ def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
 
 
 def checkpoint_state(graph: Graph, prefix: str, keys: Collection[tuple[str, str]] | None) -> State:
-    """The variables of a graph, all or those of some keys, that a checkpoint has by their names.
+    """The variables of a graph, all or those of some keys, whose names a checkpoint contains.
 
-    Raises InvalidInput where the checkpoint is broken or has another type or shape for one.
+    Raises InvalidInput for a damaged checkpoint, and for a different dtype or shape.
     """
     checkpoint, state = Checkpoint(prefix), State()
     for node in graph:
@@ -84,7 +84,9 @@ def _checked_value(node: Node, value: Any, prefix: str) -> Any:
     has_shape = not is_a(node, VariableV1) or shape.rank
     if value.dtype != dtype.numpy or (has_shape and not shape.accepts(value.shape)):
         message = f"{variable_key(node)[1]!r} is {value.dtype}{list(value.shape)} in the checkpoint"
-        raise InvalidInput(f"{message}, not {dtype}{shape}", node=node, path=prefix, code="CFG038")
+        raise InvalidInput(
+            f"{message}, expected {dtype}{shape}", node=node, path=prefix, code="CFG038"
+        )
     return value
 
 
@@ -93,7 +95,7 @@ VariableKeys = Collection[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RestoreSubgraph:
-    """What to run of which graph, and the tensor that is fed the checkpoint's prefix."""
+    """The subgraph to run, its targets, and the tensor that is fed the checkpoint's prefix."""
 
     graph: Graph
     prefix: str
@@ -101,7 +103,7 @@ class RestoreSubgraph:
 
 
 def required_variables(graph: Graph, nodes: Collection[Node]) -> set[tuple[str, str]] | None:
-    """The variables that some nodes need; None where functions may have some of their own."""
+    """The variables that some nodes need; None if functions may have some of their own."""
     for function in graph.functions.values():
         if any(map(is_variable, function.definition.nodes)):
             return None
@@ -111,9 +113,9 @@ def required_variables(graph: Graph, nodes: Collection[Node]) -> set[tuple[str, 
 def restore_subgraph(
     graph: Graph, restore: str, prefix: str, keys: VariableKeys
 ) -> RestoreSubgraph:
-    """The part that brings in the variables of these keys, of what the node `restore` does.
+    """The part of the node `restore` that restores the variables of these keys.
 
-    What it writes to besides variables is written to all the same.
+    Other resources that it writes are written too.
     """
     fed = graph.tensor(prefix)
     run = lower_run(RunSpec(graph, (), (graph[restore],), (fed,)))
@@ -128,7 +130,7 @@ def restore_subgraph(
 
 
 def _variable_writers(graph: Graph, nodes: Collection[Node], keys: VariableKeys) -> Iterator[Node]:
-    """Those of some nodes that write to a resource, but not to a variable of another key."""
+    """The nodes that write a resource other than a variable of another key."""
     effects = EffectAnalysis()
     for access in effects.accesses(nodes):
         written = graph[access.name]
@@ -137,7 +139,7 @@ def _variable_writers(graph: Graph, nodes: Collection[Node], keys: VariableKeys)
 
 
 def _read_only_used(graph: Graph, node: Node) -> None:
-    """Let a node read only those tensors of a checkpoint that something reads from it."""
+    """Restrict a RestoreV2 to the tensors that have consumers."""
     prefix, names, slices = node.inputs
     lists = [constant_value(names), constant_value(slices)]
     dtypes = node.attr("dtypes")
@@ -158,12 +160,12 @@ def _subset_constant(graph: Graph, texts: Any, places: list[int]) -> Output:
 
 
 def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
-    """The variables of a SavedModel, as the state that a `Session` of its graph begins with.
+    """Restore the variables of a SavedModel as the state for a `Session` of its graph.
 
-    A later session takes it too, of a graph that was lowered or got gradients. With a `graph`, only
-    its variables; the path may also be that of a checkpoint then, which has them by their names.
-    Raises InvalidInput where there is no file, or no SavedModel, UsageError where it has no
-    variables, and with a graph where there is neither, ExecutionError where their files are broken.
+    The state also fits a lowered graph and one with gradients. With a `graph`, only its variables
+    are restored, and the path may also be a checkpoint, which names them. Raises InvalidInput for a
+    missing file or one that is not a SavedModel, UsageError for a SavedModel without variables, and
+    with a graph for a path that is neither, ExecutionError for damaged files.
     """
     if graph is None:
         return saved_model_state(*_saved_model(path))
@@ -173,9 +175,9 @@ def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
 def restore_for_graph(
     graph: Graph, path: str | os.PathLike[str], keys: VariableKeys | None
 ) -> State:
-    """The variables of a graph, all or those of some keys, from a SavedModel or a checkpoint.
+    """Restore variables of a graph, all or those of some keys, from a SavedModel or a checkpoint.
 
-    Raises as `restore` does.
+    Raises the same errors as `restore`.
     """
     prefix = checkpoint_prefix(path)
     if prefix is None:
@@ -184,7 +186,7 @@ def restore_for_graph(
         except CfgraphError as error:
             if not Path(path).exists():
                 raise
-            message = "there is no SavedModel with variables, and no checkpoint"
+            message = "found neither a SavedModel with variables nor a checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
             raise UsageError(message, path=error.path, hint=hint) from error
         return saved_model_state(*saved, keys)
@@ -198,25 +200,28 @@ def restore_for_graph(
 
 
 def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
-    """The graph of a SavedModel, and where its variables are."""
+    """The graph of a SavedModel, and the location of its variables."""
     data = read_file(path)
     saved = saved_variables(path, data)
     if saved is None:
-        raise UsageError("there are no variables of a SavedModel", path=str(path))
+        raise UsageError("found no variables of a SavedModel", path=str(path))
     return decode_graph(data).graph, saved
 
 
 def saved_model_state(
     graph: Graph, saved: SavedVariables, keys: VariableKeys | None = None
 ) -> State:
-    """The variables of a graph with their saved values: all, or those of some keys.
+    """The saved values of a graph's variables, all or those of some keys.
 
-    Raises InvalidInput where the SavedModel names no node of the graph, and what a run raises.
+    Raises InvalidInput if the SavedModel names a node that the graph lacks, and the errors of a
+    run.
     """
     saver = saved.saver
     for name in saver:
         if split_tensor_name(name)[0] not in graph:
-            message = f"its variables are to be restored by {name!r}, which its graph does not have"
+            message = (
+                f"the SavedModel restores variables by {name!r}, which its graph does not have"
+            )
             raise InvalidInput(message, path=saved.path, code="CFG038")
     if keys is None:
         subgraph = RestoreSubgraph(graph, saver.prefix, (saver.restore,))

@@ -26,16 +26,15 @@ from cfgraph.runtime.memory.owners import memory_owners
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
 
-# tokens of a turn, between two looks at the clock; fewer where there is a deadline
+# tokens per turn between two checks of the clock; fewer with a deadline
 BATCH: Final = 512
 TIMED_BATCH: Final = 16
 
 
 class Simulator:
-    """The executors of a run, their rendezvous, and what its fetches got.
+    """The executors of a run, their rendezvous, and the results of fetches.
 
-    `elapsed` is the time of a run by a virtual clock, `on_card` its gpus that are on a card; None
-    where there is none.
+    `elapsed` is the time on a virtual clock, `gpu_plan` the plan on a real GPU; None without one.
     """
 
     elapsed: float | None = None
@@ -69,7 +68,7 @@ class Simulator:
                 feeds[index] = instrumentation.feed_sender(feeds[index], output)
 
     def _wraps(self, plans: Sequence[Plan]) -> list[FireWrapper | None]:
-        """What is put around the closures of each device, the counting of memory outermost."""
+        """The wrappers of each device's closures, memory accounting outermost."""
         inner = [self.make_wrap(plan) for plan in plans]
         if not self.instrumentations:
             return inner
@@ -78,38 +77,38 @@ class Simulator:
         ]
 
     def make_rendezvous(self) -> Rendezvous:
-        """Where the devices meet."""
+        """The rendezvous of the devices."""
         return Rendezvous()
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Those among the devices, in order."""
+        """The devices other than CPUs, in order."""
         devices = (
             executor.device for executor in self.executors if has_own_memory(executor.plan.device)
         )
         return tuple(sorted(devices))
 
     def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
-        """What runs the part of a device."""
+        """The executor of a device."""
         return Executor(plan, self.step, self.rendezvous, self.results, wrap)
 
     def make_wrap(self, plan: Plan) -> FireWrapper | None:
-        """What is put around the closures of a device."""
+        """The wrapper of a device's closures, if they are traced."""
         if self._observer is None:
             return None
         return trace_wrapper(self._observer, short_device_name(plan.device), self.run_start)
 
     def make_copy_timer(self) -> CopyTimer:
-        """What dates the copies between devices and their hosts."""
+        """The timer of copies between devices and their hosts."""
         return InstantCopyTimer(self._observer, self.run_start)
 
     def memory_owners_of(self, memory: DeviceMemory) -> list[MemoryOwner]:
-        """Who holds the memory of a device."""
+        """The owners of the memory of a device."""
         assert self.meter is not None
         return memory_owners(self.meter, memory, self.executors, self.step.state)
 
     def clear(self) -> None:
-        """Let go of what the run left: values in flight, and what was fetched."""
+        """Drop the state of the run: values in flight, and fetched values."""
         self.results.clear()
         self.rendezvous.clear()
         for executor in self.executors:
@@ -118,7 +117,8 @@ class Simulator:
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready.
 
-        Raises ExecutionError where a kernel fails or a Recv waits for what never comes, RunTimeout.
+        Raises ExecutionError if a kernel fails or a Recv waits for a message that is never sent,
+        RunTimeout.
         """
         self.prepare_variables()
         self.results[:] = [MISSING] * len(self.fetches)
@@ -140,11 +140,11 @@ class Simulator:
             self.step.state.move_to_host()
 
     def fetched_to_host(self, index: int, value: Any) -> Any:
-        """What fetch `place` got, in the host's memory."""
+        """The value of a fetch in host memory."""
         return value
 
     def fire_until_idle(self, deadline: float | None, pick: random.Random | None) -> bool:
-        """Fire tokens until nothing is ready; false if it stopped before."""
+        """Fire tokens until nothing is ready; return false if stopped before."""
         batch = BATCH if deadline is None else TIMED_BATCH
         busy = True
         while busy:
@@ -154,11 +154,11 @@ class Simulator:
         return True
 
     def quiescent_state(self) -> QuiescentState:
-        """The run as those who explain it see it."""
+        """The state of the run for explanations."""
         return QuiescentState(self.executors, self.rendezvous)
 
     def _fire_in_turn(self, batch: int) -> bool:
-        """Let each device fire a batch of tokens; false if none had any."""
+        """Fire a batch of tokens on each device in turn; return false if none was ready."""
         busy = False
         for executor in self.executors:
             if executor.ready:
@@ -167,7 +167,7 @@ class Simulator:
         return busy
 
     def _fire_at_random(self, batch: int, pick: random.Random) -> bool:
-        """Fire a batch of tokens in random order, whichever device they are on."""
+        """Fire a batch of tokens in random order across devices; return false if none was ready."""
         for _ in range(batch):
             total = sum(len(executor.ready) for executor in self.executors)
             if not total:
@@ -181,13 +181,13 @@ class Simulator:
         return True
 
     def timeout(self) -> RunTimeout:
-        """The error of a run that took too long."""
+        """The error of a run that exceeds its timeout."""
         busy = next((executor for executor in self.executors if executor.ready), None)
         where = busy.busiest() if busy else None
         return RunTimeout(
-            "the run took longer than it was allowed to",
+            "the run exceeded its timeout",
             frame=where.path if where else None,
             device=busy.device if busy else None,
-            hint="a larger --timeout lets it go on",
+            hint="raise the limit with --timeout",
             code="CFG706",
         )

@@ -9,15 +9,15 @@ from cfgraph.ops.families.variables import Variable
 
 
 class State:
-    """The objects of a session. Any later Session takes it, also one on a grown graph."""
+    """Resources of a session. Any later session accepts them, also for a graph that has grown."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Any] = {}
-        # brings a value to the host, where some are elsewhere
+        # copies a value to host memory, if values may be elsewhere
         self.to_host: Callable[[Any], Any] | None = None
 
     def get_or_make(self, container: str, name: str, make: Callable[[], Any]) -> Any:
-        """The object of this container and name; made if it is not there."""
+        """The object of this container and name, made on first use."""
         key = (container, name)
         value = self._objects.get(key)
         if value is None:
@@ -25,18 +25,18 @@ class State:
         return value
 
     def copy(self) -> State:
-        """Variables of their own with the same values; nothing else outlives the runs of both."""
+        """A state with copies of the variables; other resources are not copied."""
         copied = State()
         for key, value in self.variables():
             copied._objects[key] = value.copy()
         return copied
 
     def forget(self, container: str, name: str) -> None:
-        """Drop an object, if it is there."""
+        """Drop an object, if it exists."""
         self._objects.pop((container, name), None)
 
     def move_to_host(self) -> None:
-        """Bring the values of all variables to the host's memory."""
+        """Move the values of all variables to host memory."""
         to_host, self.to_host = self.to_host, None
         if to_host is None:
             return

@@ -34,18 +34,18 @@ _NS: Final = 1e9
 
 
 class LinkSchedule:
-    """When each wire is free again. A wire goes one way, or both ways where it is half duplex."""
+    """Times at which each wire is free; a half-duplex wire is shared by both directions."""
 
     def __init__(self, model: CostModel) -> None:
         self.model = model
         self._free: dict[tuple[str, str], float] = {}
 
     def clear(self) -> None:
-        """All are free."""
+        """Make all wires free."""
         self._free.clear()
 
     def send(self, source: str, destination: str, size: int, now: float) -> tuple[float, float]:
-        """Send so many bytes as soon as the wire is free; when they go, and when they are there."""
+        """Send bytes as soon as the wire is free; return the times of departure and arrival."""
         wire = self.model.wire(source, destination)
         ends = (source, destination)
         if wire.half and destination < source:
@@ -57,7 +57,7 @@ class LinkSchedule:
 
 
 class LinkCopyTimer:
-    """Copies between a device and its host in virtual time, beside what the device computes."""
+    """Timer of copies between a device and its host in virtual time, parallel to computation."""
 
     def __init__(
         self, wires: LinkSchedule, clock: Callable[[], float], observer: Observer | None = None
@@ -67,7 +67,7 @@ class LinkCopyTimer:
         self.observer = observer
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
-        """Copy bytes on the wire that messages take too; when they are there."""
+        """Copy bytes on the same wire as messages; return the time of arrival."""
         host = host_device(device)
         source, destination = (device, host) if out else (host, device)
         begin, end = self.wires.send(source, destination, size, self.now())
@@ -77,12 +77,12 @@ class LinkCopyTimer:
 
 
 Token = tuple[Fire, Iteration]
-# tokens between two looks at the real clock
+# tokens between two checks of the real clock
 _BATCH: Final = 64
 
 
 class _FiredToken:
-    """What the last token was, as its wrapper saw it: the node, what it read and what it told."""
+    """Record of the last token that fired: its node, inputs, and event."""
 
     def __init__(self) -> None:
         self.plan: NodePlan | None = None
@@ -90,7 +90,7 @@ class _FiredToken:
         self.recorded: TraceEvent | None = None
 
     def clear(self) -> None:
-        """Hold no value of the token."""
+        """Drop the values of the token."""
         self.recorded, self.inputs = None, []
 
     def event(self, event: TraceEvent) -> None:
@@ -98,7 +98,7 @@ class _FiredToken:
         self.recorded = event
 
     def wrap(self, device: str) -> FireWrapper:
-        """Note every token of a device."""
+        """A wrapper that records every token of a device."""
         trace_fires = trace_wrapper(self, device, time.perf_counter_ns())
 
         def wrap(
@@ -117,7 +117,7 @@ class _FiredToken:
 
 
 class _DelayedChannel(Channel):
-    """A channel whose messages are on their way for a time."""
+    """A channel whose messages take time to arrive."""
 
     __slots__ = ("outbox",)
 
@@ -126,12 +126,12 @@ class _DelayedChannel(Channel):
         self.outbox = outbox
 
     def put(self, iteration: Iteration, value: Any) -> None:
-        """Send; `arrive` is called when the message is there."""
+        """Send; `arrive` is called when the message has arrived."""
         self.outbox.append((self, iteration_tag(iteration), value))
 
 
 class VirtualSimulator(Simulator):
-    """A simulator whose clock is virtual; `elapsed` is what it shows in the end, in seconds."""
+    """A simulator with a virtual clock; `elapsed` is its final time in seconds."""
 
     def __init__(
         self,
@@ -161,24 +161,24 @@ class VirtualSimulator(Simulator):
         }
 
     def clear(self) -> None:
-        """Let go of what a failed run left, too: events to come, and the token that failed."""
+        """Drop what a failed run left, including future events and the failed token."""
         super().clear()
         self._clear()
 
     def make_rendezvous(self) -> Rendezvous:
-        """One whose messages take time."""
+        """A rendezvous whose messages take time."""
         return Rendezvous(lambda key: _DelayedChannel(key, self._outbox))
 
     def make_wrap(self, plan: Plan) -> FireWrapper | None:
-        """Note every token; the observer is told when its times are known."""
+        """Record every token; the observer receives it when its times are known."""
         return self._fired.wrap(short_device_name(plan.device))
 
     def make_copy_timer(self) -> CopyTimer:
-        """Copies take the wires that messages take."""
+        """A timer whose copies use the wires of messages."""
         return LinkCopyTimer(self._link_schedule, lambda: self.now, self.observer)
 
     def fire_until_idle(self, deadline: float | None, pick: Any) -> bool:
-        """Take events in the order of their times until there are none, or enough iterations."""
+        """Handle events by time until none is left, or the iteration to stop at is reached."""
         self._clear()
         self._link_schedule.clear()
         self._count, self.now = 0, 0.0
@@ -205,18 +205,18 @@ class VirtualSimulator(Simulator):
             queue.clear()
 
     def _schedule(self, when: float, handler: Any) -> None:
-        """Let something happen; what was asked for first comes first where times are equal."""
+        """Schedule a handler; handlers of equal times run in the order of scheduling."""
         self._count += 1
         heapq.heappush(self._events, (when, self._count, handler))
 
     def _collect_ready(self, device_index: int) -> None:
-        """Take over what became ready on a device."""
+        """Move the ready tokens of a device to its queue."""
         ready = self.executors[device_index].ready
         self._queues[device_index].extend(ready)
         ready.clear()
 
     def _fire_ready(self, device_index: int, now: float) -> None:
-        """Let a device fire tokens, as long as they take no time."""
+        """Fire tokens of a device as long as they take no time."""
         executor, queue, fired = (
             self.executors[device_index],
             self._queues[device_index],
@@ -241,7 +241,7 @@ class VirtualSimulator(Simulator):
             )
 
     def _cost(self, executor: Executor, now: float, waited: float) -> float:
-        """What the token that fired takes, the wait for a copy included; the observer is told."""
+        """The time of the fired token, including the wait for a copy; also report the token."""
         event, plan = self._fired.recorded, self._fired.plan
         if event is None:
             return waited
@@ -262,7 +262,7 @@ class VirtualSimulator(Simulator):
         sent: list[tuple[_DelayedChannel, Tag, Any]],
         now: float,
     ) -> None:
-        """A token ended: what it made is ready, what it sent is on its way."""
+        """End a token: its results become ready, its messages depart."""
         self._busy[device_index] = False
         self._queues[device_index].extend(produced)
         self._outbox.extend(sent)
@@ -270,7 +270,7 @@ class VirtualSimulator(Simulator):
         self._fire_ready(device_index, now)
 
     def _post(self, now: float) -> None:
-        """Put the messages that were sent on their wires."""
+        """Put sent messages on their wires."""
         for channel, tag, value in self._outbox:
             source, destination = (
                 short_device_name(channel.key[0]),
@@ -287,7 +287,7 @@ class VirtualSimulator(Simulator):
         self._outbox.clear()
 
     def _arrive(self, channel: _DelayedChannel, tag: Tag, value: Any, now: float) -> None:
-        """A message is there; its Recv may have waited for it."""
+        """Deliver a message to a Recv that may wait for it."""
         receiver = channel.arrive(tag, value)
         if receiver is not None:
             device_index = self._device_of_queue[id(receiver.ready)]
@@ -295,7 +295,7 @@ class VirtualSimulator(Simulator):
             self._fire_ready(device_index, now)
 
     def _has_reached_iteration(self) -> bool:
-        """True when every loop outside of loops that runs has begun the iteration to stop at."""
+        """True if every running top-level loop has started the iteration to stop at."""
         if self.until is None:
             return False
         newest = [

@@ -632,6 +632,6 @@ def test_another_value_than_expected_leaves_the_trace(
 def test_a_glob_says_what_of_loops_it_leaves_out(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=3", "--fetch", "while/*")
     assert done.lines == ["while/Exit:0  int32[]  = 3"]
-    note = "--fetch while/* leaves out 12 tensors inside loops; --tap 'while/*' shows them"
+    note = "--fetch while/* omits 12 tensors inside loops; --tap 'while/*' shows them"
     assert note in done.err
     assert note not in command("run", counter, "--fetch", "while/*", "--quiet").err

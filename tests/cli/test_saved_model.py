@@ -70,7 +70,7 @@ def test_a_saver_that_names_nothing_of_the_graph_is_refused(
     setattr(model.meta_graphs[0].saver_def, field, "elsewhere")
     file.write_bytes(model.SerializeToString())
     done = command("run", broken, *FEED)
-    assert (done.code, "restored by 'elsewhere'" in done.err) == (3, True)
+    assert (done.code, "restores variables by 'elsewhere'" in done.err) == (3, True)
 
 
 def test_what_to_type_next_runs(command: Any, saved: Path) -> None:
@@ -248,8 +248,16 @@ def test_a_checkpoint_has_variables_by_their_names(
     for text, code, said in (
         (NAMED, 0, f"restored 1 variable from {prefix}"),
         (NAMED.replace("w/.", "u/."), 2, "required variables: u/.ATTRIBUTES"),
-        (NAMED.replace("[2,2]", "[2,3]"), 3, "float32[2, 2] in the checkpoint, not float32[2,3]"),
-        (NAMED.replace("float32", "float64"), 3, "is float32[2, 2] in the checkpoint, not float64"),
+        (
+            NAMED.replace("[2,2]", "[2,3]"),
+            3,
+            "float32[2, 2] in the checkpoint, expected float32[2,3]",
+        ),
+        (
+            NAMED.replace("float32", "float64"),
+            3,
+            "is float32[2, 2] in the checkpoint, expected float64",
+        ),
     ):
         line = ("run", "-", "--variables", prefix, "--expect", want)
         done = command(*line, stdin=text.encode())
@@ -263,7 +271,7 @@ def test_a_checkpoint_has_variables_by_their_names(
     ("graph", "place", "code", "said"),
     [
         (NAMED, "nowhere", 3, "no such file"),
-        (NAMED, "assets", 2, "there is no SavedModel with variables, and no checkpoint"),
+        (NAMED, "assets", 2, "found neither a SavedModel with variables nor a checkpoint"),
         ("one = Const() {dtype=int32, value=int32[]:1}", "", 2, "remove --variables"),
     ],
 )

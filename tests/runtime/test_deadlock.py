@@ -57,7 +57,7 @@ never = _Recv() {RECV A->B never float32}
     )
     first, second = told(text, {"n": 3}).message.splitlines()[1:]
     assert "'never' on cpu:1, frame /, waits for 'never' from cpu:0: the graph has no such" in first
-    assert "did not begin there: 'ce_B' did not run, as 'never' waits for its message" in second
+    assert "did not start there: 'ce_B' did not run, as 'never' waits for its message" in second
 
 
 def test_a_send_that_waits_for_an_input_that_never_comes() -> None:
@@ -88,7 +88,7 @@ def test_the_frame_path_of_nested_loops_is_told() -> None:
     text = nesting().replace("i_j = Enter(b_zero)", "i_j = Enter(o_one)")
     error = told(text, {"n_outer": 2, "n_inner": 2})
     assert error.frame == "/outer[2]/inner[1]"
-    assert "'next_in' handed nothing on to /outer[2]/inner[1]" in error.message
+    assert "'next_in' forwarded nothing to /outer[2]/inner[1]" in error.message
 
 
 def test_two_transfers_of_one_key_are_refused() -> None:

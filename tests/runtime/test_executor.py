@@ -276,7 +276,7 @@ read_through = Identity(through:1)
     fed = session(text)
     assert fed.run(["read:0", "v:0"], {"v": 5}) == [5, 5]
     assert fed.run(["read_through:0"], {"through:1": 6}) == [6]
-    with pytest.raises(UsageError, match="wants the variable"):
+    with pytest.raises(UsageError, match="expects the variable"):
         fed.run(["read_through:0"], {"v": 5})
 
 

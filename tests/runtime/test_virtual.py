@@ -136,15 +136,15 @@ def test_virtual_time_has_one_schedule() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[devices", "this is no TOML"),
+        ("[devices", "the file is not valid TOML"),
         ('schema = "cfgraph.costs/9"', "schema is 'cfgraph.costs/9'"),
         ("[device]", "device is unknown; did you mean 'devices'"),
         ('[devices."gpu:0"]\nflop = 1', "devices.\"gpu:0\".flop is unknown; did you mean 'flops'"),
-        ('[devices."gpu:0"]\nflops = 0', 'devices."gpu:0".flops is 0, which no machine has'),
-        ('[devices."gpu:0"]\nflops = "1"', 'devices."gpu:0".flops is no number'),
-        ('[links."gpu:0"]\nlatency = 1', "does not say from where to where"),
-        ('[links."a>b"]\nduplex = "no"', "neither 'full' nor 'half'"),
-        ("[kernels]\nMatMul = 1", 'kernels."MatMul" is no table'),
+        ('[devices."gpu:0"]\nflops = 0', 'devices."gpu:0".flops is 0, expected a positive'),
+        ('[devices."gpu:0"]\nflops = "1"', 'devices."gpu:0".flops is not a number'),
+        ('[links."gpu:0"]\nlatency = 1', "does not name source and destination"),
+        ('[links."a>b"]\nduplex = "no"', "expected 'full' or 'half'"),
+        ("[kernels]\nMatMul = 1", 'kernels."MatMul" is not a table'),
     ],
 )
 def test_a_cost_model_that_is_wrong_is_refused_by_entry(

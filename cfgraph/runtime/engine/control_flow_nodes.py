@@ -31,10 +31,10 @@ NodeMaker = Callable[["NodePlan", "NodeContext"], tuple[Fire, Fire]]
 
 @dataclass(slots=True)
 class NodeContext:
-    """What a node's closures are tied to: the queue, the step, and the readers by output.
+    """Context of a node's closures: the queue, the step, and the consumers of each output.
 
-    `control` is None where the readers of the control edges are among those of output 0; `channel`
-    is where a Send or Recv meets the other end.
+    `control` is None where the consumers of the control edges are among those of output 0;
+    `channel` connects a Send or Recv to its peer.
     """
 
     ready: list[tuple[Fire, Iteration]]
@@ -45,28 +45,28 @@ class NodeContext:
 
     @property
     def groups(self) -> list[Consumers]:
-        """All readers."""
+        """The consumers of all outputs and of the control edges."""
         return self.ports if self.control is None else [*self.ports, self.control]
 
     def send_all(self) -> Send:
-        """Deliver one value to all readers."""
+        """A function that delivers one value to all consumers."""
         sends = [value_sender(group, self.ready) for group in self.groups]
         if len(sends) == 1:
             return sends[0]
         return lambda iteration, value: sum(send(iteration, value) for send in sends)
 
     def send_control(self) -> Send | None:
-        """Deliver to the readers of the control edges; None where there are none."""
+        """A function that delivers to consumers of the control edges; None if there are none."""
         wired = self.control is not None and self.control.has_consumers
         return value_sender(self.control, self.ready) if self.control and wired else None
 
     def kill_all(self) -> Kill:
-        """Deliver deadness to all readers."""
+        """A function that delivers deadness to all consumers."""
         return kill_sender(self.groups, self.ready)
 
 
 def adjust_outstanding(iteration: Iteration, produced: int) -> None:
-    """Count the tokens that a fired one made (it counts -1 itself); end what has no more."""
+    """Add the tokens that a fired token produced, minus itself; finish the iteration at zero."""
     if produced:
         remaining = iteration.outstanding + produced
         iteration.outstanding = remaining
@@ -75,7 +75,7 @@ def adjust_outstanding(iteration: Iteration, produced: int) -> None:
 
 
 def dead_fire(plan: NodePlan, context: NodeContext) -> Fire:
-    """Do not run; let the inputs go and hand the deadness on."""
+    """Skip the kernel: clear the inputs and propagate deadness."""
     kill = context.kill_all()
     base, end = plan.base, plan.end
     blank = [None] * (end - base)
@@ -90,7 +90,7 @@ def dead_fire(plan: NodePlan, context: NodeContext) -> Fire:
 
 
 def switch(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """The output that the predicate says is live, the others are dead; control edges are live."""
+    """Forward to the output that the predicate selects, kill the others; control edges are live."""
     sends = [value_sender(port, context.ready) for port in context.ports]
     kills = [
         kill_sender([other for other in context.ports if other is not port], context.ready)
@@ -118,7 +118,7 @@ def switch(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def merge(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Hand on the lowest slot that has arrived, and its number."""
+    """Forward the value of the lowest slot that has arrived, and its index."""
     send, index = (
         value_sender(context.ports[0], context.ready),
         value_sender(context.ports[1], context.ready),
@@ -145,7 +145,7 @@ def merge(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def loop_cond(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Hand on the predicate."""
+    """Forward the predicate."""
     send = context.send_all()
     base = plan.base
 
@@ -156,7 +156,7 @@ def loop_cond(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def control_trigger(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Live whatever came."""
+    """Fire live even if an input is dead."""
     send = context.send_control() or discard
 
     def fire(iteration: Iteration) -> None:
@@ -166,7 +166,7 @@ def control_trigger(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Hand the value, or its deadness, into the child frame of this iteration."""
+    """Forward the value, or its deadness, into the child frame of this iteration."""
     constant = bool(plan.node.attr("is_constant"))
     send, kill = context.send_all(), context.kill_all()
     invariant = _LoopInvariant(context.groups)
@@ -218,7 +218,7 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def _finish_entered(iteration: Iteration, frame: FrameState) -> None:
-    """The child frame may be finished already; then so may be the iteration around it."""
+    """Finish the child frame if it is done already, and then the iteration that entered it."""
     iteration.outstanding -= 1
     first = frame.first
     if first is not None and not first.outstanding and not frame.entering:
@@ -228,7 +228,7 @@ def _finish_entered(iteration: Iteration, frame: FrameState) -> None:
 
 
 class _LoopInvariant:
-    """Writes a constant Enter's token into the state that new iterations begin with."""
+    """Writer of a constant Enter's token into the state that new iterations start from."""
 
     def __init__(self, consumers: list[Consumers]) -> None:
         self.consumers = consumers
@@ -249,7 +249,7 @@ class _LoopInvariant:
 
 
 def _deliver_at_start(deliver: Send, value: Any) -> Fire:
-    """Deliver to a Merge when an iteration begins: as a token of its own."""
+    """Deliver to a Merge when an iteration starts, as a token of its own."""
 
     def fire(iteration: Iteration) -> None:
         adjust_outstanding(iteration, deliver(iteration, value) - 1)
@@ -258,7 +258,7 @@ def _deliver_at_start(deliver: Send, value: Any) -> Fire:
 
 
 def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Hand the value to the iteration around the frame; deadness when the frame ends."""
+    """Forward the value to the iteration that entered the frame; deadness when the frame ends."""
     send, kill = context.send_all(), context.kill_all()
     base, name = plan.base, plan.node.name
 
@@ -267,7 +267,7 @@ def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
         iteration.values[base] = None
         frame = iteration.frame
         if name in frame.exited:
-            message = "the loop hands out a second value for one run of it"
+            message = "an Exit of the loop has a second value in the same frame"
             raise ExecutionError(message, hint="an Exit must be live in one iteration only")
         frame.exited.add(name)
         parent = frame.parent
@@ -285,7 +285,7 @@ def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def next_iteration(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Hand the value to the next iteration, which begins if the bound allows; drop deadness."""
+    """Forward the value to the next iteration, started if the bound allows; drop deadness."""
     send = context.send_all()
     base = plan.base
     parallel = plan.frame.parallel

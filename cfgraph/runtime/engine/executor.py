@@ -27,10 +27,10 @@ MISSING: Final = _Missing()
 
 
 class Executor:
-    """One device's part of a run.
+    """Executor of one device's part of a run.
 
-    `results[i]` is what fetch i of the run got: a value, None where it is dead, MISSING where
-    nothing came. All devices share that list, and the rendezvous.
+    `results[i]` is the result of fetch i: a value, None if dead, MISSING if nothing arrived. All
+    devices share that list, and the rendezvous.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Executor:
         return deliver
 
     def start(self, feeds: Sequence[Any]) -> None:
-        """Make ready what a run starts with: what is fed, and the nodes without inputs."""
+        """Queue the initial tokens: fed values, and nodes without inputs."""
         self.ready.clear()
         self.root = FrameState(self.plan.root, None, self.ready, None)
         iteration = self.root.newest
@@ -76,7 +76,7 @@ class Executor:
         self._rewind()
 
     def clear(self) -> None:
-        """Let go of all that the run has left."""
+        """Drop all state of the run."""
         frames = [self.root] if self.root is not None else []
         for frame in frames:
             frame.values.clear()
@@ -94,7 +94,8 @@ class Executor:
     def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens, first in, first out.
 
-        What has fired leaves the queue when it is half of it: to shift a long queue takes time.
+        Fired tokens are removed once they are half of the queue, since shifting a long list takes
+        time.
         """
         ready = self.ready
         fire, iteration = ready[self.consumed]
@@ -109,11 +110,11 @@ class Executor:
             self._rewind()
 
     def _rewind(self) -> None:
-        """Take tokens from the beginning of the queue."""
+        """Restart the iterator at the beginning of the queue."""
         self.consumed, self.queue = 0, iter(self.ready)
 
     def fire_at(self, index: int) -> None:
-        """Fire one of the ready tokens; the last one takes its place in the queue."""
+        """Fire one of the ready tokens; the last one moves to its index in the queue."""
         ready = self.ready
         ready[index], ready[-1] = ready[-1], ready[index]
         self.fire(*ready.pop())
@@ -126,7 +127,7 @@ class Executor:
             raise self._located(error, fire, iteration) from error.__cause__
 
     def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
-        """An error with the node, the frame and the device that it came from."""
+        """The error with the node, frame, and device of the token that raised it."""
         plan = self.linked.owners.get(fire)
         if isinstance(error, CfgraphError):
             if plan is not None:
@@ -150,7 +151,7 @@ class Executor:
         return error
 
     def busiest(self) -> Iteration | None:
-        """Where the next token is, if there is one."""
+        """The iteration of the next token, if there is one."""
         return self.ready[self.consumed][1] if self.ready else None
 
 
@@ -173,6 +174,6 @@ def several_values_error(output: Output, iteration: Iteration) -> ExecutionError
         f"{output.name} is inside a loop and has more than one value",
         node=output.node,
         frame=iteration.path,
-        hint="fetch the loop's Exit, or look at all values with --tap",
+        hint="fetch the loop's Exit, or print all values with --tap",
         code="CFG703",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEAD: Final = 1 << 24
 PENDING_MASK: Final = DEAD - 1
-# the limit of runs that are to answer also where a loop does not end
+# the default limit of commands that must end even if a loop does not
 DEFAULT_MAX_ITERATIONS: Final = 100_000
 
 Fire = Callable[["Iteration"], None]
@@ -28,7 +28,7 @@ Kill = Callable[["Iteration"], int]
 class Iteration:
     """One iteration of one frame: input values by slot, counters by node.
 
-    `outstanding` counts tokens that are ready and frames that run inside.
+    `outstanding` counts ready tokens and running child frames.
     """
 
     __slots__ = ("children", "frame", "index", "next", "outstanding", "pending", "values")
@@ -44,7 +44,7 @@ class Iteration:
 
     @property
     def path(self) -> str:
-        """The path of loops with the iteration of each: `/while[3]/inner[0]`; `/` for the root."""
+        """The path of loops and iterations, `/while[3]/inner[0]`; `/` for the root."""
         parts: list[str] = []
         iteration: Iteration | None = self
         while iteration is not None and iteration.frame.parent is not None:
@@ -54,10 +54,10 @@ class Iteration:
 
 
 class FrameState:
-    """One instance of a loop (or the root): its iterations, and what new ones start from.
+    """One instance of a loop, or the root: its iterations, and the state that new ones start from.
 
-    `values`, `pending` and `roots` are the state that each new iteration begins with; constant
-    Enters write into them, so that an invariant costs nothing per iteration.
+    `values`, `pending`, and `roots` are the initial state of an iteration. Constant Enters write
+    into them, so that a loop invariant costs nothing per iteration.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class FrameState:
         self.deferred: list[tuple[Send, Any]] = []
         self.dead_exits: dict[str, Kill] = {}
         self.exited: set[str] = set()
-        # the last iteration of each loop inside that ended; only messages tell of it
+        # the last iteration of each finished child loop, for messages only
         self.ended: dict[FramePlan, int] | None = None
         self.tag: Any = None  # set by the rendezvous, which compares frames across devices
         self.alive = 1
@@ -101,7 +101,7 @@ class FrameState:
         self.first: Iteration | None = self.newest
 
     def start(self) -> Iteration:
-        """Begin the next iteration; what was deferred for it is delivered."""
+        """Start the next iteration and deliver what was deferred for it."""
         newest = self.newest
         index = newest.index + 1
         if self.limit is not None and index > self.limit:
@@ -125,17 +125,17 @@ class FrameState:
 
 
 def iteration_limit_error(iteration: Iteration, limit: int) -> ExecutionError:
-    """The error of a loop that runs on."""
-    message = f"the loop {iteration.frame.plan.name!r} began more than {limit} iterations"
-    hint = "is its condition ever false? a larger --max-iterations lets it go on"
+    """The error of a loop that exceeds the iteration limit."""
+    message = f"the loop {iteration.frame.plan.name!r} started more than {limit} iterations"
+    hint = "check its condition, or raise the limit with --max-iterations"
     return ExecutionError(message, frame=iteration.path, hint=hint, code="CFG704")
 
 
 def finish_iteration(iteration: Iteration) -> None:
-    """Collect an iteration without outstanding tokens, and what ends with it.
+    """Finish an iteration without outstanding tokens, and the frames that end with it.
 
-    Iterations end in order, and none before every Enter of its frame has arrived. Where a frame
-    ends, its dead Exits are delivered, and the iteration around it may end in turn.
+    Iterations end in order, and none before every Enter of its frame has arrived. When a frame
+    ends, its dead Exits are delivered, and the iteration that entered it may end in turn.
     """
     frame = iteration.frame
     while frame.parent is not None:
@@ -156,7 +156,7 @@ def finish_iteration(iteration: Iteration) -> None:
 
 
 def _remove_frame(frame: FrameState, parent: Iteration) -> None:
-    """Remove a finished frame from the iteration around it."""
+    """Remove a finished frame from the iteration that entered it."""
     for name, kill in frame.dead_exits.items():
         if name not in frame.exited:
             parent.outstanding += kill(parent)
@@ -164,7 +164,7 @@ def _remove_frame(frame: FrameState, parent: Iteration) -> None:
     if outer.ended is None:
         outer.ended = {}
     outer.ended[frame.plan] = frame.newest.index
-    # the frame and its iteration hold each other; what they hold is to go at once
+    # break the reference cycle of frame and iteration, so that their values are freed at once
     frame.values.clear()
     frame.roots.clear()
     frame.newest.values.clear()

@@ -27,7 +27,7 @@ from cfgraph.runtime.engine.rendezvous import Channel
 
 
 def kernel_node(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """The closures of a node that is no primitive of control flow."""
+    """The live and dead closures of a node that runs a kernel."""
     dead = dead_fire(plan, context)
     compute = _compute(plan, context)
     if plan.outputs == 1 and context.control is None:
@@ -36,7 +36,7 @@ def kernel_node(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def _compute(plan: NodePlan, context: NodeContext) -> Any:
-    """The node's values from an iteration; its inputs are let go."""
+    """A function that computes a node's outputs from an iteration and clears its inputs."""
     kernel, base, end = plan.kernel, plan.base, plan.end
     if plan.op.effects.stateful:
         kernel = _stateful(plan, context)
@@ -83,7 +83,7 @@ def _stateful(plan: NodePlan, context: NodeContext) -> Any:
 
 
 def _one_output(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
-    """One token for all readers, those of control edges included."""
+    """Deliver one token to all consumers, including those of control edges."""
     append = context.ready.append
     ordinary, senders = context.ports[0].ordinary, context.ports[0].senders
 
@@ -110,7 +110,7 @@ def _one_output(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
 
 
 def _many_outputs(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
-    """Deliver each output to its readers, then the control edges."""
+    """Deliver each output to its consumers, then the control edges."""
     sends = [value_sender(port, context.ready) for port in context.ports]
     control = context.send_control() or discard
     count = plan.outputs
@@ -129,7 +129,7 @@ def _many_outputs(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
 
 
 def send(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Leave the value, or that it is dead, at the rendezvous.
+    """Put the value, or its deadness, into the rendezvous.
 
     A Send that only a control edge makes dead has a value, and sends it.
     """
@@ -153,10 +153,10 @@ def send(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def recv(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Hand on the message. A dead one kills the output, not the control edges: the Recv ran.
+    """Forward the message. A dead one kills the output but not the control edges: the Recv ran.
 
-    A Recv that its control inputs make dead takes its message all the same. For Merges, whom a
-    value makes live and no flag makes dead, it counts; for all others it is dropped.
+    A Recv with dead control inputs still receives its message. It delivers the message to Merges,
+    which any live value makes live, and drops it for other consumers.
     """
     assert context.channel is not None
     receive = _receive(plan, context.channel)
@@ -184,7 +184,7 @@ def recv(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def _receive(plan: NodePlan, channel: Channel) -> Callable[[Iteration], Any]:
-    """What takes a message; where memory is counted, the kernel makes a copy of it here."""
+    """A function that receives a message; with memory accounting, the kernel copies it."""
     receive, receive_kernel = channel.receive, plan.kernel
     return (
         receive
@@ -196,7 +196,7 @@ def _receive(plan: NodePlan, channel: Channel) -> Callable[[Iteration], Any]:
 def recv_gates(
     channel: Channel, ready: list[tuple[Fire, Iteration]], live: Fire, dead: Fire
 ) -> tuple[Fire, Fire]:
-    """The closures that fire when the control inputs of a Recv have come; the message may not."""
+    """Closures of a Recv that fire on its control inputs and then await the message."""
     expect = channel.expect
 
     def gate(iteration: Iteration) -> None:

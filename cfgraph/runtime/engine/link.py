@@ -37,7 +37,7 @@ FireWrapper = Callable[[NodePlan, list[Consumers], Fire, Fire], tuple[Fire, Fire
 
 @dataclass(slots=True)
 class LinkedPlan:
-    """The closures of a plan, and how fed values come in."""
+    """The closures of a plan, and the functions that deliver fed values."""
 
     fires: dict[Node, tuple[Fire, Fire]] = field(default_factory=dict)
     owners: dict[Fire, NodePlan] = field(default_factory=dict)
@@ -53,9 +53,9 @@ def link(
     fetched: dict[int, Send],
     wrap: FireWrapper | None = None,
 ) -> LinkedPlan:
-    """Make the closures of a plan. `fetched[i]` takes the value of fetch i, None where it is dead.
+    """Make the closures of a plan. `fetched[i]` receives the value of fetch i, None if it is dead.
 
-    `wrap` may put something around the two closures of each node (tracing does).
+    `wrap` may wrap the two closures of each node, as tracing does.
     """
     linker = _Linker(plan, ready, step, rendezvous, traced=wrap is not None)
     linked = LinkedPlan()
@@ -96,11 +96,11 @@ class _Linker:
             )
 
     def channel(self, node: Node) -> Channel:
-        """Where a Send and its Recv meet."""
+        """The channel between a Send and its Recv."""
         return self.rendezvous.channel(rendezvous_key(node))
 
     def consumers(self, node: Node, port: int) -> Consumers:
-        """The readers of one output of a node, or of its control edges."""
+        """The consumers of one output of a node, or of its control edges."""
         key = (node, port)
         consumers = self.readers.get(key)
         if consumers is None:
@@ -108,20 +108,20 @@ class _Linker:
         return consumers
 
     def control_port(self, node: Node) -> int:
-        """Where the readers of a node's control edges are listed.
+        """The port under which the consumers of a node's control edges are listed.
 
-        Among those of output 0 where that is the node's only token: one delivery serves both.
+        It is output 0 if that is the node's only token, so that one delivery serves both.
         """
         plan = self.plan.nodes.get(node)
         shared = plan is not None and plan.outputs == 1 and plan.op.role not in _OWN_CONTROL
         return 0 if shared and Output(node, 0) not in self.fed else CONTROL
 
     def control(self, node: Node) -> Consumers:
-        """The readers of a node's control edges."""
+        """The consumers of a node's control edges."""
         return self.consumers(node, self.control_port(node))
 
     def fire(self, plan: NodePlan, wrap: FireWrapper | None) -> tuple[Fire, Fire]:
-        """The two closures of a node; its readers are filled in later."""
+        """The two closures of a node; its consumers are filled in later."""
         ports = [self._port(plan, port) for port in range(plan.outputs)]
         control = self.control(plan.node)
         extra = None if ports and control is ports[0] else control
@@ -134,13 +134,13 @@ class _Linker:
         return wrap(plan, ports, live, dead) if wrap else (live, dead)
 
     def _port(self, plan: NodePlan, port: int) -> Consumers:
-        """The readers of an output; nobody where it is fed."""
+        """The consumers of an output; none if it is fed."""
         if Output(plan.node, port) in self.fed:
             return Consumers(self.traced)
         return self.consumers(plan.node, port)
 
     def feed(self, node: Node, port: int) -> Send:
-        """Deliver a fed value, with the control edges of a placeholder that is fed."""
+        """A function that delivers a fed value, with the control edges of a fed placeholder."""
         send = value_sender(self.consumers(node, port), self.ready)
         if node not in self.plan.fed_nodes:
             return send
@@ -148,7 +148,7 @@ class _Linker:
         return lambda iteration, value: send(iteration, value) + control(iteration, value)
 
     def connect(self, linked: LinkedPlan) -> None:
-        """Fill in the readers of everything."""
+        """Fill in all consumers."""
         enters, recvs = self.plan.nodes_of_role(Role.ENTER), self.plan.nodes_of_role(Role.RECV)
         for node, plan in self.plan.nodes.items():
             live, dead = linked.fires[node]
@@ -186,9 +186,9 @@ class _Linker:
 
 
 def _dereferencing(plan: NodePlan, live: Fire) -> Fire:
-    """A closure that first reads the references whose values are wanted.
+    """A closure that first dereferences the variables whose values the node reads.
 
-    Who hands a reference on looks only whether the variable has a value.
+    A node that forwards a reference only checks that the variable has a value.
     """
     if not plan.deref_slots:
         return live
@@ -206,7 +206,7 @@ def _dereferencing(plan: NodePlan, live: Fire) -> Fire:
 
 
 def _moving_inputs(plan: NodePlan, live: Fire) -> Fire:
-    """A closure that first brings inputs to the memory that wants them."""
+    """A closure that first copies inputs to the memory that the node reads them from."""
     moves = plan.moves
     if not moves:
         return live

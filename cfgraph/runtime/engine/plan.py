@@ -119,9 +119,9 @@ def run_partitions(
 
 @dataclass(slots=True, eq=False)
 class FramePlan:
-    """A frame's layout: how many slots and counters an iteration has, and where counters begin.
+    """Layout of a frame: the number of slots of an iteration, and its initial pending counts.
 
-    Slot 0 takes the values that no input reads.
+    Slot 0 receives values that no input reads.
     """
 
     name: str
@@ -135,10 +135,10 @@ class FramePlan:
 class NodePlan:
     """A node ready to run: its inputs are the slots from `base`, its counter in the frame.
 
-    `kernel` takes the inputs, a stateful one the step first. `reads` are the slots that may hold a
-    reference to dereference; of the slots `shares` the reference itself is forwarded. `moves` are
-    the slots whose values are copied to another memory, with the copy functions. `gpu_kernel`
-    returns the kernel of a cluster call for a real GPU.
+    `kernel` takes the inputs, a stateful one the step first. `deref_slots` may hold a reference to
+    dereference; of `forwarded_slots` the reference itself is forwarded. `moves` are the slots whose
+    values are copied to another memory, with the copy functions. `gpu_kernel` returns the kernel of
+    a cluster call for a real GPU.
     """
 
     node: Node
@@ -156,15 +156,15 @@ class NodePlan:
 
     @property
     def end(self) -> int:
-        """The slot behind the last input."""
+        """The slot after the last input."""
         return self.base + len(self.node.inputs)
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """One device's part of a run of some fetches and targets with some outputs fed.
+    """One device's part of a run.
 
-    `fetches` and `feeds` are those on the device, by their places in the lists of the run.
+    `fetches` and `feeds` are those on the device, by their index in the run.
     """
 
     device: str
@@ -233,7 +233,7 @@ def _plan(
 
 
 def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Raise InvalidInput for errors on these nodes; what does not take part may be at fault."""
+    """Raise InvalidInput for errors on these nodes; errors elsewhere do not affect the run."""
     errors = [finding for finding in verify(graph) if finding.level == "error"]
     if errors:
         names = {node.name for node in nodes}
@@ -247,20 +247,20 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
 
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Raise UsageError for what stands for a feed of the client, and is not fed."""
+    """Raise UsageError for inputs of the graph that must be fed and are not."""
     missing = [node.output() for node in nodes if must_be_fed(node) and _needs_feed(node)]
     if missing:
         raise missing_feeds_error(graph, missing)
 
 
 def _needs_feed(node: Node) -> bool:
-    """True for an input that has no kernel to complain, a dead one perhaps never."""
+    """True for an input without a kernel that could report the missing feed."""
     op = lookup(node.op)
     return op is not None and op.role in (Role.ARG, Role.RECV)
 
 
 def is_replaced_by_feed(node: Node) -> bool:
-    """True for what does not run where it is fed: a placeholder, a Recv, or what has no kernel."""
+    """True for a node that does not run if fed: a placeholder, a Recv, or one without a kernel."""
     if node.inputs or registry.output_count(node) != 1:
         return False
     op = lookup(node.op)
@@ -268,7 +268,7 @@ def is_replaced_by_feed(node: Node) -> bool:
 
 
 def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
-    """Raise UsageError for a feed inside a loop, which would need a value for each iteration."""
+    """Raise UsageError for a feed inside a loop, which would need a value per iteration."""
     placed = frames(graph)
     for output in feeds:
         frame = placed.of_outputs[output.node]
@@ -279,7 +279,7 @@ def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
 
 
 def _runnable_ops(nodes: Iterable[Node]) -> dict[str, type[Op]]:
-    """The classes of all ops. Raises Unsupported, listing every op that cannot run."""
+    """The definitions of all ops. Raises Unsupported, listing every op that cannot run."""
     ops: dict[str, type[Op]] = {}
     missing_kernels: dict[str, list[str]] = {}
     for node in nodes:
@@ -328,7 +328,7 @@ def _plan_node(
         frame.pending.append(len(node.inputs) + len(node.controls))
     outputs = registry.output_count(node)
     if outputs is None:
-        message = f"the attributes of {node.op} do not say what it returns"
+        message = f"the number of outputs of {node.op} does not follow from its attributes"
         raise InvalidInput(message, node=node, code="CFG110")
     kernel, deref_slots = _kernel(node, op), references.deref_slots(node)
     forwarded_slots = references.forwarded_slots(node) if deref_slots else ()
@@ -338,7 +338,7 @@ def _plan_node(
 
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
-    """The bound kernel; what a node with a role does is the executor's."""
+    """The bound kernel; nodes with a role are run by the executor itself."""
     if op.role:
         return identity
     return op.prepare(node, np) if op.effects.stateful else op.bind(node, np)

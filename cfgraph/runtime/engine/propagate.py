@@ -13,16 +13,16 @@ from typing import Any
 
 from cfgraph.runtime.engine.frame_state import DEAD, PENDING_MASK, Fire, Iteration, Kill, Send
 
-# slot that the value goes to (0: nobody reads it), counter, what to fire if live, if dead
+# slot for the value (0 if unread), counter, closures to fire if live and if dead
 OrdinaryConsumer = tuple[int, int, Fire, Fire]
 
 
 @dataclass(slots=True)
 class Consumers:
-    """The readers of one output, or of a node's control edges; filled when all nodes are known.
+    """Consumers of one output, or of a node's control edges; filled once all nodes are linked.
 
-    `wired` says beforehand whether there will be any. `merges` are those of the others that take
-    the value of a dead Recv too; of other nodes it is empty.
+    `has_consumers` is known before. `senders` are functions that deliver to Merges and fetches;
+    `merges` are the Merges that also receive the value of a dead Recv.
     """
 
     has_consumers: bool = True
@@ -32,12 +32,12 @@ class Consumers:
 
 
 def discard(iteration: Iteration, value: Any) -> int:
-    """Deliver to no reader."""
+    """Deliver to no consumer."""
     return 0
 
 
 def value_sender(consumers: Consumers, ready: list[tuple[Fire, Iteration]]) -> Send:
-    """Deliver a value to the readers, in an iteration; returns how many became ready."""
+    """A function that delivers a value in an iteration and returns how many nodes became ready."""
     if not consumers.has_consumers:
         return discard
     append = ready.append
@@ -61,7 +61,7 @@ def value_sender(consumers: Consumers, ready: list[tuple[Fire, Iteration]]) -> S
 
 
 def kill_sender(consumers: list[Consumers], ready: list[tuple[Fire, Iteration]]) -> Kill:
-    """Deliver deadness to all readers, in an iteration; returns how many became ready."""
+    """A function that delivers deadness in an iteration and returns how many nodes became ready."""
     append = ready.append
     consumers = [group for group in consumers if group.has_consumers]
 
@@ -92,9 +92,10 @@ def merge_data_input(
     *,
     from_enter: bool,
 ) -> Send:
-    """Deliver to a data input of a Merge; None is a dead token.
+    """A function that delivers to a data input of a Merge; None is a dead token.
 
-    A dead token of an Enter counts for all inputs: the loop that would send the others never runs.
+    A dead token from an Enter counts for all inputs: the loop that would send the others never
+    runs.
     """
     append = ready.append
     weight = input_count * DEAD if from_enter else DEAD
@@ -126,7 +127,7 @@ def merge_data_input(
 def merge_control_input(
     counter: int, input_count: int, live: Fire, dead: Fire, ready: list[tuple[Fire, Iteration]]
 ) -> Send:
-    """Deliver to a control input of a Merge, which waits for it and ignores its deadness."""
+    """A function that delivers to a control input of a Merge, which ignores its deadness."""
     append = ready.append
     all_dead = input_count * DEAD
 

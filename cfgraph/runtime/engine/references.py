@@ -21,7 +21,7 @@ from cfgraph.ops.opdef.op import lookup, role_of
 
 
 class References:
-    """The references of a run, among them the outputs of other types that are handed on ones."""
+    """References of a run, including outputs that forward one under the type of a value."""
 
     def __init__(self, nodes: Iterable[Node], fed: Collection[Output]) -> None:
         self.fed = fed
@@ -39,7 +39,7 @@ class References:
                 )
 
     def forwarded_slots(self, node: Node) -> tuple[int, ...]:
-        """The slots whose references a node hands on: not that of its predicate."""
+        """The slots whose references a node forwards, without the predicate of a Switch."""
         if not _forwards_references(node):
             return ()
         return tuple(
@@ -47,9 +47,9 @@ class References:
         )
 
     def deref_slots(self, node: Node) -> tuple[int, ...]:
-        """The slots that may get a reference where the op wants its value; what is fed is a value.
+        """The slots that may hold a reference where the op expects its value.
 
-        Raises UsageError where a value is fed to what wants the reference.
+        Raises UsageError for a value that is fed where the op expects the reference.
         """
         return tuple(slot for slot in range(len(node.inputs)) if self._is_dereferenced(node, slot))
 
@@ -62,18 +62,18 @@ class References:
         expected = registry.input_types(node) or []
         if expected[slot].is_ref and output in self.fed:
             message = (
-                f"{output.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
+                f"{output.name} is fed a value, but {node.name!r} ({node.op}) expects the variable"
             )
             raise UsageError(
-                message, node=node, hint=f"feed what reads {output.node.name!r} instead"
+                message, node=node, hint=f"feed a consumer of {output.node.name!r} instead"
             )
         return not expected[slot].is_ref and output not in self.fed
 
 
 def dereference(output: Any) -> Any:
-    """The value that a reference gives: a variable's, or a legacy stack's names.
+    """The value of a reference: a variable's value, or the names of a legacy stack.
 
-    Anything else is given as it is. Raises OpError while the variable has none.
+    Other values are returned unchanged. Raises OpError if the variable has no value.
     """
     if type(output) is Variable:
         return output if output.resource else output.read()
@@ -86,7 +86,7 @@ def _forwards_references(node: Node) -> bool:
 
 
 def _forwarded_outputs(node: Node) -> int:
-    """How many outputs, from the first, give what a node hands on; a Merge's second does not."""
+    """The number of leading outputs that forward a reference; the index of a Merge does not."""
     return registry.output_count(node) or 0 if role_of(node) is Role.SWITCH else 1
 
 

@@ -1,4 +1,4 @@
-"""Rendezvous of Send and Recv: a message waits here for its Recv, or the Recv for its message.
+"""Rendezvous of Send and Recv: a message waits for its Recv, or the Recv for its message.
 
 Each pair has one channel. Its messages are distinguished by the tag of the sending token, the path
 of frames and iterations, which is equal on both devices.
@@ -24,7 +24,7 @@ NO_MESSAGE: Final = _NoMessage()
 
 
 class PendingRecv(NamedTuple):
-    """A Recv that fired before its message came: what to do then, where, on whose queue."""
+    """A Recv that fired before its message arrived: its closure, iteration, and queue."""
 
     receive: Fire
     iteration: Iteration
@@ -42,11 +42,11 @@ class Channel:
         self.waiting: dict[Tag, PendingRecv] = {}
 
     def put(self, iteration: Iteration, value: Any) -> None:
-        """Leave the message of a Send; a Recv that waits for it becomes ready."""
+        """Store the message of a Send; a Recv that waits for it becomes ready."""
         self.arrive(iteration_tag(iteration), value)
 
     def arrive(self, tag: Tag, value: Any) -> PendingRecv | None:
-        """Have a message there; who waited for it, and is ready now."""
+        """Store an arrived message; return the Recv that waited for it and is ready now."""
         self.messages[tag] = value
         waiting = self.waiting.pop(tag, None) if self.waiting else None
         if waiting is not None:
@@ -56,7 +56,7 @@ class Channel:
     def expect(
         self, iteration: Iteration, receive: Fire, ready: list[tuple[Fire, Iteration]]
     ) -> bool:
-        """True if the message is there; otherwise the Recv becomes ready when it comes."""
+        """True if the message has arrived; otherwise the Recv becomes ready when it does."""
         tag = iteration_tag(iteration)
         if tag in self.messages:
             return True
@@ -64,7 +64,7 @@ class Channel:
         return False
 
     def receive(self, iteration: Iteration) -> Any:
-        """The message, which is gone from here then."""
+        """Remove and return the message."""
         return self.messages.pop(iteration_tag(iteration))
 
 
@@ -76,7 +76,7 @@ class Rendezvous:
         self._channels: dict[RendezvousKey, Channel] = {}
 
     def channel(self, key: RendezvousKey) -> Channel:
-        """The channel of a pair; both ends get the same one."""
+        """The channel of a key, shared by Send and Recv."""
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = self._make(key)
@@ -86,26 +86,26 @@ class Rendezvous:
         return iter(self._channels.values())
 
     def clear(self) -> None:
-        """Forget what an earlier run left."""
+        """Drop what an earlier run left."""
         for channel in self._channels.values():
             channel.messages.clear()
             channel.waiting.clear()
 
     def waiting(self) -> Iterator[tuple[RendezvousKey, PendingRecv]]:
-        """Every Recv that waits, in the order of the channels and of the arrival there."""
+        """All waiting Recvs, in the order of the channels and of their arrival there."""
         for key, channel in self._channels.items():
             for waiting in channel.waiting.values():
                 yield key, waiting
 
 
 def iteration_tag(iteration: Iteration) -> Tag:
-    """What identifies an iteration on all devices."""
+    """The identity of an iteration on all devices."""
     frame = iteration.frame
     return frame.tag or _frame_tag(frame), iteration.index
 
 
 def _frame_tag(frame: FrameState) -> Any:
-    """The names and iterations of the frames around, made once for an instance of a frame."""
+    """The names and iterations of the enclosing frames, made once per frame."""
     parent = frame.parent
     frame.tag = ("",) if parent is None else (*iteration_tag(parent), frame.plan.name)
     return frame.tag

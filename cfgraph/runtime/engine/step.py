@@ -1,4 +1,4 @@
-"""Run step: a run as the kernels of stateful ops see it."""
+"""Run step: the view of a run that kernels of stateful ops have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunStep:
         self.run_start = 0
 
     def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
-        """The session's object of this container and name; made if it is not there."""
+        """The session's object of this container and name, made on first use."""
         return self.state.get_or_make(container, name, make)
 
     def forget(self, container: str, name: str) -> None:
@@ -49,7 +49,7 @@ class RunStep:
         self.state.forget(container, name)
 
     def generator(self, seed: int, seed2: int) -> np.random.Generator:
-        """A generator for this execution of the running node, whatever ran before it.
+        """A random generator for this execution of the running node, independent of the schedule.
 
         It is keyed by all seeds, the node, its frame path and iteration, and the number of the run.
         """
@@ -60,7 +60,7 @@ class RunStep:
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
     def note(self, device: str, text: str) -> None:
-        """Put a note into the trace, of the running node."""
+        """Record a note on the running node in the trace."""
         if self.observer is None or self.node is None or self.iteration is None:
             return
         now, node, iteration = time.perf_counter_ns() - self.run_start, self.node, self.iteration
@@ -70,6 +70,6 @@ class RunStep:
         self.observer.event(event._replace(kind="note", text=text))
 
     def print(self, text: str, stream: str = "stderr") -> None:
-        """Show what the graph prints, on stderr whatever it asks for: stdout is for results."""
+        """Print the output of a graph on stderr, since stdout is for results."""
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -79,14 +79,14 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
 
 
 def _transfer_name(node: Node) -> str:
-    """What both ends of a transfer are called, but for the tag of each message."""
+    """The name of a transfer at both ends, without the tag of a message."""
     key = rendezvous_key(node)
     sender, receiver = short_device_name(key.send_device), short_device_name(key.recv_device)
     return f"{sender}>{receiver} {key.tensor_name}"
 
 
 def message_bytes(value: Any) -> int:
-    """The bytes of a message; 0 for deadness, and for what is no array."""
+    """The size of a message; 0 for deadness and for values that are not arrays."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         return sum(len(item) for item in value.flat if isinstance(item, bytes))
     return int(getattr(value, "nbytes", 0))

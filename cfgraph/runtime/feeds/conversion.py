@@ -149,22 +149,22 @@ def _describe_elements(array: Any) -> str:
     return "the value has strings" if other == "" else f"the value is a {type(other).__name__}"
 
 
-def check_shape(shape: tuple[int, ...], dtype: Shape) -> None:
+def check_shape(shape: tuple[int, ...], expected: Shape) -> None:
     """Raise UsageError, naming the dimension, where a value does not have the wanted shape."""
-    if dtype.accepts(shape):
+    if expected.accepts(shape):
         return
-    assert dtype.dims is not None
-    shapes = f"(expected {dtype}, got {Shape(shape)})"
-    if len(shape) != len(dtype.dims):
-        message = f"the rank is {len(shape)}, expected {len(dtype.dims)} {shapes}"
+    assert expected.dims is not None
+    shapes = f"(expected {expected}, got {Shape(shape)})"
+    if len(shape) != len(expected.dims):
+        message = f"the rank is {len(shape)}, expected {len(expected.dims)} {shapes}"
         raise UsageError(message, code="CFG035")
     dimension = next(
         dimension
-        for dimension, (actual, expected) in enumerate(zip(shape, dtype.dims, strict=True))
+        for dimension, (actual, expected) in enumerate(zip(shape, expected.dims, strict=True))
         if expected not in (None, actual)
     )
     message = (
-        f"dimension {dimension} is {shape[dimension]}, expected {dtype.dims[dimension]} {shapes}"
+        f"dimension {dimension} is {shape[dimension]}, expected {expected.dims[dimension]} {shapes}"
     )
     raise UsageError(message, code="CFG035")
 
