@@ -262,13 +262,13 @@ class RunObservers:
 
     def flush_partial(self, session: Session, error: BaseException) -> None:
         """Write, in the midst of a run that failed, what was seen up to there."""
-        saved, told, style = self.trace_file, self.html_page, self.options.printing
+        saved, html_page, style = self.trace_file, self.html_page, self.options.printing
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))
             note(f"wrote the partial trace to {saved.path}", style.quiet)
-        if told and told.flush_partial(session.ran, error):
-            add_member("artifacts", artifact("html", told.path))
-            note(f"wrote the page of the partial run to {told.path}", style.quiet)
+        if html_page and html_page.flush_partial(session.ran, error):
+            add_member("artifacts", artifact("html", html_page.path))
+            note(f"wrote the page of the partial run to {html_page.path}", style.quiet)
         if session.memory and not style.json:
             print_memory(page(style.color, sys.stderr), session.memory)
 

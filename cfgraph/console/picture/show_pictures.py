@@ -33,9 +33,9 @@ def svg_bytes(lines: Iterable[str]) -> bytes:
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
     done = subprocess.run([program, "-Tsvg"], input=text, capture_output=True, check=False)
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip() or f"code {done.returncode}"
+        detail = done.stderr.decode("utf-8", "replace").strip() or f"code {done.returncode}"
         raise ExecutionError(
-            f"Graphviz failed: {said}", hint="use --html, which does not need Graphviz"
+            f"Graphviz failed: {detail}", hint="use --html, which does not need Graphviz"
         )
     return done.stdout
 
