@@ -27,7 +27,7 @@ _STYLES: Final = {"error": "red", "warning": "yellow", "note": "dim"}
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """Which findings count, and how they are printed."""
+    """Filters, fail level, and output format of `check`."""
 
     fail_level: str = "error"
     select: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class CheckOptions:
 
 @dataclass(slots=True)
 class CheckedGraph:
-    """One input: the findings on it, or the reason why it is no graph at all."""
+    """One input: its findings, or the reason why it is not a graph."""
 
     path: str
     report: CheckReport
@@ -50,7 +50,7 @@ class CheckedGraph:
 
 
 def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
-    """Check graphs; returns the exit code: 3 if one cannot be read, 1 if there are findings."""
+    """Check graphs; returns the exit code: 3 if a graph cannot be read, 1 if there are findings."""
     if options.format not in FORMATS:
         raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
     if options.fail_level not in LEVELS:
@@ -79,7 +79,7 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
 
 
 def _require_known_code(pattern: str) -> None:
-    """Raise UsageError for a pattern of no code, which would hide what it was to show."""
+    """Raise UsageError for a pattern that matches no code: it would hide findings."""
     if not any(fnmatchcase(code, pattern.upper()) for code in catalog()):
         hint = similar_code_hint(pattern) or "write codes as CFG201 or CFG2*"
         raise UsageError(f"unknown code {pattern!r}", hint=hint)

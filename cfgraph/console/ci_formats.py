@@ -17,20 +17,20 @@ from cfgraph.console.output import clean_lines
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _GITHUB_LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}
-# what no XML document may hold, not even escaped
+# characters that XML does not allow, not even escaped
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class FindingSubject:
-    """One file, or pair of files, with what was found in it."""
+    """The findings on one file or pair of files."""
 
     path: str
     findings: Sequence[Finding]
 
 
 def github(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
-    """A workflow command a finding, which GitHub shows beside the file."""
+    """Format one GitHub workflow command per finding, shown next to the file."""
     lines = [
         f"::{_GITHUB_LEVELS[item.level]} file={_escape_property(subject.path)},"
         f"title={_escape_property(title)}"
@@ -43,7 +43,7 @@ def github(command: str, subjects: Iterable[FindingSubject], fail_level: str) ->
 
 
 def _full_message(item: Finding) -> str:
-    """The message with where it is and what to do."""
+    """Return the message with location and hint."""
     where = [f"node '{item.node}'"] if item.node else []
     where += [f"frame '{item.frame}'"] if item.frame else []
     at = f" (at {', '.join(where)})" if where else ""
@@ -59,7 +59,7 @@ def _escape_property(text: str) -> str:
 
 
 def sarif(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
-    """One run of the tool, with the rules of the codes that were found."""
+    """Format one SARIF run with the rules of all reported codes."""
     pairs = [(subject.path, item) for subject in subjects for item in subject.findings]
     codes = sorted({item.code for _, item in pairs if item.code})
     results = [_sarif_result(path, item, codes) for path, item in pairs]
@@ -91,7 +91,7 @@ def _sarif_rule(code: str) -> dict[str, Any]:
 
 def _sarif_result(path: str, item: Finding, codes: Sequence[str]) -> dict[str, Any]:
     location: dict[str, Any] = {
-        # graphs have no lines; GitHub shows only what has one
+        # graphs have no lines, but GitHub shows only results that have one
         "physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": {"startLine": 1}}
     }
     if item.node:
@@ -108,8 +108,10 @@ def _uri(path: str) -> str:
 
 
 def junit(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
-    """A suite a file and a test case a finding, which fails from that level on; one that passes
-    where nothing was found.
+    """Format one suite per file and one test case per finding.
+
+    A case fails if its level is at least `fail_level`; a file without findings has one passing
+    case.
     """
     bad = LEVELS[: LEVELS.index(fail_level) + 1]
     top = ElementTree.Element("testsuites", {"name": f"cfgraph {command}"})

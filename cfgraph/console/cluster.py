@@ -40,7 +40,7 @@ _ALWAYS_LIVE: Final = "true"
 
 
 def print_summary(out: Page, report: Clustering) -> None:
-    """The clusters, and how many nodes are left out for what reasons."""
+    """Print the clusters, and the number of unclustered nodes per reason."""
     share = f"{report.coverage:.0%}".replace("%", " %")
     count = _plural(len(report.clusters), "cluster")
     out.heading(f"clustered {report.clustered} of {report.nodes} nodes", f"{share}, in {count}")
@@ -85,9 +85,9 @@ def _clusters_table(report: Clustering) -> OutputTable:
 
 
 def _conditions_table(report: Clustering) -> OutputTable:
-    """When the clusters run that do not always; a condition may be long, and has a line of its own.
+    """Return the conditions of clusters that are not always live.
 
-    Clusters that are live together are told of once.
+    A separate table, because conditions are long; clusters with equal conditions share a row.
     """
     names_by_condition: dict[str, list[str]] = {}
     for formed in report.clusters:
@@ -115,7 +115,7 @@ def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTabl
 
 
 def print_regions(out: Page, report: Clustering) -> None:
-    """The loops, conditionals, stacks and arrays that were looked at, and what became of them."""
+    """Print the decision on each loop, conditional, stack, and array."""
     out.line()
     clustered = sum(region.replacement is not None for region in report.regions)
     out.heading("regions", f"{clustered} of {len(report.regions)} in clusters")
@@ -141,7 +141,7 @@ def _reason_cells(reason: RejectionReason | None) -> tuple[str, str]:
 
 
 def print_exclusions(out: Page, report: Clustering) -> None:
-    """Every node and edge outside with its reason, then what each op costs."""
+    """Print the reason for each node and edge outside of clusters, then the largest gains."""
     if report.regions:
         print_regions(out, report)
     out.line()
@@ -171,7 +171,7 @@ def print_exclusions(out: Page, report: Clustering) -> None:
 
 
 def print_what_if(out: Page, report: Clustering, gain: CompilationGain) -> None:
-    """What would be clustered if some ops compiled."""
+    """Print what would be clustered if some ops compiled."""
     out.line()
     change = f"{gain.more:+d} nodes, in {_plural(gain.clusters, 'cluster')}"
     out.heading(f"if {', '.join(gain.ops)} compiled", change)
@@ -190,7 +190,7 @@ FORMATS: Final = ("text", "json", "dot")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What is to be clustered, and what is request about it."""
+    """Options of the pass, and the requested reports."""
 
     deadness: str
     min_size: int
@@ -205,11 +205,11 @@ class ClusterOptions:
 
     @property
     def is_report(self) -> bool:
-        """True if the report is the result."""
+        """True if the report, not the graph, is the result."""
         return self.explain or bool(self.what_if)
 
     def apply(self, graph: Graph) -> Clustering:
-        """Cluster a graph."""
+        """Run the pass on a graph."""
         fetches = _split_all(self.fetches)
         return cluster(
             graph,
@@ -229,10 +229,10 @@ class ClusterOptions:
 def cluster_file(
     path: str, request: ClusterOptions, outputs: OutputOptions, verification: Verification
 ) -> int:
-    """Read, cluster and write a graph; with a report request for, the report is the result.
+    """Read, cluster and write a graph; a requested report is the result instead of the graph.
 
-    Returns the exit code: 1, and no graph is written, where the result was to be verified and
-    computes something else. Raises UsageError where two answers would go to one place.
+    Returns the exit code: 1, and nothing is written, if the verification finds a difference. Raises
+    UsageError if two results would be written to one place.
     """
     _require_distinct_outputs(request, outputs)
     source = read_graph(path, quiet=outputs.quiet)

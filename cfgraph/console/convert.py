@@ -26,8 +26,8 @@ def convert(
 ) -> int:
     """Read a graph and write it; returns the exit code.
 
-    That is 1, and nothing is written, where what would be written was to be read again and differs.
-    Raises UsageError where a terminal would get binary data.
+    It is 1, and nothing is written, if the verification finds a difference. Raises UsageError if
+    binary data would be written to a terminal.
     """
     if json and output in (None, STDIN):
         message = "the JSON document is written to standard output"
@@ -52,6 +52,6 @@ def convert(
 
 
 def _round_trip(graph: Graph, output: str | None, to: str | None) -> Graph:
-    """The graph as it is read from what would be written."""
+    """Encode a graph in the output format and read it back."""
     kind = to or (format_for_path(output) if output not in (None, STDIN) else "pb")
     return loads(dumps(graph, kind), kind)

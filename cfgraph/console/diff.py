@@ -26,7 +26,7 @@ _MAX_VALUE: Final = 60
 
 
 def nodes_summary(delta: GraphDiff) -> dict[str, int]:
-    """How much differs."""
+    """Return the number of differences of each kind."""
     nodes = delta.nodes
     return {
         "added": len(nodes.added),
@@ -39,7 +39,7 @@ def nodes_summary(delta: GraphDiff) -> dict[str, int]:
 
 
 def print_diff(out: Page, delta: GraphDiff, sources: Sequence[Source], full: bool) -> None:
-    """Removed, added and changed nodes, of these the parts alone that differ."""
+    """Print removed, added, and changed nodes; of changed nodes only the parts that differ."""
     if not delta:
         count = len(sources[0].graph)
         out.line(f"no differences in {count} node{'s' * (count != 1)}", "green")
@@ -92,7 +92,7 @@ class _DiffPrinter:
         self.values = AttrPrinter()
 
     def nodes(self, delta: NodesDiff) -> None:
-        """The nodes that differ."""
+        """Print the nodes that differ."""
         self.several("-", delta.removed, self.node)
         self.several("+", delta.added, self.node)
         for item in self.capped("~", delta.changed):
@@ -101,12 +101,12 @@ class _DiffPrinter:
             self.out.line(f"{self.indent}different node order", "dim")
 
     def several(self, sign: str, items: Sequence[Any], describe: Callable[[Any], str]) -> None:
-        """Lines with a sign before them."""
+        """Print one line per item, each preceded by a sign."""
         for item in self.capped(sign, items):
             self.out.line(f"{self.indent}{sign} {describe(item)}", _STYLES[sign])
 
     def capped(self, sign: str, items: Sequence[Any]) -> Iterator[Any]:
-        """The first ones, and how many more there are."""
+        """Yield the first items, then print the number of the rest."""
         shown = items if self.full else items[:MAX_SHOWN]
         yield from shown
         if len(items) > len(shown):
@@ -114,7 +114,7 @@ class _DiffPrinter:
             self.out.line(f"{self.indent}{sign} and {more} more; --full prints them", "dim")
 
     def node(self, node: Node) -> str:
-        """A node in one line."""
+        """Describe a node in one line."""
         inputs = [item.name if item.port else item.node.name for item in node.inputs]
         inputs += [f"^{item.name}" for item in node.controls]
         shown = node.attrs if self.full else significant_attrs(node)
@@ -124,14 +124,14 @@ class _DiffPrinter:
         return f"{line} on {node.device}" if node.device else line
 
     def changed(self, item: ChangedNode) -> None:
-        """A node with the parts that differ."""
+        """Print a node with the parts that differ."""
         renamed = "" if item.before.name == item.after.name else f" -> {item.after.name}"
         op = f" ({item.after.op})" if item.before.op == item.after.op else ""
         self.out.line(f"{self.indent}~ {item.before.name}{renamed}{op}", "yellow")
         _DiffPrinter(self.out, self.full, f"{self.indent}    ").parts(item.changes)
 
     def parts(self, changes: Iterable[Change]) -> None:
-        """What it was, and what it is now."""
+        """Print the old and the new side of each change."""
         for change in changes:
             old, new = self.side(change.before), self.side(change.after)
             pieces = [(f"{self.indent}{change.part}: ", "")]
@@ -141,17 +141,17 @@ class _DiffPrinter:
             self.out.spans(pieces)
 
     def side(self, value: Any) -> str:
-        """One side of a change."""
+        """Format one side of a change."""
         return side_text(value, self.values, self.full)
 
 
 def print_changes(out: Page, changes: Iterable[Change], indent: str) -> None:
-    """What changed about a node."""
+    """Print the changes of a node."""
     _DiffPrinter(out, False, indent).parts(changes)
 
 
 def significant_attrs(node: Node) -> dict[str, Any]:
-    """The attributes but for notes, defaults, and types where inputs tell them."""
+    """Return the attributes except annotations, defaults, and types that follow from the inputs."""
     inferred = DType if node.inputs else ()
     return {
         key: value
@@ -163,9 +163,9 @@ def significant_attrs(node: Node) -> dict[str, Any]:
 
 
 def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False) -> str:
-    """One side of a change: names as they are, attributes as the readable form has them.
+    """Format one side of a change: a name, or an attribute in readable form.
 
-    Without `full` long ones are cut.
+    Without `full`, long values are truncated.
     """
     if isinstance(value, str):
         return value or "''"
@@ -176,12 +176,12 @@ def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False
 
 
 def attr_text(value: Any, printer: AttrPrinter) -> str:
-    """An attribute as the readable form has it."""
+    """Return the readable form of an attribute."""
     return "" if value is None else printer.value_text(value)
 
 
 def diff_json(delta: GraphDiff) -> dict[str, Any]:
-    """The differences as a member of a command's JSON document."""
+    """Return the differences as a member of a JSON document."""
     printer = AttrPrinter()
     return {
         "equal": not delta,
@@ -223,7 +223,7 @@ def _nodes_json(delta: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
 def changes_json(
     changes: Iterable[Change], printer: AttrPrinter | None = None
 ) -> list[dict[str, Any]]:
-    """What changed about a node as a member of a command's JSON document."""
+    """Return the changes of a node as a member of a JSON document."""
     printer = printer or AttrPrinter()
     return [
         {
@@ -247,7 +247,7 @@ SourcePair = tuple[Source, Source]
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """What counts, whether to run both graphs and at which inputs, and how it is printed."""
+    """Options of `diff`: how nodes are matched, run inputs, and output format."""
 
     by: str = "name"
     ignore: tuple[str, ...] = ()
@@ -263,9 +263,9 @@ CompareSources = Callable[[SourcePair, DiffOptions], int]
 
 
 def diff_files(a: str, b: str, options: DiffOptions, compare: CompareSources) -> int:
-    """Read two graphs and `compare` them; returns the exit code, 1 where they differ.
+    """Read two graphs and `compare` them; returns the exit code, 1 if they differ.
 
-    Raises UsageError for options that do not fit each other.
+    Raises UsageError for options that exclude each other.
     """
     _require_compatible_options(options)
     if a == b == STDIN:
@@ -286,7 +286,7 @@ def _require_compatible_options(options: DiffOptions) -> None:
 
 
 def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
-    """Compare node by node."""
+    """Compare two graphs node by node."""
     delta = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
     return print_diff_result(
         sources,
@@ -305,7 +305,7 @@ def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiffResult:
-    """What a comparison found: its findings, what a document has of it, how it prints as text."""
+    """A comparison: findings, members of the JSON document, and a printer of the text."""
 
     differs: bool
     findings: Sequence[Finding]
@@ -314,9 +314,9 @@ class DiffResult:
 
 
 def print_diff_result(sources: SourcePair, options: DiffOptions, result: DiffResult) -> int:
-    """Print in the format that was asked for; returns the exit code.
+    """Print in the requested format; returns the exit code.
 
-    For a CI service the second graph is the one that is looked at.
+    CI formats attribute the findings to the second graph.
     """
     code = int(result.differs)
     if options.format in CI_FORMATS:

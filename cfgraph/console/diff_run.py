@@ -45,7 +45,7 @@ _MAX_SIZE_DIGITS: Final = 10
 
 
 def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
-    """What is given, understood. Raises UsageError for what does not fit the graph."""
+    """Resolve run inputs for a graph. Raises UsageError for those that do not fit it."""
     graph = source.graph
     request = Fetches(graph)
     for name in inputs.fetches:
@@ -76,9 +76,9 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
 
 
 def read_sizes(graph: Graph, texts: Iterable[str]) -> DimensionSizes:
-    """Sizes for what has none: `4` for all, `x=4` or `x=4,8` for one tensor.
+    """Parse sizes of unknown dimensions: `4` for all, `x=4` or `x=4,8` for one tensor.
 
-    Raises UsageError for what is neither.
+    Raises UsageError for malformed text.
     """
     default, by_name = DimensionSizes().default, {}
     for text in texts:
@@ -108,7 +108,7 @@ _MAX_FEED_ELEMENTS: Final = 32
 
 
 def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
-    """What differs, the first wrong node, and the inputs; or that nothing does."""
+    """Print the differences, the first diverging node, and the inputs; or that there are none."""
     if delta.lowered:
         out.line(
             "A was lowered before the run: not all of its functions can be called directly",
@@ -154,18 +154,18 @@ def _print_sides(out: Page, before: Any, after: Any) -> None:
 
 
 def run_side_text(value: Any) -> str:
-    """A value that one of the graphs computed."""
+    """Format a value that one of the graphs computed."""
     return "no value" if value is None else summary_text(value)
 
 
 def _feed_text(name: str, value: Any) -> str:
-    """A feed to paste; a large one tells its type alone."""
+    """Return a feed to paste; a large value is replaced by its type."""
     large = np.size(value) > _MAX_FEED_ELEMENTS
     return f"{name.removesuffix(':0')}={type_text(value) if large else value_text(value)}"
 
 
 def print_first_divergence(out: Page, first: Divergence | None, graphs: Sequence[Graph]) -> None:
-    """The first wrong node, and what is different about it in the graphs."""
+    """Print the first diverging node, and how it differs between the graphs."""
     if first is None:
         out.line("no earlier node that both graphs contain diverges", "dim")
         return
@@ -187,19 +187,19 @@ def _divergence_location(first: Divergence) -> str:
 
 
 def node_changes(name: str, graphs: Sequence[Graph]) -> tuple[Change, ...]:
-    """What differs about the node of a name in the graphs themselves."""
+    """Return the structural differences of a node that both graphs contain."""
     changed = diff(*graphs, ignore=["notes", "order", "devices"]).nodes.changed
     return next((item.changes for item in changed if item.before.name == name), ())
 
 
 def runs_summary(delta: RunDiff) -> dict[str, int]:
-    """How much was compared, and how much differs."""
+    """Return the number of fetches, cases, and differences."""
     differ = len(delta.missing) + len(delta.gaps) + (delta.failure is not None)
     return {"fetches": len(delta.fetches), "cases": delta.cases, "differences": differ}
 
 
 def runs_json(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> dict[str, Any]:
-    """How the runs compare, as a member of a command's JSON document."""
+    """Return the comparison as a member of a JSON document."""
     first = delta.first
     return {
         "equal": not delta,
@@ -234,7 +234,7 @@ def _run_side_json(value: Any, full: bool) -> Any:
 
 
 def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
-    """Compare what both compute."""
+    """Compare the values that two graphs compute."""
     for source in sources:
         require_single_stdin(source, options.inputs.feeds)
     graphs = sources[0].graph, sources[1].graph
@@ -255,7 +255,7 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
 
 
 def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
-    """What is asked for; variables that are beside one graph alone are those of both."""
+    """Resolve the options; variables stored with only one graph are used for both."""
     first = comparison_options(options.inputs, sources[0], options.quiet)
     if options.inputs.variables is not None:
         return first
@@ -267,7 +267,7 @@ def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOpt
 
 
 def _requested_nodes(graph: Graph, request: ComparisonRunOptions) -> list[Node] | None:
-    """What is run of a graph by name; None for its outputs."""
+    """Return the nodes that a run of the graph needs by name; None for its outputs."""
     names = [*request.fetches, *request.targets, *request.setting.inits]
     nodes = [graph.nodes.get(node_name(name)) for name in names]
     restricted = request.fetches or request.targets

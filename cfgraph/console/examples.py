@@ -79,7 +79,7 @@ _README: Final = """\
 
 
 def write_examples(folder: str) -> None:
-    """Write all files. Raises UsageError where one of them is there already."""
+    """Write all files. Raises UsageError if one of them exists."""
     files = {
         "README.md": _README.encode(),
         "branch.graph": _BRANCH.encode(),
@@ -101,7 +101,7 @@ def write_examples(folder: str) -> None:
 
 
 def _power() -> Graph:
-    """x to the power of n + 1, as long as it is at most 100."""
+    """Return a graph of x to the power of n + 1, up to the first result above 100."""
     b = Builder()
     x, n = b.placeholder("x", "float32", []), b.placeholder("n", "int32", [])
 
@@ -114,7 +114,7 @@ def _power() -> Graph:
 
 
 def _rnn() -> Graph:
-    """Steps of tanh(w @ [x, h]) over a sequence of 8, and the sum of squares of what comes out."""
+    """Return a recurrent layer, tanh(w @ [x, h]) over 8 steps, with a sum of squares as loss."""
     b = Builder()
     x = b.placeholder("x", "float32", [8, 4, 16])
     weights = b.variable([[0.01] * 16] * 32, name="w").read()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
 
 
-# shares of an iteration's work on the critical cycle
+# thresholds for the critical cycle's share of the work of an iteration
 _NEARLY_ALL: Final = 0.9
 _MOST: Final = 0.6
 _NS_PER_SECOND: Final = 1e9
@@ -45,14 +45,14 @@ _NS_PER_SECOND: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class LoopExplanation:
-    """A loop's critical cycle with the seconds of each node, and a run in virtual time."""
+    """A loop's critical cycle, the seconds of each node, and measurements of a virtual run."""
 
     cycle: CriticalCycle
     cost: Callable[[Node], float]
     measured: IterationTimes | None
 
     def to_json(self) -> dict[str, Any]:
-        """The member `loop` of the document; times are nanoseconds."""
+        """Return the member `loop` of the document; times are nanoseconds."""
         measured = self.measured
         return {
             "frame": self.cycle.frame.path,
@@ -78,7 +78,7 @@ class LoopExplanation:
 
     @property
     def verdict(self) -> str:
-        """Why iterations overlap no more than they do."""
+        """The limit on the overlap of iterations."""
         cycle = self.cycle
         if not cycle.chain:
             return "iterations do not depend on each other"
@@ -95,7 +95,7 @@ class LoopExplanation:
         return self.cost(item) if isinstance(item, Node) else sum(map(self._seconds, item.order))
 
     def print(self, out: Page) -> None:
-        """The answer as text."""
+        """Print the explanation as text."""
         cycle = self.cycle
         out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
         out.line(f"  {self.verdict}", "bold")
@@ -157,9 +157,9 @@ def explain_loop(
     path: str,
     iterations: Callable[[Frame], IterationTimes] | None = None,
 ) -> LoopExplanation:
-    """Find a loop's critical cycle; `iterations` tells of those in a run in virtual time.
+    """Find a loop's critical cycle; `iterations` measures a run in virtual time.
 
-    Raises UsageError where there is no such loop, and what a run raises.
+    Raises UsageError if there is no such loop, and the errors of a run.
     """
     loop_frames = frames(graph)
     estimates, costs = CostEstimates(infer_shapes(graph), loop_frames), Costs()
@@ -176,7 +176,7 @@ def explain_loop(
 
 
 def item_name(item: Item) -> str:
-    """The name of a node, or the path of a loop."""
+    """Return the name of a node, or the path of a loop."""
     return item.name if isinstance(item, Node) else item.frame.path
 
 
@@ -188,18 +188,18 @@ _MAX_NAMES: Final = 8
 
 
 class ExplainResult(Protocol):
-    """What is said to a question."""
+    """The answer to one `explain` query."""
 
     def to_json(self) -> dict[str, Any]:
-        """The answer as a member of the document."""
+        """Return the answer as a member of the document."""
 
     def print(self, out: Page) -> None:
-        """The answer as text."""
+        """Print the answer as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """A node before it runs, what runs regardless if it is a predicate, and its fate in a run."""
+    """Static facts about a node, the work that it guards if it is a predicate, and its run."""
 
     facts: Explanation
     unconditional: UnconditionalWork | None
@@ -207,7 +207,7 @@ class NodeExplanation:
     full: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The member `node` of the document."""
+        """Return the member `node` of the document."""
         extra: dict[str, Any] = {"run": self.outcome and self.outcome.to_json()}
         if self.unconditional is not None:
             extra["decides"] = {
@@ -221,7 +221,7 @@ class NodeExplanation:
         return _node_json(self.facts) | extra
 
     def print(self, out: Page) -> None:
-        """The answer as text."""
+        """Print the explanation as text."""
         _print_node(out, self.facts, [*_edge_rows(self.facts, self.full), *self._more()])
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
@@ -241,7 +241,7 @@ class NodeExplanation:
 def explain_subject(
     path: str, subject: str, run: ExplainRunOptions | None, *, full: bool, json: bool, color: Color
 ) -> None:
-    """Explain a node, a tensor or a loop, and what becomes of it in a run."""
+    """Explain a node, a tensor or a loop, and optionally its run."""
     source = read_graph(path, quiet=json)
     if run is not None:
         require_single_stdin(source, run.feeds)
@@ -251,7 +251,7 @@ def explain_subject(
 def print_explanation(
     source: Source, kind: str, answer: ExplainResult, *, json: bool, color: Color
 ) -> None:
-    """Print what is said of a graph; `kind` is the member of the document."""
+    """Print an explanation; `kind` is its member in the document."""
     if json:
         print_document("explain", inputs=[source.to_json()], result={kind: answer.to_json()})
     else:
@@ -282,7 +282,7 @@ def _is_loop(graph: Graph, subject: str) -> bool:
 
 
 def _unconditional_work(graph: Graph, facts: Explanation) -> UnconditionalWork | None:
-    """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
+    """Find unconditional work for a predicate, or for the predicate of a Switch."""
     node = facts.node
     if role_of(node) is Role.SWITCH:
         return unconditional_work(graph, node.inputs[1])
@@ -290,7 +290,7 @@ def _unconditional_work(graph: Graph, facts: Explanation) -> UnconditionalWork |
 
 
 def require_outside_functions(graph: Graph, subject: str) -> None:
-    """Raise UsageError for what is in a function, of which nothing is known before it is called."""
+    """Raise UsageError for a node of a function, whose liveness depends on the call."""
     selection = find_node(GraphView(graph), subject.removeprefix("^"))
     if selection.view.name:
         if graph.functions[selection.view.name] in [
@@ -336,7 +336,7 @@ def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
 
 
 def _edge_condition(edge: EdgeCondition) -> str:
-    """The condition of an edge: an edge does not run, it is live."""
+    """Describe the liveness of an edge, which does not run."""
     if edge.predicate in ("true", "false"):
         return "always live" if edge.predicate == "true" else "never live"
     return edge.words.replace("runs when", "live when", 1)

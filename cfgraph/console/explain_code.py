@@ -13,7 +13,7 @@ from cfgraph.options import Color
 
 
 def explain_code(code: str, json: bool, color: Color) -> None:
-    """Print what a code means, and what to do about it."""
+    """Print the meaning of a code and how to fix its cause."""
     if not re.fullmatch(r"(?i)cfg\w*", code):
         hint = f"to explain a node of a graph: cfgraph explain {code} NODE"
         raise UsageError(f"{code!r} is not an error code such as CFG201", hint=hint)

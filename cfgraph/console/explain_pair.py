@@ -19,15 +19,15 @@ from cfgraph.ir.names import first_names
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 
-# nodes of a path that are named
+# nodes of a path that are listed
 _MAX_PATH_NODES: Final = 8
-# what a loop gives instead
+# outputs of a loop that are listed
 _NODES_AT_EACH_END: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PairExplanation:
-    """What stands between a tensor and a node that reads it, or is to; each part in words."""
+    """Relation of a tensor and a node: frames, gradient, and cluster, each described in words."""
 
     source: Output
     target: Output
@@ -36,7 +36,7 @@ class PairExplanation:
     cluster: str
 
     def to_json(self) -> dict[str, Any]:
-        """The member `pair` of the document."""
+        """Return the member `pair` of the document."""
         return {
             "source": self.source.name,
             "target": self.target.name,
@@ -46,7 +46,7 @@ class PairExplanation:
         }
 
     def print(self, out: Page) -> None:
-        """The answer as text."""
+        """Print the explanation as text."""
         out.heading(f"{self.source.name} → {self.target.name}", "path from the first to the second")
         columns = [Column("what", style="dim"), Column("said")]
         rows: list[Sequence[Any]] = [
@@ -60,7 +60,7 @@ class PairExplanation:
 def explain_pair(
     path: str, subject: str, target: str, *, ran: bool, json: bool, color: Color
 ) -> None:
-    """Explain how one node gets to another. Raises UsageError where a run is asked for too."""
+    """Explain how one node reaches another. Raises UsageError if a run is requested too."""
     if ran:
         hint = "remove --feed and --run"
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
@@ -75,7 +75,7 @@ def _tensor(graph: Graph, name: str) -> Output:
 
 
 def _explain_nodes(graph: Graph, source: Output, target: Output) -> PairExplanation:
-    """How a tensor gets to another one's node, how a gradient comes back, and if they cluster."""
+    """Explain the frames, the gradient, and the clusters between a tensor and a node."""
     frames_of_graph = frames(graph)
     path = frame_path(frames_of_graph, source, target.node)
     return PairExplanation(

@@ -22,13 +22,13 @@ from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import IterationTimes
 
-# the fetch is dead, or nothing computes it
+# errors of a fetch that is dead or has no value
 _MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
 
 
 @dataclass
 class NodeOutcome:
-    """An observer that counts a node's live and dead tokens; `why` says what killed its output."""
+    """An observer that counts live and dead tokens of a node; `why` is the cause of deadness."""
 
     name: str
     live: int = 0
@@ -37,14 +37,14 @@ class NodeOutcome:
     fed: bool = False
 
     def event(self, event: TraceEvent) -> None:
-        """Take one event of a run."""
+        """Count one event."""
         if event.is_token and event.node == self.name:
             self.dead += event.dead
             self.live += not event.dead
 
     @property
     def words(self) -> str:
-        """How often the node ran."""
+        """Description of the live and dead executions of the node."""
         if self.fed:
             return "fed"
         if not self.live and not self.dead:
@@ -54,7 +54,7 @@ class NodeOutcome:
         return f"ran {_times(self.live)}" + (f", dead {_times(self.dead)}" if self.dead else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The member `run` of the document."""
+        """Return the member `run` of the document."""
         return {"live": self.live, "dead": self.dead, "why": self.why or None}
 
 
@@ -63,17 +63,17 @@ def _times(count: int) -> str:
 
 
 def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
-    """True if all of a run went well but for the value of the fetch.
+    """True if a run failed only because the fetch has no value.
 
-    The output that is fetched may be dead or without a value; that of a node that ran may be the
-    reference to a variable that has none.
+    The output may be dead or missing; that of a node that ran may refer to an uninitialized
+    variable.
     """
     return error.code in _MISSING_VALUE_CODES or (outcome.live > 0 and error.node == outcome.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainRunOptions:
-    """What is given of a run besides the graph; the devices are for loops alone."""
+    """Options of the run; devices are used for loops only."""
 
     feeds: Sequence[str]
     inits: Sequence[str] = ()
@@ -82,7 +82,7 @@ class ExplainRunOptions:
     variables: str | None = None
 
     def prepare(self, source: Source, needed_nodes: Sequence[Node] | None = None) -> PreparedRun:
-        """The run of a graph, for some nodes or for all. Raises UsageError for wrong feeds."""
+        """Prepare a run for some nodes or for all. Raises UsageError for invalid feeds."""
         graph = source.graph
         limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
@@ -94,7 +94,7 @@ class ExplainRunOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run of a graph for what is asked of it."""
+    """A graph with the inputs of its run."""
 
     graph: Graph
     feeds: Mapping[str, Any]
@@ -104,14 +104,14 @@ class PreparedRun:
     max_iterations: int
 
     def initial_state(self) -> State:
-        """What is restored, and what the initializers leave behind."""
+        """Return the restored variables after the initializers ran."""
         session = Session(self.graph, state=self.state, soft_placement=True)
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state
 
     def run_node(self, node: Node, *, in_root: bool) -> NodeOutcome:
-        """Run the graph for one node. Raises what a run raises, of one that hangs where it does."""
+        """Run the graph for one node. Raises the errors of the run, also if the node hangs."""
         graph, feeds = self.graph, self.feeds
         fed = {graph.tensor(name) for name in feeds}
         outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
@@ -128,7 +128,7 @@ class PreparedRun:
         return outcome
 
     def iterations(self, frame: Frame) -> IterationTimes:
-        """Run the graph in virtual time, and see when the iterations of a loop begin and end."""
+        """Run the graph in virtual time and measure the iterations of a loop."""
         chain = [frame]
         while chain[0].parent is not None and chain[0].parent.parent is not None:
             chain.insert(0, chain[0].parent)

@@ -44,7 +44,7 @@ from cfgraph.runtime.state import State
 
 @dataclass(frozen=True, slots=True)
 class GradOptions:
-    """The gradients that are wanted; names and weights as they were outputs."""
+    """Requested gradients; names and upstream gradients as the user wrote them."""
 
     ys: Sequence[str] = ()
     xs: Sequence[str] = ()
@@ -58,7 +58,7 @@ class GradOptions:
 
     @property
     def recompute_interval(self) -> int | str | None:
-        """Every how many iterations loops save their state. Raises UsageError for no number."""
+        """Iterations between saved loop states. Raises UsageError for an invalid number."""
         text = self.recompute
         if text is None or text == AUTO:
             return text
@@ -70,7 +70,7 @@ class GradOptions:
 
 @dataclass(frozen=True, slots=True)
 class GradCheckOptions:
-    """Whether to compare with finite differences, and at which inputs."""
+    """Options of the comparison with finite differences."""
 
     wanted: bool = False
     feeds: Sequence[str] = ()
@@ -86,7 +86,7 @@ class GradCheckOptions:
 
     @property
     def run_inputs(self) -> RunInputs:
-        """At which inputs the result is to be run, where it is verified."""
+        """Inputs for the verification of the result."""
         return RunInputs(
             feeds=self.feeds,
             archives=self.archives,
@@ -100,7 +100,7 @@ class GradCheckOptions:
 
     @property
     def has_unused_run_options(self) -> bool:
-        """True if something is said that only matters where something runs."""
+        """True if run options are set, but nothing will run."""
         numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
         texts = (self.feeds, self.archives, self.inits, self.variables)
         is_set = any(texts) or numbers.count(None) < len(numbers)
@@ -108,12 +108,12 @@ class GradCheckOptions:
 
 
 def split_names(texts: Iterable[str]) -> list[str]:
-    """The names of repeated lists with commas."""
+    """Split repeated comma-separated lists of names."""
     return [name for text in texts for name in split_list(text)]
 
 
 def split_values(texts: Iterable[str]) -> list[str]:
-    """The values of repeated lists; commas inside of brackets and quotes belong to a value."""
+    """Split repeated lists of values; commas inside brackets and quotes belong to a value."""
     values: list[str] = []
     for text in texts:
         depth, quoted, start = 0, False, 0
@@ -132,7 +132,7 @@ Comparisons = Sequence[Mapping[str, SlopeComparison]]
 
 @dataclass(frozen=True, slots=True)
 class GradientCheckCopy:
-    """A copy of a graph that computes in double precision, and how to compare its gradients."""
+    """A copy of a graph in double precision, for the comparison of its gradients."""
 
     graph: Graph
     gradient_args: Mapping[str, Any]
@@ -140,7 +140,7 @@ class GradientCheckCopy:
     warnings: tuple[str, ...] = field(default=())
 
     def compare(self) -> Comparisons:
-        """Add the gradients to the copy and compare them: for each order, by x."""
+        """Add the gradients to the copy and compare them: per order, by x."""
         for text in self.warnings:
             note(f"warning: {text}; using looser tolerances")
         return check_gradients(
@@ -151,7 +151,7 @@ class GradientCheckCopy:
 def prepare_check(
     source: Source, gradient_args: Mapping[str, Any], checked: GradCheckOptions, quiet: bool
 ) -> GradientCheckCopy:
-    """Make the copy, before anything is added to the graph. Raises UsageError for wrong feeds."""
+    """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
     graph, copy = source.graph, copy_graph(source.graph)
     names = [*gradient_args["ys"], *gradient_args["xs"], *checked.inits]
     wanted = [graph[node_name(name)] for name in names]
@@ -178,7 +178,7 @@ def prepare_check(
 
 
 def widened_state(state: State, graph: Graph) -> State:
-    """The same values in the types that the variables of a graph have, which was widened."""
+    """Convert variables to the types that they have in a widened graph."""
     twin = state.copy()
     cells = dict(twin.variables())
     for node in graph:
@@ -195,7 +195,7 @@ def _widened_weight(graph: Graph, y: str, weight: Any) -> Any:
 
 
 def check_table(comparisons: Comparisons) -> OutputTable:
-    """One row for each order and x."""
+    """Return one row per order and x."""
     columns = [
         Column("order", right=True, optional=True),
         Column("x"),
@@ -218,7 +218,7 @@ def check_table(comparisons: Comparisons) -> OutputTable:
 
 
 def print_check(comparisons: Comparisons, quiet: bool) -> None:
-    """The comparison as a table, on stderr; nothing where there is no x."""
+    """Print the comparison as a table on stderr."""
     items = [item for row in comparisons for item in row.values()]
     if not items or quiet:
         return
@@ -250,13 +250,14 @@ def grad_file(
 ) -> int:
     """Read a graph, add gradients and write it; returns the exit code.
 
-    That is 1, and nothing is written, where gradients do not agree with finite differences or none
-    could be compared, and where the result was to be verified and computes something else.
-    Raises UsageError for options that do not fit each other or the graph.
+    It is 1, and nothing is written, if gradients differ from finite differences, none could be
+    compared, or the verification finds a difference. Raises UsageError for options that do not fit
+    each other or the graph.
     """
     _require_compatible_options(request, checked, outputs)
     source = read_graph(path, quiet=outputs.quiet)
-    feeds = [*checked.feeds] * (checked.wanted + checked.verify)  # the check reads wider numbers
+    # the comparison reads feeds again, in double precision
+    feeds = [*checked.feeds] * (checked.wanted + checked.verify)
     require_single_stdin(source, [*feeds, *(f"={text}" for text in request.grad_ys)])
     inputs, graph = [source.to_json()], source.graph
     ys, xs = _ys_and_xs(graph, request)
@@ -322,7 +323,7 @@ def _require_compatible_options(
 
 
 def _ys_and_xs(graph: Graph, request: GradOptions) -> tuple[list[Output], list[Output]]:
-    """The ys and the xs. Raises UsageError where there are none."""
+    """Resolve the ys and the xs. Raises UsageError if there are none."""
     ys = [graph.tensor(name) for name in dict.fromkeys(split_names(request.ys))]
     if not ys:
         likely = ", ".join(item.name for item in sinks(graph)[:3])
@@ -340,7 +341,7 @@ def _ys_and_xs(graph: Graph, request: GradOptions) -> tuple[list[Output], list[O
 
 
 def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:
-    """A tensor's name or an array for each y. Raises UsageError where their numbers differ."""
+    """Return a tensor name or an array per y. Raises UsageError if their numbers differ."""
     if not texts:
         return None
     if len(texts) != len(ys):
@@ -362,10 +363,10 @@ def _y_weight(graph: Graph, y: Output, text: str) -> Any:
 def _write_outputs(
     source: Source, added: AddedGradients, outputs: OutputOptions, checked: GradCheckOptions
 ) -> list[dict[str, Any]]:
-    """Write the graph and the names; the artifacts of the answer."""
+    """Write the graph and the map of names; returns the artifacts."""
     to_terminal = outputs.output is None and outputs.to is None and sys.stdout.isatty()
     if checked.wanted and to_terminal:
-        return []  # the check was the question
+        return []  # only the comparison was requested
     with StagedFiles() as files:
         if outputs.map_out is not None:
             files.write(outputs.map_out, f"{render_json(added.names())}\n".encode())

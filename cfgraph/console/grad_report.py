@@ -20,7 +20,7 @@ from cfgraph.passes.derivatives import Derivative
 
 @dataclass(frozen=True, slots=True)
 class GradientRow:
-    """The gradient by one x: its tensor and type, or why there is none."""
+    """Gradient with respect to one x: its tensor and type, or where the path to it is cut."""
 
     order: int
     x: str
@@ -31,7 +31,7 @@ class GradientRow:
 
 @dataclass(frozen=True, slots=True)
 class AddedGradients:
-    """What was added to a graph: gradients, nodes, values saved an iteration, and loops."""
+    """Gradients, nodes, accumulators, and loops added to a graph."""
 
     ys: tuple[str, ...]
     rows: tuple[GradientRow, ...]
@@ -40,23 +40,23 @@ class AddedGradients:
     loops: int
 
     def summary(self) -> dict[str, Any]:
-        """The numbers, for the JSON document."""
+        """Return the counts for the JSON document."""
         return {"nodes": self.nodes, "accumulators": self.accumulators, "loops": self.loops}
 
     def names(self) -> dict[str, list[str | None]]:
-        """The gradients by each x, those of order 1 first."""
+        """Return the gradients per x, in the order of derivatives."""
         gradients: dict[str, list[str | None]] = {}
         for row in self.rows:
             gradients.setdefault(row.x, []).append(row.gradient)
         return gradients
 
     def warnings(self) -> list[str]:
-        """What is to be said where an x has no gradient of order 1, for the first ones."""
+        """Describe each x without a gradient of order 1."""
         cuts = [row for row in self.rows if row.cut and row.order == 1]
         return [f"no gradient with respect to {row.x}: {row.cut.reason}" for row in cuts if row.cut]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The gradients, for the JSON document."""
+        """Return the gradients for the JSON document."""
         return [
             {
                 "order": row.order,
@@ -72,7 +72,7 @@ class AddedGradients:
 def added_gradients(
     graph: Graph, before: Collection[str], derivatives: Sequence[Derivative]
 ) -> AddedGradients:
-    """What a graph has now, that had nodes of such names before."""
+    """Compare the graph with the node names `before` and describe what was added."""
     scopes = {name.split("/", 1)[0] for item in derivatives for name in item.names if name}
     added = [node for node in graph if node.name not in before and _name_scope(node) in scopes]
     return AddedGradients(
@@ -111,7 +111,7 @@ def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[Grad
 
 
 def print_gradients(added: AddedGradients) -> None:
-    """The gradients as a table, on stderr."""
+    """Print the gradients as a table on stderr."""
     counts = (
         _count_text(added.nodes, "node"),
         _count_text(added.accumulators, "value saved per iteration", "values saved per iteration"),

@@ -35,7 +35,7 @@ STDIN: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A graph with the name that it was asked for by, its format and its bytes."""
+    """A graph with the path that it was read from, its format, and its bytes."""
 
     graph: Graph
     path: str
@@ -43,7 +43,7 @@ class Source:
     data: bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry among the inputs of a JSON document."""
+        """Return the entry among the inputs of a JSON document."""
         return {
             "path": self.path,
             "format": self.format,
@@ -75,16 +75,16 @@ class OutputOptions:
 
 
 def require_single_stdin(source: Source, texts: Iterable[str]) -> None:
-    """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
+    """Raise UsageError if a graph and `NAME=VALUE` texts read standard input more than once."""
     readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
     if readers + (source.path == STDIN) > 1:
         raise UsageError("standard input can be read only once", hint="use a file for the other")
 
 
 def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:
-    """Read a graph from a file, the folder of a SavedModel or of parts, or standard input.
+    """Read a graph from a file, a SavedModel folder, a folder of partitions, or standard input.
 
-    Raises InvalidInput where there is none, UsageError where standard input is a terminal.
+    Raises InvalidInput if there is no graph, UsageError if standard input is a terminal.
     """
     in_parts = path != STDIN and is_partition_folder(path)
     data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)
@@ -112,7 +112,7 @@ def _read_stdin() -> bytes:
 
 
 def require_distinct_paths(output: str | None, second: str | None, what: str) -> None:
-    """Raise UsageError where a graph and what is written beside it would go to one file."""
+    """Raise UsageError if a graph and a second output would be written to one file."""
     if output and second and Path(output).resolve() == Path(second).resolve():
         raise UsageError(f"the graph and the {what} would be written to the same file", path=second)
 
@@ -124,10 +124,10 @@ def write_graph(
     files: StagedFiles | None = None,
     quiet: bool = False,
 ) -> str | None:
-    """Write a graph to a file, or to standard output if it is no terminal; returns the path.
+    """Write a graph to a file, or to standard output; returns the path of the file.
 
-    The file is there at once, or together with `files`; a note tells of a format that its suffix
-    does not say. Raises UsageError where a binary graph would go to a terminal.
+    The file appears atomically, or together with `files`; a note reports a suffix that names no
+    format. Raises UsageError if a binary graph would be written to a terminal.
     """
     if to is not None and to not in FORMATS:
         raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
@@ -149,12 +149,12 @@ def write_graph(
 
 
 def artifact(kind: str, path: str) -> dict[str, Any]:
-    """The entry of a written file in a JSON document."""
+    """Return the entry of a written file in a JSON document."""
     return {"kind": kind, "path": path, "sha256": hashlib.sha256(_digest_bytes(path)).hexdigest()}
 
 
 def _digest_bytes(path: str) -> bytes:
-    """The bytes of a file; of a folder of parts, those of its manifest and of each part."""
+    """Return the bytes of a file, or of the manifest and all parts of a folder."""
     folder = Path(path)
     if not is_partition_folder(folder):
         return folder.read_bytes()
@@ -164,14 +164,14 @@ def _digest_bytes(path: str) -> bytes:
 
 
 def saved_model_variables(source: Source) -> SavedVariables | None:
-    """The variables beside the graph of a SavedModel; None where there are none."""
+    """Return the variables stored in a SavedModel; None if there are none."""
     if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
         return None
     return saved_variables(source.path, source.data)
 
 
 def saved_variables_note(source: Source) -> str:
-    """What becomes of the variables in a run, and in one of a graph that is made of this one."""
+    """Describe how a run, and runs of derived graphs, get their variables."""
     saved = saved_model_variables(source)
     if saved is None:
         return "note: the SavedModel contains no variable values"

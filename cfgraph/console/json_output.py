@@ -13,7 +13,7 @@ from cfgraph import __version__
 from cfgraph.errors import UsageError
 from cfgraph.ir.names import did_you_mean
 
-_MAX_EXACT_INT = 2**53  # beyond it a JSON reader that uses doubles loses digits
+_MAX_EXACT_INT = 2**53  # JSON readers that use doubles lose digits of larger integers
 
 
 def document(
@@ -27,7 +27,7 @@ def document(
     error: Mapping[str, Any] | None = None,
     exit_code: int = 0,
 ) -> dict[str, Any]:
-    """Put the answer of a command into the envelope that all commands share."""
+    """Return the output of a command in the envelope that all commands share."""
     status = "error" if error else "findings" if exit_code == 1 else "ok"
     return {
         "schema": f"cfgraph.{command}/1",
@@ -44,12 +44,12 @@ def document(
 
 
 def render_json(value: Any) -> str:
-    """Print a document as strict JSON: NaN, infinities and large integers become strings."""
+    """Render a document as strict JSON: NaN, infinities and large integers become strings."""
     return json.dumps(json_value(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def json_value(value: Any) -> Any:
-    """Turn a value into what JSON can say without loss."""
+    """Convert a value to JSON types without loss."""
     if isinstance(value, Mapping):
         return {str(key): json_value(member) for key, member in value.items()}
     if isinstance(value, str | bool | None):
@@ -75,7 +75,7 @@ def _non_finite_text(value: float) -> str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-# what the command has read and written so far, should its answer be an error
+# inputs and artifacts so far, for the document of a failed command
 _PARTIAL_MEMBERS: Final[ContextVar[dict[str, list[Any]] | None]] = ContextVar("done", default=None)
 
 
@@ -85,19 +85,19 @@ def print_document(command: str, **members: Any) -> None:
 
 
 def start_document() -> None:
-    """Begin a command, which has read and written nothing."""
+    """Reset inputs and artifacts at the start of a command."""
     _PARTIAL_MEMBERS.set({"inputs": [], "artifacts": []})
 
 
 def add_member(kind: str, member: Any) -> None:
-    """Note what the command has read (`inputs`) or written (`artifacts`)."""
+    """Record an input (`inputs`) or a written file (`artifacts`) of the command."""
     done = _PARTIAL_MEMBERS.get()
     if done is not None:
         done[kind].append(member)
 
 
 def partial_document() -> dict[str, list[Any]]:
-    """The members of a document that tell what was noted."""
+    """Return the recorded members of the document."""
     return _PARTIAL_MEMBERS.get() or {}
 
 
@@ -106,9 +106,9 @@ _SCHEMA_FOLDER: Final = Path(__file__).parent.parent / "schemas"
 
 
 def schema(command: str) -> dict[str, Any]:
-    """The schema of a command's document, whole: what all commands share is among its `$defs`.
+    """Return the complete schema of a command's document; the envelope is among its `$defs`.
 
-    Raises UsageError for what is no command.
+    Raises UsageError for an unknown command.
     """
     known = schema_names()
     if command not in known:
@@ -119,7 +119,7 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def schema_names() -> list[str]:
-    """The commands that have a schema."""
+    """Return the commands that have a schema."""
     return sorted(file.stem for file in _SCHEMA_FOLDER.glob("*.json") if file.stem != _ENVELOPE)
 
 

@@ -51,11 +51,11 @@ class PlacementOptions:
 def partition_file(
     path: str, placing: PlacementOptions, outputs: OutputOptions, verification: Verification
 ) -> int:
-    """Read, place, cut and write a graph; devices and messages go to stderr.
+    """Read, place, partition and write a graph; devices and messages are printed on stderr.
 
-    Without devices the graph must be placed already. Returns the exit code: 1, and nothing is
-    written, where the result was to be verified and computes something else. Raises UsageError
-    where two answers would go to one place, or rules come without devices.
+    Without devices the graph must be placed. Returns the exit code: 1, and nothing is written, if
+    the verification finds a difference. Raises UsageError if two results would be written to one
+    place, or for rules without devices.
     """
     _require_distinct_outputs(placing, outputs)
     rules = combined_rules(placing.rules_file, placing.rules)
@@ -161,7 +161,7 @@ def _summary_json(parts: Partitions, nodes: int) -> dict[str, Any]:
 
 
 def _decision_counts(partitioning: Partitioning, placement: Placement | None) -> dict[str, Any]:
-    """What decided how many nodes' devices, and what was moved after that."""
+    """Return the number of nodes per placement reason, and the nodes moved afterwards."""
     moved = {name: {"from": old, "to": new} for name, (old, new) in partitioning.moved.items()}
     decided = Counter(placement.decided.values()) if placement else Counter[str]()
     return {"decided": dict(decided.most_common()), "moved": moved}

@@ -32,11 +32,10 @@ from cfgraph.runtime.state import State
 
 
 def run(path: str, options: RunOptions) -> int:
-    """Run a graph and print what it computes; returns the exit code, 1 for another value than
-    the expected one.
+    """Run a graph and print the values; returns the exit code, 1 for an unexpected value.
 
-    Arrays are written only when it is 0, the trace whenever the run has begun: that of a run which
-    fails is wanted most.
+    Arrays are written only if it is 0. The trace is written also for a failed run, where it is
+    needed most.
     """
     source = read_graph(path, quiet=options.printing.quiet)
     request = resolve_request(source, options)
@@ -80,7 +79,7 @@ def run(path: str, options: RunOptions) -> int:
 
 
 def _note_unused_rules(session: Session, options: RunOptions) -> None:
-    """Note the rules for placing that no node of the run matches."""
+    """Report placement rules that match no node of the run."""
     if session.rules.rules and session.ran is not None:
         for warning in RuleMatches(session.ran, session.rules).warnings:
             note(f"warning: in this run {warning}", options.printing.quiet)
@@ -96,9 +95,9 @@ def _make_taps(source: Source, options: RunOptions) -> Taps | None:
 def _execute(
     source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
 ) -> tuple[dict[Output, Any], Session]:
-    """Run the graph, observers listening; what the graph itself prints goes to stderr.
+    """Run the graph with its observers; output of the graph itself goes to stderr.
 
-    Returns the values, and the session that computed them.
+    Returns the values and the session.
     """
     limits, timing = options.limits, options.clock
     options.clusters.require_jit()
@@ -132,7 +131,7 @@ def _execute(
 
 
 def _make_session(source: Source, options: RunOptions, state: State | None) -> Session:
-    """The session that is asked for."""
+    """Create the session that the options describe."""
     limits, memory = options.limits, memory_limits(options.devices.memory)
     return Session(
         source.graph,
@@ -155,7 +154,7 @@ def _make_session(source: Source, options: RunOptions, state: State | None) -> S
 
 
 def _cost_model(timing: ClockOptions) -> CostModel | None:
-    """What the virtual clock goes by; None for the real one."""
+    """Return the cost model of the virtual clock; None for the real clock."""
     if not timing.virtual:
         return None
     return read_costs(timing.costs) if timing.costs else CostModel()

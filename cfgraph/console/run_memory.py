@@ -17,9 +17,9 @@ MemoryByDevice = Mapping[str, DeviceMemory]
 
 
 def memory_limits(texts: Sequence[str]) -> dict[str, int] | None:
-    """The limits of `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device without one is only counted.
+    """Parse limits such as `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device may have no limit.
 
-    None where nothing is to be counted. Raises UsageError for what is no device or no size.
+    Returns None if nothing is requested. Raises UsageError for an invalid device or size.
     """
     if not texts:
         return None
@@ -38,7 +38,7 @@ def memory_limits(texts: Sequence[str]) -> dict[str, int] | None:
 
 
 def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> float:
-    """The share of a limit above which stacks swap. Raises UsageError where nothing is limited."""
+    """Return the fraction of a limit above which stacks swap. Raises UsageError without a limit."""
     if share is None:
         return DEFAULT_SWAP_ABOVE
     if not limits:
@@ -48,7 +48,7 @@ def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> flo
 
 
 def print_memory(out: Page, memories: MemoryByDevice) -> None:
-    """Print a row a device, then what was copied."""
+    """Print one row per device, then the copies."""
     ordered = [memories[name] for name in sorted(memories)]
     out.line()
     out.heading("memory")
@@ -111,7 +111,7 @@ def _copies_by_direction(memory: DeviceMemory) -> Iterator[tuple[str, CopyTotals
 
 
 def memory_json(memories: MemoryByDevice) -> list[dict[str, Any]]:
-    """The same as a member of a command's JSON document; times in seconds."""
+    """Return memory and copies as a member of a JSON document; times are seconds."""
     return [
         {
             "device": memory.device,

@@ -41,7 +41,7 @@ EventRow = tuple[str, str, str, str, str, str]
 
 
 def event_row(event: TraceEvent, short: bool = False) -> EventRow:
-    """An event as the cells of a line; `short` leaves out what TensorFlow adds to loops' names."""
+    """Return the cells of an event; `short` drops TensorFlow's suffix of frame names."""
     frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
     if short:
         frame = frame.replace("/while_context[", "[").removeprefix("/")
@@ -71,7 +71,7 @@ def _outputs_text(event: TraceEvent) -> str:
 
 
 class PlainTrace:
-    """Writes every event as a line, for a file or a pipe; the widths are those of the graph."""
+    """Writes one line per event, for a file or a pipe; column widths come from the graph."""
 
     def __init__(self, stream: IO[str], graph: Graph) -> None:
         self.stream = stream
@@ -96,11 +96,11 @@ class PlainTrace:
         print("  ".join([*padded, last]).rstrip(), file=self.stream)
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """Do nothing: every line has been written."""
 
 
 class TerminalTrace:
-    """Shows the newest events of a long run, and keeps the first and the last ones to print."""
+    """Shows the newest events of a long run, and prints the first and the last ones at its end."""
 
     def __init__(self, out: Any) -> None:
         self.console = out
@@ -110,7 +110,7 @@ class TerminalTrace:
         self._live: Any = None
 
     def event(self, event: TraceEvent) -> None:
-        """Keep one event."""
+        """Record one event."""
         self.count += 1
         events = self.head if len(self.head) < HEAD_EVENTS else self.tail
         events.append(event)
@@ -144,7 +144,7 @@ class TerminalTrace:
 
 
 def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
-    """Events in colour, dead ones in grey; what is too wide is folded, or else cut."""
+    """Return a table of events, dead ones dim; wide cells are folded or truncated."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -164,7 +164,7 @@ def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
 
 
 class LiveTrace:
-    """What `--trace` shows on stderr: the events, then the totals."""
+    """The output of `--trace` on stderr: events, then totals."""
 
     def __init__(self, graph: Graph, color: Color) -> None:
         out = page(color, sys.stderr)
@@ -182,7 +182,7 @@ class LiveTrace:
         self.lines.event(event)
 
     def close(self) -> None:
-        """Show the totals."""
+        """Print the totals."""
         self.lines.close()
         out, totals = self.page, self.totals
         out.line()
@@ -201,7 +201,7 @@ class LiveTrace:
 
 
 def totals_table(key: str, totals: Iterable[Total], whole_ns: int) -> OutputTable:
-    """Counts and times, the longest first, with each one's share and the shares up to it."""
+    """Return counts and times, longest first, with shares and cumulative shares."""
     columns = [
         Column(key, style="cyan"),
         *(
@@ -232,7 +232,7 @@ def _percent_text(share: int, whole: int) -> str:
 
 
 class RunObservers:
-    """All that is asked for to watch a run. Raises UsageError where a file cannot be written."""
+    """All observers of a run. Raises UsageError if a file cannot be written."""
 
     def __init__(
         self, source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
@@ -248,7 +248,7 @@ class RunObservers:
 
     @property
     def observer(self) -> Observer | None:
-        """All of them as one; None if nobody watches."""
+        """All observers as one; None if there are none."""
         all_of = (
             self.taps,
             self.trace_file,
@@ -261,7 +261,7 @@ class RunObservers:
         return Tee(observers) if observers else None
 
     def flush_partial(self, session: Session, error: BaseException) -> None:
-        """Write, in the midst of a run that failed, what was seen up to there."""
+        """Write what was observed until a run failed."""
         saved, html_page, style = self.trace_file, self.html_page, self.options.printing
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))
@@ -273,13 +273,13 @@ class RunObservers:
             print_memory(page(style.color, sys.stderr), session.memory)
 
     def close_views(self) -> None:
-        """End what is shown on the terminal."""
+        """Finish the views on the terminal."""
         for view in (self.live_trace, self.timeline):
             if view:
                 view.close()
 
     def write(self, session: Session, fetched: Mapping[Output, Any]) -> None:
-        """Write the files about a run that is over."""
+        """Write the files about a finished run."""
         calibrate = self.options.clock.calibrate
         if self.trace_file:
             self.trace_file.close()

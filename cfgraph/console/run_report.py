@@ -21,17 +21,17 @@ from cfgraph.ir.units import format_duration
 from cfgraph.runtime.cluster_runner import ClusterRunner, CompiledCluster
 from cfgraph.runtime.session import Session
 
-# recompilations of one cluster that are listed
+# listed recompilations per cluster
 _MAX_COMPILATIONS: Final = 3
 
 
 def called_clusters(launches: ClusterRunner) -> list[CompiledCluster]:
-    """The clusters that were called."""
+    """Return the clusters that were called."""
     return [cluster for cluster in launches.clusters.values() if cluster.calls]
 
 
 def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
-    """What ran the clusters, how often, and what was compiled again for which argument."""
+    """Describe the engine of the clusters, their calls, and their recompilations."""
     clusters = called_clusters(launches)
     if not clusters:
         return
@@ -61,7 +61,7 @@ def _cluster_count(clusters: Collection[CompiledCluster]) -> str:
 
 
 def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
-    """What was compiled again or not at all."""
+    """Describe recompilations and rejected compilations of a cluster."""
     if cluster.refused:
         yield f"{cluster.name} is run by NumPy: {cluster.refused}"
     notable = [item for item in cluster.compilations if item.changed or item.refused]
@@ -72,7 +72,7 @@ def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
 
 
 def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
-    """The same as a member of a command's JSON document."""
+    """Return the clusters as a member of a JSON document."""
     return {
         "engine": launches.engine,
         "clusters": [
@@ -97,12 +97,12 @@ def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
     }
 
 
-# ops that a note names
+# ops that a note lists
 _MAX_HOST_OPS: Final = 5
 
 
 def gpu_json(session: Session) -> dict[str, Any] | None:
-    """The kind and the devices as a member of a JSON document; None for a run without a gpu."""
+    """Return kind and devices of the GPUs for a JSON document; None for a run without GPUs."""
     devices = session.gpus
     if not devices:
         return None
@@ -116,7 +116,7 @@ def gpu_json(session: Session) -> dict[str, Any] | None:
 
 
 def gpu_notes(session: Session) -> list[str]:
-    """The same as notes."""
+    """Describe kind and devices of the GPUs."""
     devices, gpu = ", ".join(session.gpus), session.gpu_plan
     if not devices:
         return []
@@ -131,7 +131,7 @@ def gpu_notes(session: Session) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The fetched values, None for a dead one; what differs; and the files that were written."""
+    """Fetched values (None if dead), differences, and written files."""
 
     values: dict[Output, Any]
     differences: dict[Output, ValueDifference]
@@ -148,7 +148,7 @@ class RunOutcome:
 
     @property
     def exit_code(self) -> int:
-        """1 if a value is not the expected one."""
+        """Exit status 1 if a value differs from the expected one."""
         return 1 if self.differences else 0
 
 
@@ -169,7 +169,7 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
 
 
 def _print_values(out: Page, outcome: RunOutcome, full: bool, absent: str) -> None:
-    """Print `name  type  = value` for each fetched tensor, or the file that it went to."""
+    """Print `name  type  = value` per fetched tensor, or the file that it was written to."""
     values = outcome.values
     kinds = {item: _value_type(item, value) for item, value in values.items()}
     names = max((width(item.name) for item in values), default=0)

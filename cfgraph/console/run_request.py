@@ -33,7 +33,7 @@ CLOCKS: Final = ("real", "virtual")
 
 @dataclass(frozen=True, slots=True)
 class FeedFetchOptions:
-    """What to feed and to fetch, and the files that fetched arrays go to."""
+    """Feeds, fetches, targets, and files for fetched arrays."""
 
     feeds: Sequence[str] = ()
     archives: Sequence[str] = ()
@@ -47,7 +47,7 @@ class FeedFetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedValues:
-    """What values should be, and how close is close enough."""
+    """Expected values and tolerances."""
 
     values: Sequence[str] = ()
     rtol: float | None = None
@@ -56,7 +56,7 @@ class ExpectedValues:
 
 @dataclass(frozen=True, slots=True)
 class ObserverOptions:
-    """What to show of the run itself; with `html`, `page` makes the page."""
+    """Views of the run; `page` creates the page that is written to `html`."""
 
     taps: Sequence[str] = ()
     trace: bool = False
@@ -68,7 +68,7 @@ class ObserverOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When to stop, and what chance depends on."""
+    """Limits of a run, and its seeds."""
 
     timeout: float | None = None
     max_iterations: int | None = None
@@ -79,9 +79,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """The devices to run on, whether requests that cannot be met are let go of, and rules; the
-    limits of their memory, above which share of them stacks swap, and what a gpu is.
-    """
+    """Devices, placement rules, memory limits, and the kind of GPUs."""
 
     devices: Sequence[str] = ()
     soft: bool = False
@@ -94,7 +92,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClockOptions:
-    """Which clock, what it goes by, when it stops, and the file that gets the times of kernels."""
+    """Clock, cost model, early end, and the file for measured costs."""
 
     clock: str = "real"
     costs: str | None = None
@@ -104,7 +102,7 @@ class ClockOptions:
 
     @property
     def virtual(self) -> bool:
-        """True for the virtual clock. Raises UsageError for options that need the other one."""
+        """True for the virtual clock. Raises UsageError for options that need the other clock."""
         if self.clock not in CLOCKS:
             message = f"unknown clock {self.clock!r}"
             raise UsageError(message, hint=f"one of {', '.join(CLOCKS)}")
@@ -123,7 +121,7 @@ class ClockOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOptions:
-    """Whether to cluster on the way, with whole regions or not, and what runs clusters how."""
+    """Clustering before the run, and the engine of the clusters."""
 
     jit: bool = False
     engine: str = "auto"
@@ -131,14 +129,14 @@ class ClusteringOptions:
     regions: bool = False
 
     def require_jit(self) -> None:
-        """Raise UsageError for regions where nothing is clustered."""
+        """Raise UsageError for regions without clustering."""
         if self.regions and not self.jit:
             raise UsageError("--regions requires --jit", hint="add --jit")
 
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """How to print."""
+    """Options of the printed report."""
 
     json: bool = False
     full: bool = False
@@ -148,7 +146,7 @@ class PrintOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """All of it."""
+    """All options of `run`, by topic."""
 
     values: FeedFetchOptions = field(default_factory=FeedFetchOptions)
     expected: ExpectedValues = field(default_factory=ExpectedValues)
@@ -161,13 +159,13 @@ class RunOptions:
 
 
 class TraceWriter(Protocol):
-    """An observer with an end."""
+    """An observer that must be closed."""
 
     def event(self, event: TraceEvent) -> None:
         """Write one event."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is buffered."""
 
 
 _TRACE_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], TraceWriter]]] = {
@@ -177,9 +175,9 @@ _TRACE_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], Trac
 
 
 class TraceFile:
-    """A trace on its way into a file; the suffix says the form, `.gz` compresses.
+    """A trace file under construction; the suffix selects the format, `.gz` compresses.
 
-    Raises UsageError for a name that says none, and for one that is `taken` by another file.
+    Raises UsageError for an unknown suffix, and for a file that another output uses.
     """
 
     deferred = True
@@ -203,14 +201,14 @@ class TraceFile:
         self.event = self._writer.event
 
     def close(self) -> None:
-        """Write what is left, and let the file be seen."""
+        """Finish the file and make it visible."""
         with self._files:
             self._writer.close()
             if self._gzip is not None:
                 self._gzip.close()
 
     def flush_partial(self) -> bool:
-        """Close it in the midst of a run; False, and no file, if nothing has happened yet."""
+        """Close the trace of a failed run; returns False, and writes nothing, without events."""
         if self._target.tell() == self._head:
             self._files.discard()
             return False
@@ -219,7 +217,7 @@ class TraceFile:
 
 
 def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:
-    """Where `--out NAME=@FILE.npy` sends each tensor. Raises UsageError for what is not that."""
+    """Parse `--out NAME=@FILE.npy` into files per tensor. Raises UsageError for malformed text."""
     paths: dict[Output, str] = {}
     for text in outputs:
         name, value = split_feed(text)
@@ -230,10 +228,10 @@ def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dic
 
 
 def folder_paths(folder: str, tensors: Iterable[Output]) -> dict[Output, str]:
-    """A file in a folder for each tensor: `a/b:0` in `a_b.npy`, `a/b:1` in `a_b_1.npy`."""
+    """Name one file per tensor in a folder: `a_b.npy` for `a/b:0`, `a_b_1.npy` for `a/b:1`."""
     used: dict[str, Output] = {}
     for item in tensors:
-        # a name must not lead out of the folder, whatever the graph says
+        # no node name may lead out of the folder
         name = base = item.node.name.replace("/", "_") + (f"_{item.port}" if item.port else "")
         number = 1
         while name in used:
@@ -244,19 +242,20 @@ def folder_paths(folder: str, tensors: Iterable[Output]) -> dict[Output, str]:
 
 
 def write_array(file: IO[bytes], item: Output, value: Any) -> None:
-    """Write an array as .npy, strings as bytes. Raises UsageError for what is no array."""
+    """Write an array as .npy, strings as bytes. Raises UsageError for resources and variants."""
     array = np.asarray(value)
     if array.dtype == object:
         if not all(isinstance(entry, bytes) for entry in array.flat):
             raise UsageError(f"{item.name} cannot be stored in a file")
         array = _bytes_array(array)
     elif array.dtype.kind == "V" or array.dtype.name.startswith("float8"):
-        array = array.view(f"V{array.dtype.itemsize}")  # NumPy has no name for them in a file
+        # the .npy format has no name for these types
+        array = array.view(f"V{array.dtype.itemsize}")
     np.save(file, array, allow_pickle=False)
 
 
 def _bytes_array(array: Any) -> Any:
-    """Strings of one length each; NumPy drops zero bytes at the end, so these are refused."""
+    """Convert strings to fixed length; rejects trailing zero bytes, which NumPy drops."""
     fixed = array.astype(np.bytes_) if array.size else np.zeros(array.shape, "S1")
     if any(have != want for have, want in zip(fixed.flat, array.flat, strict=True)):
         message = "a string that ends in zero bytes cannot be stored in .npy"
@@ -266,11 +265,10 @@ def _bytes_array(array: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What to fetch, run and feed, what to expect, and the file for each array that is kept.
+    """Resolved fetches, targets, feeds, expected values, and output files of a run.
 
-    `inits` run before, one after the other; `notes` are remarks on what was understood.
-
-    Where nothing was named the graph's outputs are fetched, and a dead one is no error.
+    `inits` run first, one after the other; `notes` describe how names were resolved. If nothing is
+    named, the outputs of the graph are fetched, and a dead output is not an error.
     """
 
     fetches: tuple[Output, ...]
@@ -284,7 +282,7 @@ class RunRequest:
 
 
 def resolve_request(source: Source, options: RunOptions) -> RunRequest:
-    """Understand the options. Raises UsageError where they do not fit the graph."""
+    """Resolve the options. Raises UsageError if they do not fit the graph."""
     wanted, seed = options.values, options.limits.seed
     require_single_stdin(source, [*wanted.feeds, *options.expected.values])
     graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
@@ -316,7 +314,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
 
 
 def _requested_names(options: RunOptions) -> list[str]:
-    """All names of tensors and nodes that are given."""
+    """Return all names of tensors and nodes in the options."""
     wanted = options.values
     texts = [*wanted.feeds, *wanted.outputs, *options.expected.values]
     return [

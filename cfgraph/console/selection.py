@@ -25,7 +25,7 @@ SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
 
 @dataclass
 class GraphView:
-    """A graph or the body of the function `name`; what is costly is found when it is asked for.
+    """A graph or the body of the function `name`; costly properties are computed on first use.
 
     `arguments` are the nodes that stand for a function's arguments, with their types.
     """
@@ -36,41 +36,41 @@ class GraphView:
 
     @cached_property
     def frames(self) -> Frames:
-        """The frames."""
+        """Frames of the nodes."""
         return find_frames(self.graph)
 
     @cached_property
     def shapes(self) -> StaticShapes:
-        """The static shapes."""
+        """Static shapes."""
         return infer_shapes(self.graph)
 
     @cached_property
     def liveness(self) -> Mapping[Node, LivenessCondition]:
-        """When each node runs."""
+        """Liveness condition of each node."""
         return liveness_conditions(self.graph)
 
     def type_text(self, item: Output) -> str:
-        """Type and shape of a tensor."""
+        """Format type and shape of a tensor."""
         types = self.arguments[item.node].outputs if item.node in self.arguments else None
         return format_type(types[item.port] if types else item.dtype, self.shapes[item])
 
     def title(self, node: Node) -> str:
-        """The name of a node as people give it: with that of the function before it."""
+        """Return the name of a node as users write it: qualified by its function."""
         return f"{self.name}/{node.name}" if self.name else node.name
 
 
 @dataclass(frozen=True)
 class NodeSelection:
-    """Some nodes of a view."""
+    """Selected nodes of a view."""
 
     view: GraphView
     nodes: Sequence[Node]
 
 
 def nodes_to_show(whole: GraphView, filters: Iterable[str]) -> list[NodeSelection]:
-    """The nodes that pass all filters: of the graph, or of the functions that filters name.
+    """Select nodes that pass all filters, from the graph or from functions that filters name.
 
-    Raises UsageError for a filter by something that there is not.
+    Raises UsageError for an unknown kind of filter.
     """
     split = [(text, *split_filter(text, SHOW_FILTERS)) for text in filters]
     functions = [pattern for _, kind, pattern in split if kind == "function"]
@@ -80,7 +80,7 @@ def nodes_to_show(whole: GraphView, filters: Iterable[str]) -> list[NodeSelectio
 
 
 def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
-    """A hint with what filters by a word may have meant that nothing passes; or None."""
+    """Suggest a correction for filters that match nothing."""
     for text in filters:
         kind, pattern = split_filter(text, SHOW_FILTERS)
         if kind == "live" and pattern.isalpha() and pattern not in HOW_OFTEN:
@@ -93,12 +93,12 @@ def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
 
 
 def function_bodies(whole: GraphView) -> list[NodeSelection]:
-    """All nodes of all functions of a graph."""
+    """Select all nodes of all functions of a graph."""
     return nodes_to_show(whole, ("function:*",)) if whole.graph.functions else []
 
 
 def _passing_nodes(view: GraphView, filters: Iterable[str]) -> list[Node]:
-    """The nodes of a view that pass; what costs most is asked last."""
+    """Return the nodes of a view that pass; the costly liveness filters come last."""
     plain, live = list[str](), list[str]()
     for text in filters:
         kind, pattern = split_filter(text, SHOW_FILTERS)
@@ -110,7 +110,7 @@ def _passing_nodes(view: GraphView, filters: Iterable[str]) -> list[Node]:
 
 
 def _matching_bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[GraphView]:
-    """The functions whose names pass all patterns."""
+    """Yield the functions whose names match all patterns."""
     signatures = Signatures(graph.functions)
     for name in sorted(graph.functions):
         if all(fnmatchcase(name, pattern) for pattern in patterns):
@@ -123,9 +123,9 @@ def _body_view(graph: Graph, name: str, signatures: Signatures) -> GraphView:
 
 
 def find_node(whole: GraphView, name: str) -> NodeSelection:
-    """The node of a name, or of a tensor's: in the graph, or `FUNCTION/NODE` in a function.
+    """Find a node by name, or by a tensor's name; `FUNCTION/NODE` is a node of a function.
 
-    Raises UsageError where there is none, and for an output that the node does not have.
+    Raises UsageError if there is none, and for an output that the node does not have.
     """
     base, _, port = name.rpartition(":")
     if not base or not port.isdigit():
@@ -150,7 +150,7 @@ def _find_by_name(whole: GraphView, name: str) -> NodeSelection:
 
 
 def _unknown_node_error(graph: Graph, name: str) -> UsageError:
-    """No such node; a function has one of that name or is it, or some node has one like it."""
+    """Create an error that suggests a function, a node of a function, or a similar name."""
     if name in graph.functions:
         hint = f"{name!r} is a function: show --filter function:{name} lists its nodes"
         return UsageError(f"no node {name!r} in the graph", hint=hint)

@@ -54,7 +54,7 @@ MAX_LISTED: Final = 20
 def print_summary(
     out: Page, source: Source, summary: Summary, command: str, parts: Partitions | None
 ) -> None:
-    """Print what a person wants to know first, and what to type next; `parts` if it is cut."""
+    """Print a summary and the suggested next command; `parts` is set for a partitioned graph."""
     out.heading(source.path, _counts_text(source, summary))
     _print_ops(out, summary)
     if summary.frames:
@@ -135,7 +135,7 @@ NodeRow = tuple[str, str, str]
 
 
 def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
-    """Print all that is known of one node."""
+    """Print all facts about one node."""
     op = lookup(node.op)
     about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
     page.heading(f"{view.title(node)}  {node.op}", about)
@@ -187,7 +187,7 @@ def _tensor_text(tensor: TensorValue, full: bool) -> str:
 
 
 def node_json(view: GraphView, node: Node, full: bool, deadness: bool) -> dict[str, Any]:
-    """A node as a member of a JSON document."""
+    """Return a node as a member of a JSON document."""
     printer = AttrPrinter()
     live = {"live": view.liveness[node].text} if deadness else {}
     return {
@@ -218,10 +218,10 @@ SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """What to show: some sections, one node, or, without either, a summary.
+    """Content of the output: sections, one node, or by default a summary.
 
-    With `deadness` also when each node runs; with `pictures` files, and of the rest only what is
-    asked for.
+    With `deadness`, nodes show their liveness; with `pictures`, only what is requested explicitly
+    is printed in addition to the files.
     """
 
     sections: tuple[str, ...] = ()
@@ -235,14 +235,14 @@ class ShowOptions:
 
 
 def show(path: str, options: ShowOptions) -> None:
-    """Print what is in a graph. Raises UsageError for an unknown node, filter or format."""
+    """Print a graph. Raises UsageError for an unknown node, filter or format."""
     if options.format not in FORMATS:
         raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
     _ShowCommand(read_graph(path), options).print()
 
 
 class _ShowCommand:
-    """One `show`; what is costly is found out when it is asked for."""
+    """One invocation of `show`; costly analyses are done on first use."""
 
     def __init__(self, source: Source, options: ShowOptions) -> None:
         self.source = source
@@ -254,20 +254,20 @@ class _ShowCommand:
 
     @property
     def summary(self) -> Summary:
-        """The summary, made once."""
+        """The summary of the graph."""
         if self._summary is None:
             self._summary = summarize(self.graph, self.whole.frames)
         return self._summary
 
     @property
     def parts(self) -> Partitions | None:
-        """The parts of a partitioned graph, found once."""
+        """The parts of a partitioned graph."""
         if self._parts is None and is_partitioned(self.graph):
             self._parts = device_partitions(self.graph, self.whole.frames)
         return self._parts
 
     def print(self) -> None:
-        """Print what the options say."""
+        """Print or write what the options request."""
         options = self.options
         chosen = self.chosen()
         if options.pictures:
@@ -292,18 +292,18 @@ class _ShowCommand:
             self.text(page(options.color), chosen)
 
     def chosen(self) -> list[NodeSelection]:
-        """The nodes that the filters leave, or the one that is named."""
+        """Return the nodes that pass the filters, or the named one."""
         if self.options.node is not None:
             return [find_node(self.whole, self.options.node)]
         return nodes_to_show(self.whole, self.options.filters)
 
     def sections(self) -> tuple[str, ...]:
-        """The sections that are asked for; a filter or deadness alone asks for the nodes."""
+        """Return the requested sections; a filter or deadness alone implies the nodes."""
         lists_nodes = self.options.filters or self.options.deadness
         return self.options.sections or (("nodes",) if lists_nodes else ())
 
     def table(self, section: str, chosen: list[NodeSelection], tree: bool = True) -> OutputTable:
-        """The table of a section."""
+        """Return the table of a section."""
         if section == "nodes":
             return tables.nodes_table(chosen, self.options.deadness)
         if section == "ops":
@@ -315,7 +315,7 @@ class _ShowCommand:
         return partitions_table(self.parts) if self.parts else tables.devices_table(self.summary)
 
     def result(self, chosen: list[NodeSelection]) -> dict[str, Any]:
-        """The `result` member of the JSON document."""
+        """Return the `result` member of the JSON document."""
         if self.options.node is not None:
             return {
                 "nodes": [
@@ -351,12 +351,12 @@ class _ShowCommand:
                 note(saved_variables_note(self.source))
 
     def next_command(self) -> str:
-        """What to type next."""
+        """Suggest the next command."""
         restored = saved_model_variables(self.source) is not None
         return next_command(self.graph, self.source.path, self.summary, restored=restored)
 
     def section(self, out: Page, section: str, chosen: list[NodeSelection]) -> None:
-        """Print one section, or say that there is nothing in it."""
+        """Print one section, or why it is empty."""
         table = self.table(section, chosen)
         if table.rows:
             out.table(table)

@@ -25,7 +25,7 @@ from cfgraph.runtime.device_kinds import device_label, is_simulated
 
 
 def partitions_table(parts: Partitions) -> OutputTable:
-    """A row a device: its nodes, control loops, and what it sends."""
+    """Return one row per device: nodes, control loops, and sent messages."""
     columns = [
         Column("device", style="cyan"),
         Column("nodes", right=True),
@@ -41,7 +41,7 @@ def partitions_table(parts: Partitions) -> OutputTable:
 
 
 def routes_table(parts: Partitions) -> OutputTable:
-    """A row for the messages from one device to another in one loop."""
+    """Return one row per pair of devices and loop that exchange messages."""
     columns = [
         Column("from", style="cyan"),
         Column("to", style="cyan"),
@@ -63,7 +63,7 @@ def routes_table(parts: Partitions) -> OutputTable:
 
 
 def partitions_json(parts: Partitions) -> dict[str, Any]:
-    """The devices and the routes for a JSON document."""
+    """Return devices and routes for a JSON document."""
     return {
         "devices": [{**asdict(p), "simulated": is_simulated(p.device)} for p in parts.parts],
         "routes": [_route_json(route) for route in parts.routes],
@@ -81,12 +81,12 @@ def _bytes_text(route: MessageRoute) -> str:
     return f"{route.bytes} + ?" if route.bytes else "?"
 
 
-# of the classes of nodes that run together
+# colors of liveness classes
 _COLORS: Final = ("yellow", "magenta", "blue", "green", "cyan")
 
 
 def ops_table(graph: Graph, chosen: Iterable[NodeSelection]) -> OutputTable:
-    """How often each op occurs, and what becomes of it in a run."""
+    """Return the number of nodes per op, and its support in runs."""
     counts = Counter(node.op for selection in chosen for node in selection.nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     columns = [
@@ -98,7 +98,7 @@ def ops_table(graph: Graph, chosen: Iterable[NodeSelection]) -> OutputTable:
 
 
 def nodes_table(chosen: Iterable[NodeSelection], deadness: bool = False) -> OutputTable:
-    """One row a node, with when it runs if that is asked for."""
+    """Return one row per node, with its liveness on request."""
     columns = [
         Column("name", style="cyan"),
         Column("op"),
@@ -128,14 +128,14 @@ def _node_row(view: GraphView, node: Node, deadness: bool) -> tuple[object, ...]
 
 
 def _liveness_cell(when: LivenessCondition) -> Styled:
-    """When a node runs; those that run together have one colour, and neighbours seldom the same."""
+    """Return the liveness of a node in the color of its class."""
     if when.how_often != "sometimes":
         return Styled(when.text, "" if when.how_often == "always" else "red")
     return Styled(when.text, _COLORS[when.group % len(_COLORS)])
 
 
 def output_types(view: GraphView, node: Node) -> list[str]:
-    """Type and shape of each output of a node."""
+    """Return type and shape of each output of a node."""
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
@@ -144,7 +144,7 @@ def output_types(view: GraphView, node: Node) -> list[str]:
 
 
 def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTable:
-    """One row a loop, the inner ones indented below the outer ones."""
+    """Return one row per loop; inner loops are indented below outer ones."""
     columns = [
         Column("path" if not tree else "loop", style="cyan"),
         Column("nodes", right=True),
@@ -170,19 +170,19 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTab
 
 
 def functions_table(functions: Iterable[LibraryFunctionSummary]) -> OutputTable:
-    """One row a function of the library."""
+    """Return one row per function of the library."""
     columns = [Column("function", style="cyan"), Column("nodes", right=True), Column("signature")]
     return OutputTable(columns, [(item.name, item.nodes, item.signature) for item in functions])
 
 
 def devices_table(summary: Summary) -> OutputTable:
-    """How many nodes ask for each device."""
+    """Return the number of nodes per requested device."""
     columns = [Column("device", style="cyan"), Column("nodes", right=True)]
     return OutputTable(columns, [(name or "(any)", count) for name, count in summary.devices])
 
 
 def endpoints_table(endpoints: Iterable[Endpoint]) -> OutputTable:
-    """The likely inputs or outputs."""
+    """Return the likely inputs or outputs."""
     columns = [
         Column("name", style="cyan"),
         Column("type"),

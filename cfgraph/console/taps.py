@@ -16,7 +16,7 @@ from cfgraph.runtime.trace.events import TraceEvent
 
 
 class TapPattern:
-    """What to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`."""
+    """A pattern of nodes to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -30,7 +30,7 @@ class TapPattern:
         return fnmatchcase(op if self.by_op else name, self.glob)
 
     def check(self, graph: Graph) -> None:
-        """Raise UsageError for a pattern that says nothing of this graph."""
+        """Raise UsageError for a pattern that matches nothing in this graph."""
         if not self.by_op:
             if self.port is not None and not is_glob(self.glob):
                 graph.tensor(self.text)
@@ -41,9 +41,9 @@ class TapPattern:
 
 
 class Taps:
-    """An observer that prints, or collects, what the tapped nodes return.
+    """An observer that prints or collects the outputs of tapped nodes.
 
-    Raises UsageError for a pattern that no node matches, unless functions may bring such a node.
+    Raises UsageError for a pattern that matches no node, unless functions may contain one.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Taps:
         self._known: dict[str, set[int | None]] = {}
 
     def event(self, event: TraceEvent) -> None:
-        """Print the outputs of a tapped node."""
+        """Print or collect the outputs of a tapped node."""
         wanted = self._known.get(event.node)
         if wanted is None:
             wanted = self._known[event.node] = self._ports(event)
@@ -75,7 +75,7 @@ class Taps:
                 self._print(event, port, value)
 
     def _ports(self, event: TraceEvent) -> set[int | None]:
-        """The tapped outputs of a node; None among them says all of them."""
+        """Return the tapped outputs of a node; None stands for all of them."""
         matching = [pattern for pattern in self.patterns if pattern.matches(event.node, event.op)]
         for pattern in matching:
             self.unseen.pop(pattern.text, None)
@@ -100,5 +100,5 @@ class Taps:
         print(clean_lines(f"{name}  {type_text(value)} ={gap}{text}"), file=self.stream)
 
     def silent(self) -> list[str]:
-        """The patterns of which no node ran."""
+        """Return the patterns that matched no executed node."""
         return list(self.unseen)

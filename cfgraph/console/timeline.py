@@ -21,7 +21,7 @@ _PLAIN_COLUMNS: Final = 100
 _MIN_COLUMNS: Final = 20
 _IDLE: Final = " "
 _SEVERAL: Final = "*"
-_APART: Final = 3  # iterations that one column can tell apart
+_APART: Final = 3  # distinct iterations that one column can show
 _STYLES: Final = {DEAD: "dim", OUTSIDE: "green", _IDLE: "", _SEVERAL: "blue"}
 _BY_PARITY: Final = ("cyan", "magenta")
 _ARROW: Final = "yellow"
@@ -32,7 +32,7 @@ _LEGEND: Final = (
 
 
 class Timeline:
-    """Listens to a run, and draws it on stderr when it is over."""
+    """Observes a run, and draws its timeline on stderr at the end."""
 
     deferred = True
 
@@ -41,17 +41,17 @@ class Timeline:
         self.page: Page = page(color, sys.stderr)
 
     def event(self, event: TraceEvent) -> None:
-        """Take one event."""
+        """Record one event."""
         self.lanes.event(event)
 
     def close(self) -> None:
-        """Draw what happened so far."""
+        """Draw the timeline."""
         if self.lanes.lanes:
             draw_lanes(self.page, self.lanes, _columns())
 
 
 def draw_lanes(out: Page, lanes: TraceLanes, columns: int) -> None:
-    """Draw lanes in so many columns, and a table of what each device did."""
+    """Draw lanes of a given width, and a table of each device's activity."""
     chosen = sorted(lanes.lanes.values(), key=lambda lane: _sort_key(lane.device))
     labels = [device_label(lane.device, real=lane.real) for lane in chosen]
     label = max(map(width, labels)) + 2
@@ -70,7 +70,7 @@ def draw_lanes(out: Page, lanes: TraceLanes, columns: int) -> None:
 
 
 class _LaneDrawing:
-    """The characters of lanes and of the gaps between them."""
+    """Characters of the lanes and of the gaps between them."""
 
     def __init__(self, lanes: TraceLanes, chosen: Sequence[TraceLane], room: int) -> None:
         self.lanes = lanes
@@ -82,7 +82,7 @@ class _LaneDrawing:
             self._arrow(self.column(bin), indices[source], indices[target])
 
     def column(self, bin: int) -> int:
-        """The column of a bin."""
+        """Return the column of a time bin."""
         return min(bin * self.room // self.bins, self.room - 1)
 
     def _arrow(self, column: int, source: int, target: int) -> None:
@@ -94,7 +94,7 @@ class _LaneDrawing:
             self.gaps[gap].setdefault(column, set()).add(kind)
 
     def lane(self, lane: TraceLane) -> list[tuple[str, str]]:
-        """What a device did: in each column what took most of the time there."""
+        """Return the marks of a device: per column the one with the most time."""
         spent: dict[int, Counter[str]] = {}
         for (bin, mark), took in lane.marks.items():
             spent.setdefault(self.column(bin), Counter())[mark] += took
@@ -102,7 +102,7 @@ class _LaneDrawing:
         return [("".join(same), _mark_style(mark)) for mark, same in groupby(marks)]
 
     def gap(self, index: int) -> list[tuple[str, str]]:
-        """The messages between a lane and the next."""
+        """Return the messages between a lane and the next."""
         crossing = self.gaps[index]
         text = "".join(_message_mark(crossing.get(column)) for column in range(self.room))
         return [(text.rstrip(), _ARROW)]
@@ -131,7 +131,7 @@ def _mark_style(mark: str) -> str:
 
 
 def _axis(room: int, end_ns: int) -> str:
-    """The scale below the lanes: the time at both ends and in the middle."""
+    """Return the scale below the lanes: times at both ends and in the middle."""
     middle, end = format_duration(end_ns / 2), format_duration(end_ns)
     line = pad("|0", room // 2) + f"|{middle}"
     return pad(line, max(room - len(end) - 1, len(line))) + f"{end}|"
@@ -164,7 +164,7 @@ def _sort_key(device: str) -> tuple[str, int]:
 
 
 def _columns() -> int:
-    """The width of the terminal that stderr is, or a fixed one."""
+    """Return the width of the terminal on stderr, or a fixed one."""
     if not sys.stderr.isatty():
         return _PLAIN_COLUMNS
     try:

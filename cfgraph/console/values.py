@@ -32,9 +32,9 @@ def type_text(value: Any) -> str:
 
 
 def _as_array(value: Any) -> Any:
-    """A value as an array, a reference as what it refers to.
+    """Convert a value to an array, a reference to the value it refers to.
 
-    NumPy must not look into a resource as if it were a sequence; an outline is no array.
+    NumPy must not treat a resource as a sequence; an abstract tensor is not an array.
     """
     if isinstance(value, AbstractTensor):
         return value
@@ -62,7 +62,7 @@ def _dtype_name(array: Any) -> str:
 
 
 def value_text(value: Any, full: bool = False) -> str:
-    """A value in the JSON that `--feed` reads, over several lines where one would be long.
+    """Format a value as JSON that `--feed` reads; long values take several lines.
 
     More than 1024 elements are elided unless `full`.
     """
@@ -79,7 +79,7 @@ def value_text(value: Any, full: bool = False) -> str:
 
 
 def _element_text(array: Any) -> Callable[[Any], str]:
-    """What prints one element: numbers in the fewest digits that give the same number again."""
+    """Return the formatter of one element: numbers in the fewest digits that read back equal."""
     kind = array.dtype.kind
     if kind == "b":
         return lambda item: "true" if item else "false"
@@ -99,7 +99,7 @@ def _object_text(item: Any) -> str:
         item = item.decode("utf-8", "backslashreplace")
     if isinstance(item, str):
         return json.dumps(item, ensure_ascii=False)
-    name = getattr(item, "name", "")  # not its own text, which may hold an address
+    name = getattr(item, "name", "")  # not str(item), which may contain an address
     return f"<{type(item).__name__}{f' {name}' if name else ''}>"
 
 
@@ -117,7 +117,7 @@ def _complex_text(item: Any) -> str:
 
 
 def _extended_text(item: Any) -> str:
-    """A number of a type of ml_dtypes, whose own text has more digits than it needs."""
+    """Format a number of an ml_dtypes type, whose own text has more digits than needed."""
     kind, value = type(item), float(item)
     if "int" in np.dtype(kind).name:
         return str(int(item))
@@ -129,7 +129,7 @@ def _extended_text(item: Any) -> str:
 
 
 def _nested_texts(array: Any, element: Callable[[Any], str], edge: int | None) -> list[Any]:
-    """The elements as texts in nested lists, the middle of long lists left out."""
+    """Return the elements as texts in nested lists; the middle of long lists is elided."""
     size = array.shape[0]
     indices: Sequence[int | None] = range(size)
     if edge is not None and size > 2 * edge:
@@ -148,7 +148,7 @@ def _single_line(nested: Any, rank: int) -> str:
 
 
 def _multi_line(nested: list[Any], rank: int) -> Iterator[str]:
-    """The innermost lists on lines of their own, which are broken where they are long."""
+    """Yield the innermost lists on separate lines; long ones are wrapped."""
     if rank == 1:
         lines = list(flowed(nested, LINE_WIDTH, " ")) or [" "]
         yield "[" + lines[0][1:] + ("]" if len(lines) == 1 else "")
@@ -166,7 +166,7 @@ def _multi_line(nested: list[Any], rank: int) -> Iterator[str]:
 
 
 def value_json(value: Any, full: bool = False) -> dict[str, Any]:
-    """A value as a member of a JSON document; a large one without its elements unless `full`."""
+    """Return a value as a member of a JSON document; a large one without elements unless `full`."""
     array = _as_array(value)
     result: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
     if isinstance(array, AbstractTensor):
@@ -201,8 +201,8 @@ def _reshape(items: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def summary_text(value: Any, limit: int = 40) -> str:
-    """Type, and the value where it is small enough for a line of a trace."""
-    if isinstance(value, np.generic):  # most values in a loop are, so these are quick
+    """Format type and, if it is short, value for a line of a trace."""
+    if isinstance(value, np.generic):  # a fast path: most values in a loop are scalars
         kind, element = _scalar_printer(value.dtype)
         return f"{kind} {element(value)}"
     array = _as_array(value)

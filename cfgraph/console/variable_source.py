@@ -18,15 +18,15 @@ _MAX_NAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class VariableSource:
-    """Where variables come from: `path` where it is given, else the SavedModel that is run."""
+    """Source of variables: `path` if it is set, else the SavedModel that is run."""
 
     path: str | None = None
     quiet: bool = False
 
     def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
-        """The variables of a graph, or those that `wanted` needs, with a note that says so.
+        """Return the variables of a graph, or those that `wanted` needs; a note names their origin.
 
-        None where there are none. Raises UsageError where none of them are at `path`.
+        Returns None if there are none. Raises UsageError if `path` contains none of them.
         """
         keys = None if wanted is None else required_variables(source.graph, wanted)
         if self.path is not None:
@@ -46,9 +46,9 @@ class VariableSource:
 
 
 def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None) -> State:
-    """The variables of a graph that are at a path.
+    """Restore the variables of a graph from a path.
 
-    Raises UsageError where none of them are.
+    Raises UsageError if it contains none of them.
     """
     if keys is None:
         keys = required_variables(graph, tuple(graph))

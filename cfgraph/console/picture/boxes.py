@@ -13,21 +13,21 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node
 
-# more members a box may not have, chunks of it have so many, and fewer nodes are no scope
+# the most members of a box, the members of a chunk, and the fewest nodes of a scope
 MAX_MEMBERS: Final = 80
 CHUNK: Final = 40
 MIN_SCOPE: Final = 3
-# a name of more parts has its last ones in one scope
+# deeper scopes of a name are merged into one
 _MAX_SCOPES: Final = 32
 
 
 @dataclass(slots=True, eq=False)
 class PictureBox:
-    """A box: its kind, which a page draws it by, and what is in it.
+    """A box of a picture with its members.
 
-    Kinds are graph, device, frame, scope, chunk, function, call (a node with the functions that it
-    calls), cluster (the same, of a cluster) and library (functions that are called from elsewhere).
-    `prefix` is what the names of the members begin with.
+    Kinds are graph, device, frame, scope, chunk, function, call (a node and the functions that it
+    calls), cluster (the same for a cluster), and library (functions with several callers). The
+    names of members start with `prefix`.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class PictureBox:
     members: list[Node | PictureBox] = field(default_factory=list)
 
     def walk(self) -> Iterator[PictureBox]:
-        """This box and those in it, outer ones first, in the order of members."""
+        """Yield this box and all inner boxes, outer ones first."""
         stack = [self]
         while stack:
             box = stack.pop()
@@ -52,9 +52,9 @@ BoxStep = tuple[str, str, str]  # kind, label, prefix
 def group_into_boxes(
     top: PictureBox, nodes: Sequence[Node], frames: Frames, device_of: Callable[[Node], str] | None
 ) -> PictureBox:
-    """Put nodes into boxes within `top`: by device if `device_of` tells it, loop and scope.
+    """Put nodes into boxes inside `top`: by device if `device_of` is given, loop, and scope.
 
-    What the names of `top` begin with, those of the boxes in it begin with too.
+    The prefixes of inner boxes start with the prefix of `top`.
     """
     paths, head = _BoxPaths(nodes, frames, device_of), top.prefix
     boxes: dict[tuple[PictureBox, BoxStep], PictureBox] = {}
@@ -75,7 +75,7 @@ def group_into_boxes(
 
 
 class _BoxPaths:
-    """The way from the outermost box to each node."""
+    """Paths from the outermost box to each node."""
 
     def __init__(
         self, nodes: Iterable[Node], frames: Frames, device_of: Callable[[Node], str] | None
@@ -91,7 +91,7 @@ class _BoxPaths:
         return self.device_of(node) if self.device_of else ""
 
     def _share(self, device: str, frame: Frame | None, scopes: list[str]) -> None:
-        """Shorten what a loop's nodes on a device have in common, as this node is one of them."""
+        """Shorten the common scopes of a loop on a device to those shared with this node."""
         while frame is not None and frame is not self.found.root:
             have = self.shared.get((device, frame))
             common = scopes if have is None else _common_prefix(have, scopes)
@@ -101,13 +101,13 @@ class _BoxPaths:
             frame = frame.parent
 
     def of(self, node: Node) -> list[BoxStep]:
-        """The boxes of a node: device, then scopes and loops, a loop in the scope of its names."""
+        """Return the boxes of a node: device, then scopes and loops; scopes enclose their loops."""
         device, frame = self._device(node), self.found.of[node]
         steps, inside = self._of_frame(device, frame)
         return [*steps, *_scope_steps(inside, _scopes(node.name))]
 
     def _of_frame(self, device: str, frame: Frame) -> tuple[list[BoxStep], list[str]]:
-        """The boxes around what runs in a frame, and the scopes that they have used up."""
+        """Return the boxes around a frame, and the scopes that they cover."""
         known = self._frames.get((device, frame))
         if known is not None:
             return known
@@ -128,12 +128,12 @@ class _BoxPaths:
 
 
 def _scopes(name: str) -> list[str]:
-    """The scopes in a node's name."""
+    """Return the scopes of a node's name."""
     return name.split("/", _MAX_SCOPES)[:-1]
 
 
 def _scope_steps(inside: list[str], scopes: list[str]) -> Iterator[BoxStep]:
-    """The boxes of scopes, from those on that we are in."""
+    """Yield the boxes of the scopes that `inside` does not cover."""
     for end in range(len(inside), len(scopes)):
         yield "scope", scopes[end], "/".join([*scopes[: end + 1], ""])
 
@@ -148,7 +148,7 @@ def _common_prefix(first: list[str], second: list[str]) -> list[str]:
 
 
 def _merge_small_scopes(top: PictureBox) -> None:
-    """Let scopes of a few nodes go, and join those that hold nothing but another one."""
+    """Dissolve scopes of few nodes, and merge scopes whose only member is a scope."""
     for box in reversed(list(top.walk())):
         members: list[Node | PictureBox] = []
         for member in box.members:
@@ -168,13 +168,13 @@ def _merge_small_scopes(top: PictureBox) -> None:
 
 
 def _is_redundant_scope(scope: PictureBox) -> bool:
-    """True for a scope of a few nodes, or of one loop, which tells the name itself."""
+    """True for a scope of few nodes, or of a single loop with the same name."""
     inner = [member.kind for member in scope.members if isinstance(member, PictureBox)]
     return inner == ["frame"] * len(scope.members) or (not inner and len(scope.members) < MIN_SCOPE)
 
 
 def _order_and_split(top: PictureBox, positions: dict[Node, int], head: str) -> None:
-    """Bring members into topological order, and make chunks of too many."""
+    """Sort members topologically, and split large boxes into chunks."""
     first: dict[Node | PictureBox, int] = {}
     for box in reversed(list(top.walk())):
         for member in box.members:
@@ -186,13 +186,13 @@ def _order_and_split(top: PictureBox, positions: dict[Node, int], head: str) -> 
 
 
 def split_into_chunks(box: PictureBox, head: str = "") -> None:
-    """Make chunks of too many members; with `head` the names begin that are not in the nodes."""
+    """Split a box with too many members; `head` is the part of the prefix that node names lack."""
     while len(box.members) > MAX_MEMBERS:
         box.members = list(_chunks(box, head))
 
 
 def _chunks(box: PictureBox, head: str) -> Iterator[PictureBox]:
-    """The members of a box in as few chunks as will do, of about the same size."""
+    """Yield the fewest chunks of about equal size."""
     members = box.members
     count = -(-len(members) // CHUNK)
     for index in range(count):
@@ -203,7 +203,7 @@ def _chunks(box: PictureBox, head: str) -> Iterator[PictureBox]:
 
 
 def _end_label(member: Node | PictureBox, prefix: str, side: int) -> str:
-    """What a chunk that begins, or ends, with this member is named by."""
+    """Return the label of the first or last member of a chunk."""
     while isinstance(member, PictureBox) and member.kind == "chunk":
         member = member.members[side]
     return member.label if isinstance(member, PictureBox) else member.name.removeprefix(prefix)

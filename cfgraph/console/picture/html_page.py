@@ -1,6 +1,6 @@
-"""A self-contained HTML page about a graph, which opens from a file without a network.
+"""A self-contained HTML page about a graph, which needs no network.
 
-The assets beside this module are a template, a style sheet, scripts, and Viz.js (see `VIZ.md`).
+The assets next to this module are a template, a style sheet, scripts, and Viz.js (see `VIZ.md`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VIZ: Final = "viz-global.js"
 
 
 def page_bytes(model: Mapping[str, Any]) -> bytes:
-    """The page that shows a model of `cfgraph.console.picture.model`."""
+    """Render a model of `cfgraph.console.picture.model` as a page."""
     parts = {
         "title": html.escape(str(model["title"])),
         "style": _asset("page.css"),
@@ -48,7 +48,7 @@ def page_bytes(model: Mapping[str, Any]) -> bytes:
 
 
 def script_json(value: Any) -> str:
-    """JSON that cannot end the script that it stands in; strict, and ASCII whatever the names."""
+    """Return JSON that cannot end its script element: strict, and ASCII whatever the names are."""
     text = json.dumps(json_value(value), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

@@ -29,18 +29,18 @@ from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.device_kinds import device_label
 
 _MAX_ATTR_LENGTH: Final = 240
-# a tensor of more elements is told by its type alone, and not decoded
+# larger tensors are described by their type, and not decoded
 _MAX_ATTR_ELEMENTS: Final = 64
 
 
 class AttributeFormatter:
-    """Tells attributes, each different one once."""
+    """Formats attributes, each distinct one once."""
 
     def __init__(self) -> None:
         self._printer = AttrPrinter()
 
     def text(self, value: Any) -> str:
-        """The text of a value, cut where it is long."""
+        """Format a value; long texts are truncated."""
         text = (
             _tensor_text(value)
             if isinstance(value, TensorValue)
@@ -71,9 +71,9 @@ def picture_model(
     functions: Sequence[NodeSelection] = (),
     only: str | None = None,
 ) -> dict[str, Any]:
-    """What a page tells of some nodes of a graph, and of its functions' bodies.
+    """Describe some nodes of a graph, and the bodies of its functions.
 
-    `only` names the device that all nodes run on, whatever they request.
+    `only` is the device of all nodes, whatever they request.
     """
     drawn = _PictureBuilder(graph.view.graph, only)
     drawn.add(graph)
@@ -96,7 +96,7 @@ def picture_model(
 
 
 def _op_info(name: str, graph: Graph) -> dict[str, Any]:
-    """What all nodes of an op have in common."""
+    """Describe an op."""
     op = lookup(name)
     if op is None:
         calls = name in graph.functions
@@ -111,7 +111,7 @@ def _op_info(name: str, graph: Graph) -> dict[str, Any]:
 
 @dataclass
 class _PictureBuilder:
-    """A picture on its way: nodes in the order in which they are added, boxes once all are."""
+    """A picture under construction: nodes first, boxes once all nodes are added."""
 
     graph: Graph
     only: str | None = None
@@ -123,7 +123,7 @@ class _PictureBuilder:
     texts: AttributeFormatter = field(default_factory=AttributeFormatter)
 
     def add(self, selection: NodeSelection) -> None:
-        """Add the nodes of the graph or of a body."""
+        """Add the nodes of the graph or of a function body."""
         start = len(self.nodes)
         self.numbers.update({node: start + index for index, node in enumerate(selection.nodes)})
         when = self._when(selection.view)
@@ -158,12 +158,12 @@ class _PictureBuilder:
         return device_label(device) if device else ""
 
     def _source(self, item: Output) -> list[int] | str:
-        """The number of the node and the port; the tensor's name if it is not in the picture."""
+        """Return node index and port, or the tensor's name if the node is not in the picture."""
         number = self.numbers.get(item.node)
         return item.name if number is None else [number, item.port]
 
     def place(self, graph: NodeSelection, functions: Sequence[NodeSelection]) -> None:
-        """Put all nodes into boxes; the body of a function called once is where it is called."""
+        """Put all nodes into boxes; bodies of functions with one caller in its box."""
         devices = {node.device for node in graph.nodes}
         several = len(devices) > 1 or is_partitioned(self.graph)
         top = _BoxBuilder(graph, functions, self._device if several and not self.only else None).top
@@ -180,12 +180,12 @@ class _PictureBuilder:
                     self.nodes[self.numbers[member]]["group"] = number
 
     def links(self, selection: NodeSelection) -> list[list[int]]:
-        """Each Send with each Recv of its key."""
+        """Return the pairs of Send and Recv with equal keys."""
         pairs = sends_by_recv(selection.nodes).items()
         return [[self.numbers[send], self.numbers[recv]] for recv, send in pairs]
 
     def findings(self) -> list[dict[str, Any]]:
-        """What `check` says of the graph, with the summary of each code."""
+        """Return the findings of `check`, each with the title of its code."""
         codes = catalog()
         findings = []
         for finding in check(self.graph).findings:
@@ -195,7 +195,7 @@ class _PictureBuilder:
 
 
 class _BoxBuilder:
-    """The boxes of a graph, with the bodies of functions in them or beside them."""
+    """Boxes of a graph, including function bodies."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _BoxBuilder:
             self.top.members.append(library)
 
     def _called(self, node: Node) -> list[str]:
-        """The functions that a node calls, of those in the picture."""
+        """Return the functions in the picture that a node calls."""
         names = [node.op] if node.op in self.bodies else []
         names += [
             func.name for _, func in functions_in_attrs(node.attrs) if func.name in self.bodies
@@ -237,7 +237,7 @@ class _BoxBuilder:
         return list(dict.fromkeys(names))
 
     def _body(self, name: str) -> PictureBox:
-        """The box of a body, whose own calls wait to be opened."""
+        """Create the box of a function body; its own calls are opened later."""
         self.drawn.add(name)
         body = self.bodies[name]
         box = group_into_boxes(
@@ -247,7 +247,7 @@ class _BoxBuilder:
         return box
 
     def _open_calls(self) -> None:
-        """Put a box around each node that is the only one to call its functions."""
+        """Put each only caller of a function into a box with the body."""
         while self.waiting:
             for box in list(self.waiting.pop().walk()):
                 for index, member in enumerate(box.members):
@@ -261,7 +261,7 @@ class _BoxBuilder:
         return self.calls[name] == 1 and name not in self.drawn
 
     def _call(self, box: PictureBox, node: Node, names: list[str]) -> PictureBox:
-        """A node with the bodies that it calls; a cluster's is not boxed again."""
+        """Return a box of a node and the bodies that it calls; for a cluster, the body's box."""
         bodies = [self._body(name) for name in names]
         label = node.name.removeprefix(box.prefix)
         if _op_info(node.op, self.graph.view.graph)["role"] == "cluster" and len(bodies) == 1:

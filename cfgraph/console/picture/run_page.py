@@ -21,16 +21,16 @@ from cfgraph.runtime.device_kinds import device_label
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import KEYS, Totals
 
-# of longer runs the first events are drawn, and the first values of each tensor are told
+# longer runs show only their first events, and the first values of each tensor
 MAX_EVENTS: Final = 20_000
 MAX_VALUES: Final = 2_000
-# tensors of more elements are plotted by their smallest, mean and largest one
+# larger tensors are plotted by minimum, mean, and maximum
 _MAX_PLOTTED: Final = 6
 _MAX_VALUE_LENGTH: Final = 200
 
 
 class RunRecorder:
-    """An observer whose memory is bounded, except for the names that it meets."""
+    """An observer with bounded memory, except for names."""
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         self.totals = Totals()
@@ -48,11 +48,11 @@ class RunRecorder:
 
     @property
     def devices(self) -> list[str]:
-        """The devices that did something, as the trace names them."""
+        """The devices that were active, as the trace names them."""
         return list(self._devices)
 
     def event(self, event: TraceEvent) -> None:
-        """Keep one event."""
+        """Record one event."""
         self.totals.event(event)
         if not event.is_token:
             return
@@ -70,7 +70,7 @@ class RunRecorder:
             self._message(event, len(self._slices) - 1)
 
     def _message(self, event: TraceEvent, index: int) -> None:
-        """Note a message, by the places of its ends among the slices, once both are known."""
+        """Record a message by the indices of its two slices, once both are known."""
         assert event.flow is not None
         end = (index, event.bytes, int(event.is_send))
         first_end = self._sent.pop(event.flow, None)
@@ -101,7 +101,7 @@ class RunRecorder:
             rows.append({**where, **(value_model(value) if value is not None else {"dead": True})})
 
     def model(self) -> dict[str, Any]:
-        """What was kept, for a page; slices as columns, and names by their places in lists."""
+        """Return the recorded run for a page; slices are columns, names are indices into lists."""
         names = ("device", "node", "start", "took", "frame", "dead")
         columns = zip(*self._slices, strict=True) if self._slices else ((),) * len(names)
         return {
@@ -129,7 +129,7 @@ class RunRecorder:
 
 
 def value_model(value: Any) -> dict[str, Any]:
-    """A value as a page tells it: type, text, and the numbers to plot, if it has any."""
+    """Describe a value for a page: type, text, and the numbers to plot."""
     text = value_text(value)
     text = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
     return {"type": type_text(value), "text": text, "numbers": _plotted_numbers(value)}
@@ -148,9 +148,9 @@ def _plotted_numbers(value: Any) -> list[float]:
 
 
 class RunPage:
-    """A page on its way: listens to a run of a graph, and is written when that is over or failed.
+    """A page under construction: observes a run, and is written after it ends or fails.
 
-    Raises UsageError where the file cannot be written.
+    Raises UsageError if the file cannot be written.
     """
 
     def __init__(self, path: str, graph: str, taps: Iterable[str], virtual: bool) -> None:
@@ -163,7 +163,7 @@ class RunPage:
         self._file = self._files.open(path)
 
     def flush_partial(self, graph: Graph | None, error: BaseException) -> bool:
-        """Write it in the midst of a run; False, and no file, if nothing has happened yet."""
+        """Write the page of a failed run; returns False, and writes nothing, without events."""
         if graph is None or not self._recorder.totals.count:
             self._files.discard()
             return False
@@ -173,7 +173,7 @@ class RunPage:
     def write(
         self, graph: Graph, values: Mapping[Output, Any], error: BaseException | None = None
     ) -> None:
-        """Write the page about the graph that ran and the values that it gave, or its failure."""
+        """Write the page with the graph, the fetched values, and the error of a failed run."""
         with self._files:
             self._file.write(page_bytes(self._model(graph, values, error)))
 
@@ -201,5 +201,5 @@ class RunPage:
 
 
 def page_title(path: str) -> str:
-    """What a page about the graph of a path is called."""
+    """Return the title of a page for a path."""
     return "graph" if path == "-" else Path(path).name or path

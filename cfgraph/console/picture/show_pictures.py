@@ -22,9 +22,9 @@ GRAPHVIZ_PROGRAM: Final = "dot"
 
 
 def svg_bytes(lines: Iterable[str]) -> bytes:
-    """A digraph as SVG.
+    """Draw a digraph as SVG.
 
-    Raises Unsupported where Graphviz is not installed, ExecutionError where it fails.
+    Raises Unsupported if Graphviz is not installed, ExecutionError if it fails.
     """
     program = shutil.which(GRAPHVIZ_PROGRAM)
     if program is None:
@@ -40,13 +40,13 @@ def svg_bytes(lines: Iterable[str]) -> bytes:
     return done.stdout
 
 
-# Graphviz takes minutes for more
+# Graphviz takes minutes for more nodes
 _MANY_NODES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class PictureFiles:
-    """The files to write, None for what is not wanted; `deadness` fills what SVG draws."""
+    """Picture files to write; with `deadness` the SVG is colored by liveness."""
 
     html: str | None = None
     svg: str | None = None
@@ -55,7 +55,7 @@ class PictureFiles:
     def write(
         self, source: Source, whole: GraphView, chosen: Sequence[NodeSelection], start: str | None
     ) -> None:
-        """Write them all, or none: the chosen nodes, or with `start` a page that begins there."""
+        """Write all files or none; `start` is the node that an HTML page opens with."""
         with StagedFiles() as files:
             opened = [(files.open(path), path) for path in self.paths]
             for file, path in opened:
@@ -76,7 +76,7 @@ class PictureFiles:
         return list(graph_dot(chosen, self.deadness))
 
     def artifacts(self) -> list[dict[str, Any]]:
-        """The entries of the files in a JSON document."""
+        """Return the entries of the files in a JSON document."""
         files = (("svg", self.svg), ("html", self.html))
         return [artifact(kind, path) for kind, path in files if path]
 
@@ -84,7 +84,7 @@ class PictureFiles:
 def page_model(
     source: Source, whole: GraphView, chosen: Sequence[NodeSelection], start: str | None = None
 ) -> dict[str, Any]:
-    """What a page tells of a graph: of chosen nodes only where they are in it, else of all."""
+    """Describe a graph for a page: the selected nodes, or all with a start node."""
     title = page_title(source.path)
     everything = NodeSelection(whole, list(whole.graph))
     functions = function_bodies(whole)
