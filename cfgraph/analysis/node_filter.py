@@ -16,9 +16,9 @@ _FILTER_FIELDS: Final = ("op", "device", "frame")
 
 
 def select_nodes(graph: Graph, graph_frames: Frames, filters: Iterable[str]) -> list[Node]:
-    """The nodes, in graph order, that pass every filter: `GLOB`, `op:X`, `device:X` or `frame:X`.
+    """The nodes, in graph order, that match every filter: `GLOB`, `op:X`, `device:X`, or `frame:X`.
 
-    Raises UsageError for a filter by something else.
+    Raises UsageError for an unknown kind of filter.
     """
     chosen = list(graph)
     for text in filters:
@@ -28,7 +28,9 @@ def select_nodes(graph: Graph, graph_frames: Frames, filters: Iterable[str]) -> 
 
 
 def matches_filter(node: Node, graph_frames: Frames | None, kind: str, pattern: str) -> bool:
-    """True if a node passes a filter by name (kind ``), op, device or frame, which needs frames."""
+    """True if a node matches a filter by name (kind ``), op, device, or frame (which needs
+    frames).
+    """
     if kind == "frame":
         return graph_frames is not None and _in_frame(graph_frames, node, pattern)
     if kind == "device":
@@ -37,19 +39,19 @@ def matches_filter(node: Node, graph_frames: Frames | None, kind: str, pattern: 
 
 
 def split_filter(text: str, fields: Sequence[str] = _FILTER_FIELDS) -> tuple[str, str]:
-    """The kind and the pattern of a filter. Raises UsageError for a kind that is none."""
+    """The kind and the pattern of a filter. Raises UsageError for an unknown kind."""
     kind, colon, pattern = text.partition(":")
     if not colon:
         return "", text
     if kind not in fields:
         names = ", ".join(f"{field}:X" for field in fields)
         hint = did_you_mean(kind, fields) or f"filter by GLOB or {names}"
-        raise UsageError(f"there is no filter by {kind!r}", hint=hint)
+        raise UsageError(f"unknown filter {kind!r}", hint=hint)
     return kind, pattern
 
 
 def _device_names(device: str) -> tuple[str, ...]:
-    """What a device may be called: as it is written, and `cpu:0` if that is as much."""
+    """The names of a device: as written, and as `cpu:0` if that is equivalent."""
     return (
         (device, short_device_name(merge_device_names(device, str(LOCAL_TASK))))
         if device

@@ -17,10 +17,10 @@ from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 @dataclass(frozen=True, slots=True)
 class DevicePartition:
-    """One device: its nodes, the loops that it drives for itself, and what it sends.
+    """A device: its nodes, its control loops, and the messages that it sends.
 
-    `control_loops` are the paths of loops that it takes part in without their LoopCond; `once` and
-    `iteration` count the messages sent outside of loops, and in one iteration of each loop.
+    `control_loops` are the paths of loops that it executes without their LoopCond; `once` and
+    `iteration` count the messages sent outside loops, and in one iteration of each loop.
     """
 
     device: str
@@ -32,9 +32,9 @@ class DevicePartition:
 
 @dataclass(frozen=True, slots=True)
 class MessageRoute:
-    """The messages from one device to another in one frame (`/` is outside of loops).
+    """The messages from one device to another in one frame (`/` is outside loops).
 
-    `bytes` is the sum of those whose size is known before the run, `unknown` counts the others.
+    `bytes` is the sum of the static sizes, `unknown` the number of other messages.
     """
 
     source: str
@@ -47,14 +47,16 @@ class MessageRoute:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """All devices in the order in which nodes name them, and all routes; no routes, no parts."""
+    """Devices in sorted order, and the routes between them; a graph that is not partitioned has no
+    routes.
+    """
 
     parts: tuple[DevicePartition, ...]
     routes: tuple[MessageRoute, ...]
 
 
 def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
-    """Take a partitioned graph apart; any other graph has devices and no routes."""
+    """Summarize the partitions of a graph; a graph that is not partitioned has no routes."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
     roles = OpRoles()
     sends = [node for node in graph if roles[node.op] is Role.SEND and is_transfer(node, roles)]
@@ -101,14 +103,14 @@ def _bytes(tensor: Output, shapes: StaticShapes) -> int | None:
 
 
 def _message_sizes(graph: Graph, sends: Iterable[Node]) -> dict[Node, int | None]:
-    """The bytes that each Send hands over, None where that is not known before the run."""
+    """The static size of each Send's message, or None."""
     whole = _with_identity_recvs(graph)
     shapes = infer_shapes(whole)
     return {node: _bytes(whole[node.name].inputs[0], shapes) for node in sends}
 
 
 def _with_identity_recvs(graph: Graph) -> Graph:
-    """A copy in which each Recv is an Identity of what its Send sends, as before the cut."""
+    """A copy in which each Recv is an Identity of its Send's input."""
     whole = copy_graph(graph)
     for node, send in sends_by_recv(list(whole)).items():
         whole.set_op(node, "Identity", {"T": send.attrs["T"]})
@@ -117,7 +119,7 @@ def _with_identity_recvs(graph: Graph) -> Graph:
 
 
 def _control_loops(graph_frames: Frames) -> dict[str, tuple[str, ...]]:
-    """The loops that each device has nodes of, and not the LoopCond."""
+    """The loops of which each device has nodes but not the LoopCond."""
     loops: dict[str, list[str]] = {}
     for frame in graph_frames.all[1:]:
         leaders = {node.device for node in frame.loop_conds}

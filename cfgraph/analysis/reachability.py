@@ -19,10 +19,10 @@ def ancestors(
     fed: Collection[Output] = (),
     fed_nodes: Collection[Node] = (),
 ) -> list[Node]:
-    """The nodes that `wanted` need, in graph order.
+    """The nodes that `targets` depend on, in graph order.
 
-    An edge from a `fed` output needs nobody, nor does a control edge from one of `fed_nodes`
-    (placeholders, which do not run when they are fed).
+    Dependencies end at `fed` outputs, and at control edges from `fed_nodes` (placeholders, which do
+    not run when fed).
     """
     needed = set(targets)
     queue = list(needed)
@@ -49,7 +49,7 @@ def ancestors(
 
 
 def reachable_from(graph: Graph, sources: Iterable[Node]) -> set[Node]:
-    """Some nodes, and all that need one of them."""
+    """The sources and all nodes that depend on one of them."""
     reached = set(sources)
     readers: dict[Node, list[Node]] = {}
     for node in graph if reached else ():

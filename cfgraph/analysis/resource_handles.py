@@ -25,10 +25,10 @@ from cfgraph.ops.opdef.op import is_a, lookup, role_of
 
 
 def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shape]:
-    """The type and shape of a variable by its handle: those declared, or the type that is read.
+    """The type and shape of the variable behind a handle.
 
-    The handle may come from outside, as those do that TensorFlow's functions capture; then the
-    reads tell, in functions too.
+    They are the declared ones; for a handle that is fed, such as a captured one, the type is that
+    of its reads, including reads in functions.
     """
     op = lookup(handle.node.op)
     if op is None or not op.effects.is_input:
@@ -38,19 +38,19 @@ def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shap
 
 
 def is_variable(node: Node | BodyNode) -> bool:
-    """True for a node that gives a variable: a reference to it, or its handle."""
+    """True for a node that outputs a variable: a reference or a handle."""
     return is_a(node, VariableV2, VarHandleOp)
 
 
 def is_same_variable(a: Node, b: Node) -> bool:
-    """True for two nodes that give the same variable."""
+    """True for two nodes that output the same variable."""
     if not (is_variable(a) and is_variable(b)):
         return False
     return variable_key(a) == variable_key(b)
 
 
 def variable_key(node: Node) -> tuple[str, str]:
-    """The container and the name under which a session keeps the variable that a node gives."""
+    """The container and the name of the variable that a node outputs."""
     shared = node.attr("shared_name").decode()
     if is_a(node, VariableV2):
         shared = shared or node.name
@@ -58,14 +58,14 @@ def variable_key(node: Node) -> tuple[str, str]:
 
 
 class _VariableReadTypes:
-    """Finds the type that somebody reads a variable as."""
+    """Search for the type that a variable is read as."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.seen = set[Output | tuple[str, int]]()
 
     def of(self, handle: Output) -> DType | None:
-        """The type that a reader of a handle takes it for."""
+        """The type that the readers of a handle expect, or None."""
         self.seen.add(handle)
         for use in handle.node.uses:
             node = use.node
@@ -81,7 +81,7 @@ class _VariableReadTypes:
         return None
 
     def by(self, node: Node | BodyNode, slot: int) -> DType | None:
-        """The type that a node takes the variable for whose handle it reads there."""
+        """The type that a node expects of the variable at an input, or None."""
         op = lookup(node.op)
         if op is not None and issubclass(op, ReadVariableOp):
             dtype = node.attrs.get("dtype")
@@ -94,7 +94,7 @@ class _VariableReadTypes:
         return next((dtype for dtype in found if dtype is not None), None)
 
     def type_in_function(self, name: str, position: int) -> DType | None:
-        """The type that a function takes the variable for that is its argument."""
+        """The type that a function expects of the variable at an argument, or None."""
         function = self.graph.functions.get(name)
         if function is None or (name, position) in self.seen:
             return None
@@ -121,7 +121,7 @@ def _funcs(value: Any) -> tuple[Func, ...]:
 
 @dataclass(slots=True, eq=False)
 class StackAccesses:
-    """A stack: the node that makes it, and the nodes that push to it and pop from it."""
+    """A stack: the node that creates it, and its pushes and pops."""
 
     handle: Node
     pushes: list[Node] = field(default_factory=list)
@@ -129,7 +129,7 @@ class StackAccesses:
 
 
 def stacks(graph: Graph) -> dict[Node, StackAccesses]:
-    """The stack of every push and pop; handles are followed to where they are used."""
+    """The stack of every push and pop, found by following the handles."""
     accesses: dict[Node, StackAccesses] = {}
     for node in graph:
         if not is_a(node, StackHandle):
@@ -146,7 +146,7 @@ def stacks(graph: Graph) -> dict[Node, StackAccesses]:
 
 
 def _handle_readers(handle: Output) -> Iterator[Node]:
-    """What reads a handle, also behind nodes that hand it on."""
+    """The readers of a handle, through forwarding nodes."""
     todo, seen = [handle], {handle}
     while todo:
         tensor = todo.pop()

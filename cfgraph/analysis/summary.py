@@ -32,13 +32,13 @@ from cfgraph.ops.shape_inference import infer_shapes
 
 
 def _io_nodes(graph: Graph) -> set[Node]:
-    """The nodes that read or write files, also in functions that they call, and all behind them."""
+    """The nodes that read or write files, directly or in functions, and everything downstream."""
     touching = _io_functions(graph)
     return reachable_from(graph, [node for node in graph if _does_io(node, touching)])
 
 
 def _io_functions(graph: Graph) -> set[str]:
-    """The functions that do, directly or by those that they call."""
+    """The functions that read or write files, directly or through calls."""
     bodies = {name: function.definition.nodes for name, function in graph.functions.items()}
     found: set[str] = set()
     while True:
@@ -65,10 +65,10 @@ def _does_io(node: Node | BodyNode, functions: Iterable[str]) -> bool:
 def initializers(
     graph: Graph, resources: Collection[Node], unrunnable: Collection[Node] = ()
 ) -> list[Node]:
-    """The first node, in graph order, that initializes each resource that is among `wanted`.
+    """The first initializer, in graph order, of each resource.
 
-    One that takes no feed and is not `unrunnable`; a single node that waits for them all, as an
-    `init` does, stands for several.
+    Initializers that need a feed or are `unrunnable` are skipped; a node that waits for all of
+    them, such as `init`, replaces them.
     """
     effects, known = EffectAnalysis(), set(resources)
     initializer_of: dict[Node, Node] = {}
@@ -87,7 +87,7 @@ def initializers(
 
 
 def _group_node(graph: Graph, nodes: Collection[Node]) -> Node | None:
-    """A node that does nothing but wait for all of these, and takes no feed."""
+    """A node without inputs that waits for all of the nodes and needs no feed."""
     for node in graph:
         waits = not node.inputs and set(node.controls).issuperset(nodes)
         if waits and _needs_no_feed(graph, node):
@@ -105,7 +105,7 @@ _UNRUNNABLE = ("unknown", "no kernel")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A tensor that comes in or goes out: its type as `float32[?,4]`, and its value if unfed."""
+    """An input or output: its type as `float32[?,4]`, and its default value."""
 
     name: str
     type: str
@@ -114,7 +114,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class FrameSummary:
-    """One loop: how many of its iterations may run at once, and what drives it."""
+    """A loop: its parallel_iterations, its LoopCond, and its counts."""
 
     name: str
     path: str
@@ -128,7 +128,7 @@ class FrameSummary:
 
 @dataclass(frozen=True, slots=True)
 class LibraryFunctionSummary:
-    """One function of the library, with its signature."""
+    """A function of the library and its signature."""
 
     name: str
     signature: str
@@ -137,7 +137,7 @@ class LibraryFunctionSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts, and the names that a person needs to go on; all in a fixed order."""
+    """Counts of a graph, and the names to use with other commands, in a fixed order."""
 
     nodes: int
     edges: int
@@ -156,7 +156,7 @@ class Summary:
 
 
 def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
-    """Count what is in a graph, and guess what goes in and comes out."""
+    """Summarize a graph; its inputs and outputs are a guess."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
     ops = Counter(node.op for node in graph)
     return Summary(
@@ -178,7 +178,7 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
 
 
 def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
-    """The likely outputs: values that leave a loop unused stand behind the others."""
+    """The likely outputs; unused loop results come last."""
     shapes = infer_shapes(graph)
     items = sinks(graph, found)
     for item in sorted(items, key=lambda item: role_of(item.node) is Role.EXIT):
@@ -186,7 +186,7 @@ def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
 
 
 def sinks(graph: Graph, graph_frames: Frames | None = None) -> list[Output]:
-    """The outputs in no loop of nodes that nothing reads, in graph order."""
+    """The outputs, outside loops, of nodes without readers, in graph order."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
     return [
         item
@@ -199,15 +199,15 @@ def sinks(graph: Graph, graph_frames: Frames | None = None) -> list[Output]:
 
 
 def without_io_nodes(graph: Graph, items: list[Output]) -> list[Output]:
-    """Tensors but for those that come of reading or writing files, if any other is there."""
+    """The tensors that do not depend on files, or all if there are no such tensors."""
     files = _io_nodes(graph)
     return [item for item in items if item.node not in files] or items
 
 
 def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
-    """Nodes that are run for their effect: nothing waits for them, and they return nothing.
+    """Nodes to run for their effect: without readers and outputs.
 
-    A Send is none: it runs because its Recv is needed.
+    A Send is excluded: it runs because its Recv is needed.
     """
     roles = OpRoles()
     for node in graph:
@@ -222,16 +222,17 @@ def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
 
 
 def node_outputs(node: Node) -> list[Output]:
-    """The outputs of a node whose values can be shown."""
+    """The printable outputs of a node."""
     count = registry.output_count(node)
     ports = [node.output(port) for port in range(1 if count is None else count)]
     return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
 
 
 def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = False) -> str:
-    """The command line to type next: one that runs the graph, or else one that says why not.
+    """The suggested next command: a run of the graph, or the command that explains why it cannot
+    run.
 
-    Nothing initializes variables that are `restored` before.
+    `restored` variables need no initializer.
     """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     items = [graph.tensor(item.name) for item in summary.outputs]
@@ -253,17 +254,17 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
 
 
 _MAX_FETCHES = 3
-_MAX_WEIGHED = 1_000_000  # nodes to visit
+_MAX_WEIGHED = 1_000_000  # bound on the nodes to visit
 
 
 def _assigns(node: Node) -> bool:
-    """True for a node whose output is a variable that it has just written to."""
+    """True for a node that outputs a variable that it has just assigned."""
     op = lookup(node.op)
     return op is not None and op.effects.initializes
 
 
 def _by_ancestor_count(graph: Graph, items: list[Output]) -> list[Output]:
-    """First what takes the most nodes: a loss, its gradients, before a counter or a variable."""
+    """Tensors ordered by decreasing number of ancestors, so that a loss precedes a counter."""
     makers = list(dict.fromkeys(item.node for item in items))
     if len(makers) * len(graph) > _MAX_WEIGHED:
         return items
@@ -272,7 +273,9 @@ def _by_ancestor_count(graph: Graph, items: list[Output]) -> list[Output]:
 
 
 def op_support(graph: Graph, op: str) -> str:
-    """What becomes of an op in a run: `` where it has a kernel, else `lowered` or why it cannot."""
+    """Support for an op in a run: `` if it has a kernel, `lowered`, or the reason why it cannot
+    run.
+    """
     definition = lookup(op)
     if op in graph.functions or (definition and issubclass(definition, FunctionalOp)):
         return "lowered"
@@ -300,7 +303,7 @@ def _bytes(tensor: TensorValue) -> int:
 
 
 def _depth_first(graph_frames: Frames) -> list[Frame]:
-    """The frames but the root, each before its own children, these in graph order."""
+    """The frames in depth-first order, without the root."""
     children: dict[Frame | None, list[Frame]] = {}
     for frame in graph_frames.all:
         children.setdefault(frame.parent, []).append(frame)
@@ -349,7 +352,7 @@ def _input(graph: Graph, node: Node) -> Endpoint:
 
 
 def _value(item: Output) -> str:
-    """The value of a small constant, or the name of the tensor."""
+    """The value of a small constant, otherwise the name of the tensor."""
     value = item.node.attrs.get("value")
     small = isinstance(value, TensorValue) and value.shape.dims == () and not value.dtype.is_object
     return str(value.array.item()) if small and isinstance(value, TensorValue) else item.name

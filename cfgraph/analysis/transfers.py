@@ -11,7 +11,7 @@ from cfgraph.ir.topological_order import OpRoles
 
 
 class RendezvousKey(NamedTuple):
-    """What a Send and its Recv agree on, besides the frame and the iteration they fire in."""
+    """Key shared by a Send and its Recv within one frame and iteration."""
 
     send_device: str
     recv_device: str
@@ -22,7 +22,7 @@ class RendezvousKey(NamedTuple):
 
 
 def rendezvous_key(node: Node) -> RendezvousKey:
-    """The key of a Send or a Recv. Raises InvalidInput where it has no such attributes."""
+    """The key of a Send or a Recv. Raises InvalidInput if an attribute is missing."""
     return RendezvousKey(*[_text(node.attr(name)) for name in RendezvousKey._fields])
 
 
@@ -31,12 +31,12 @@ def _text(value: Any) -> str:
 
 
 def is_transfer(node: Node, roles: OpRoles) -> bool:
-    """True for a Send or Recv whose other end is in the graph, not at the client."""
+    """True for a Send or Recv whose other end is a node, not the client."""
     return roles[node.op] in (Role.SEND, Role.RECV) and not node.attrs.get("client_terminated")
 
 
 def is_partitioned(graph: Graph) -> bool:
-    """True if edges of the graph are cut into pairs of Send and Recv."""
+    """True if the graph contains transfers between devices."""
     roles = OpRoles()
     if not any(roles[op] in (Role.SEND, Role.RECV) for op in graph.ops):
         return False
@@ -44,7 +44,7 @@ def is_partitioned(graph: Graph) -> bool:
 
 
 def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
-    """The Send of each key; the first one where several have it."""
+    """The first Send of each key."""
     roles, sends = OpRoles(), dict[RendezvousKey, Node]()
     for node in nodes:
         if roles[node.op] is Role.SEND and is_transfer(node, roles):
@@ -53,7 +53,7 @@ def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
 
 
 def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
-    """The Send that each Recv hears from; a Recv whose Send is not among the nodes is left out."""
+    """The Send of each Recv, without Recvs whose Send is not among the nodes."""
     roles = OpRoles()
     recvs = [node for node in nodes if roles[node.op] is Role.RECV and is_transfer(node, roles)]
     sent = sends_by_key(nodes) if recvs else {}

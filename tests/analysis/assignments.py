@@ -65,15 +65,15 @@ class Assignment:
         (item,) = [item for item in dict.fromkeys(inputs) if self.record.live(item, tag)]
         if item.node.op != "NextIteration":
             return self(item, tag)
-        *around, (frame, index) = tag
-        return self(item.node.inputs[0], (*around, (frame, index - 1)))
+        *enclosing, (frame, index) = tag
+        return self(item.node.inputs[0], (*enclosing, (frame, index - 1)))
 
-    def left(self, leaving: Node, around: Tag) -> Tag:
+    def left(self, leaving: Node, enclosing: Tag) -> Tag:
         """The iteration that an Exit was live in."""
         (tag,) = [
             tag
             for (node, tag), live in self.record.fired.items()
-            if node is leaving and live and tag[:-1] == around
+            if node is leaving and live and tag[:-1] == enclosing
         ]
         return tag
 

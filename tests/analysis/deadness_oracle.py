@@ -93,22 +93,22 @@ def faults(
     Of the predicates of a frame `most` are compared with each other.
     """
     found = found or deadness(seen.graph)
-    told: list[str] = []
+    text: list[str] = []
     for frame, live in seen.by_frame.items():
         same = _classes(found, live)
         for members in same.values():
             first = members[0]
-            told.extend(
+            text.extend(
                 f"{frame}: {first} and {other} have one predicate, but differ"
                 for other in members[1:]
                 if live[other] != live[first]
             )
         firsts = [members[0] for members in same.values()]
         is_exact = seen.is_exact and not found.limits
-        told.extend(fault for place in firsts for fault in _never(found, place, live, is_exact))
+        text.extend(fault for place in firsts for fault in _never(found, place, live, is_exact))
         for one, other in combinations(firsts[:most], 2):
-            told.extend(_faults(found, one, other, live, is_exact))
-    return told
+            text.extend(_faults(found, one, other, live, is_exact))
+    return text
 
 
 def _classes(found: Deadness, live: Mapping[TokenSource, Cases]) -> dict[int, list[TokenSource]]:

@@ -81,15 +81,15 @@ def observe_run(
 ) -> ExecutorRun:
     """Run something, and keep every token."""
     recorder = Recorder(values=True)
-    names, wanted_nodes, given = list(fetches), list(targets), dict(feeds or {})
-    session.run(names, given, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
+    names, wanted_nodes, fed = list(fetches), list(targets), dict(feeds or {})
+    session.run(names, fed, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
     graph = session.graph
     run = lower_run(
         RunSpec(
             graph,
             tuple(graph.tensor(name) for name in names),
             tuple(graph[name] for name in wanted_nodes),
-            tuple(graph.tensor(name) for name in given),
+            tuple(graph.tensor(name) for name in fed),
         )
     )
     plan = make_plans(run, "cpu:0", ClusterRunner())[0]

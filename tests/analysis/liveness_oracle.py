@@ -96,7 +96,7 @@ class _FrameInstance:
     """One instance of a frame. Iterations from `first` to `newest` are under way."""
 
     frame: Frame
-    around: Tag
+    outer: Tag
     entering: int
     first: int = 0
     newest: int = 0
@@ -106,7 +106,7 @@ class _FrameInstance:
     dead_exits: dict[Node, None] = field(default_factory=dict)
 
     def tag(self, index: int) -> Tag:
-        return (*self.around, (self.frame.name, index))
+        return (*self.outer, (self.frame.name, index))
 
 
 class _Run:
@@ -260,7 +260,7 @@ class _Run:
         loop = self.loop_of(node, tag)
         if live and node not in loop.exited:
             loop.exited.add(node)
-            self.send(node, loop.around, live=True)
+            self.send(node, loop.outer, live=True)
         elif not live and tag[-1][1] == loop.newest:
             loop.dead_exits[node] = None
 
@@ -302,11 +302,11 @@ class _Run:
             depth = loop.frame.depth
             self.end_iterations(loop)
             if loop.first > loop.newest:
-                del self.loops[loop.frame, loop.around]
-                self.loops_in[loop.around] -= 1
+                del self.loops[loop.frame, loop.outer]
+                self.loops_in[loop.outer] -= 1
                 for node in loop.dead_exits:
                     if node not in loop.exited:
-                        self.send(node, loop.around, live=False)
+                        self.send(node, loop.outer, live=False)
 
     def end_iterations(self, loop: _FrameInstance) -> None:
         """In order, and none before all Enters have come; what was deferred may begin."""

@@ -128,8 +128,8 @@ class _Writer:
         """A constant in the frame of a scope."""
         return self.const(value, *([scope.start] if scope.start else []))
 
-    def op(self, op: str, *inputs: Output, **given: Any) -> Output:
-        return self.graph.add(op, *inputs, **given).output()
+    def op(self, op: str, *inputs: Output, **attrs: Any) -> Output:
+        return self.graph.add(op, *inputs, **attrs).output()
 
     def pick(self, pool: list[Output]) -> Output:
         """Mostly one of the last."""

@@ -131,10 +131,10 @@ def clauses(count: int) -> str:
 
 
 def test_what_is_too_hard_to_decide_is_left_open_and_said_so() -> None:
-    told = findings(clauses(250))
-    (note,) = [finding for finding in told if finding.code == "CFG222"]
+    report = findings(clauses(250))
+    (note,) = [finding for finding in report if finding.code == "CFG222"]
     assert "undecided within the bound" in note.message
-    assert not [finding for finding in told if finding.code == "CFG221"]
+    assert not [finding for finding in report if finding.code == "CFG221"]
 
 
 def test_values_are_written_as_people_read_them() -> None:

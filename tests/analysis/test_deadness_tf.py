@@ -90,11 +90,11 @@ def test_loops_with_conditions_of_their_own_differ(g: Pieces) -> None:
     loops = [g.counter(f"iv{k}", "fr0", g.const(start)) for k, start in enumerate(starts)]
     adds = [g.add(loops[0].iv, loops[1].iv), g.add(loops[1].iv, loops[2].iv)]
     assert all(g.mismatch(add) for add in adds)
-    told = [f"{{#true,&,*iv{k}/cond:0}}<fr0>" for k in range(3)]
-    assert [g.text(loop.iv) for loop in loops] == told
+    text = [f"{{#true,&,*iv{k}/cond:0}}<fr0>" for k in range(3)]
+    assert [g.text(loop.iv) for loop in loops] == text
     assert [g.text(add) for add in adds] == [
-        f"({told[0]} & {told[1]})",
-        f"({told[1]} & {told[2]})",
+        f"({text[0]} & {text[1]})",
+        f"({text[1]} & {text[2]})",
     ]
 
 
@@ -152,12 +152,12 @@ def test_nested_loops_under_one_condition_match(g: Pieces, optimistic: bool) -> 
     assert not g.mismatch(add, optimistic=optimistic)
     assert g.text(outer.iv, optimistic=optimistic) == OUTER
     assert g.text(inner.iv, optimistic=optimistic) == INNER
-    told = (
+    text = (
         "{{#true,&,(*iv_outer/cond:0 & iv_outer/iv:0)}<outer_loop>,&,"
         "(*iv_inner/cond:0 & iv_inner/iv:0)}<inner_loop;outer_loop>"
     )
     nodes = (carried[0].iv, carried[1].iv, add)
-    assert [g.text(node, optimistic=optimistic) for node in nodes] == [told] * 3
+    assert [g.text(node, optimistic=optimistic) for node in nodes] == [text] * 3
 
 
 def test_two_nests_of_the_same_frames_do_not_match(g: Pieces) -> None:
@@ -291,8 +291,8 @@ def test_an_identity_of_a_predicate_is_another_symbol(g: Pieces) -> None:
     again = g.identity(test, "pred_id")
     data = g.op("Switch", g.placeholder("v", dtypes.bool_), again)
     sides = [g.op("LogicalAnd", pivot.output(k), data.output(k)) for k in (0, 1)]
-    told = "((*less:0 & *pred_id:0) | (~*less:0 & ~*pred_id:0))"
-    assert g.text(g.merge(*sides)) == told
+    text = "((*less:0 & *pred_id:0) | (~*less:0 & ~*pred_id:0))"
+    assert g.text(g.merge(*sides)) == text
 
 
 def test_a_node_before_an_exit_is_taken_for_one_of_every_iteration(g: Pieces) -> None:

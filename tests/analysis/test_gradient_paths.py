@@ -38,7 +38,7 @@ n = Cast(x) {DstT=int32}
 m = Neg(n)
 y = Cast(m) {DstT=float32}
 """
-    assert reason(cut_of(text)) == ("type", "n (Cast) gives int32", ["n"])
+    assert reason(cut_of(text)) == ("type", "n (Cast) outputs int32", ["n"])
 
 
 def test_a_node_that_stops_gradients_cuts_the_path() -> None:
@@ -63,8 +63,8 @@ far = Cast(a) {DstT=int32}
 b = Cast(far) {DstT=float32}
 y = Add(near, b)
 """
-    told = "near (StopGradient) stops gradients; far (Cast) gives int32"
-    assert reason(cut_of(text)) == ("stop", told, ["near", "far"])
+    message = "near (StopGradient) stops gradients; far (Cast) outputs int32"
+    assert reason(cut_of(text)) == ("stop", message, ["near", "far"])
 
 
 def test_an_index_next_to_a_value_is_no_path_for_gradients() -> None:
@@ -73,17 +73,21 @@ k = Const() {dtype=int32, value=int32[]:1}
 top = TopKV2(x, k)
 y = Cast(top:1) {DstT=float32}
 """
-    assert reason(cut_of(text)) == ("type", "top (TopKV2) gives int32", ["top"])
+    assert reason(cut_of(text)) == ("type", "top (TopKV2) outputs int32", ["top"])
 
 
 def test_an_integer_x_is_reported() -> None:
     text = "n = Placeholder() {dtype=int32, shape=[]}\ny = Neg(n)"
-    assert reason(cut_of(text, x="n")) == ("type", "n:0 is int32, which has no gradient", ["n"])
+    assert reason(cut_of(text, x="n")) == (
+        "type",
+        "n:0 has dtype int32, which has no gradient",
+        ["n"],
+    )
 
 
 def test_an_integer_y_is_reported() -> None:
-    kind, told, _ = reason(cut_of("y = Cast(x) {DstT=int32}"))
-    assert (kind, told) == ("type", "y (Cast) gives int32")
+    kind, message, _ = reason(cut_of("y = Cast(x) {DstT=int32}"))
+    assert (kind, message) == ("type", "y (Cast) outputs int32")
 
 
 def test_an_x_that_nothing_depends_on_is_reported() -> None:
@@ -102,8 +106,8 @@ v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
 set = AssignVariableOp(v, x)
 y = ReadVariableOp(v, ^set) {dtype=float32}
 """
-    told = "set (AssignVariableOp) writes it to state that is read later; state has no gradient"
-    assert reason(cut_of(text)) == ("state", told, ["set"])
+    message = "set (AssignVariableOp) writes it to state that is read later; state has no gradient"
+    assert reason(cut_of(text)) == ("state", message, ["set"])
 
 
 def test_another_handle_of_the_variable_is_reported() -> None:
@@ -112,8 +116,8 @@ v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
 again = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
 y = ReadVariableOp(again) {dtype=float32}
 """
-    told = "the variable is read through another handle, again"
-    assert reason(cut_of(text, x="v")) == ("handle", told, ["again"])
+    message = "the variable is read through another handle, again"
+    assert reason(cut_of(text, x="v")) == ("handle", message, ["again"])
 
 
 def test_a_path_leads_from_an_x_through_the_node_to_a_y() -> None:

@@ -22,8 +22,8 @@ class Pieces:
     def __init__(self) -> None:
         self.graph = Graph()
 
-    def op(self, op: str, *inputs: Source, **given: Any) -> Node:
-        return self.graph.add(op, *inputs, **given)
+    def op(self, op: str, *inputs: Source, **attrs: Any) -> Node:
+        return self.graph.add(op, *inputs, **attrs)
 
     def placeholder(self, name: str, dtype: dtypes.DType = dtypes.float32) -> Node:
         return self.op("Placeholder", name=name, dtype=dtype, shape=Shape(()))

@@ -57,7 +57,7 @@ def test_a_node_in_a_loop_names_its_frame(command: Command, graphs: Path) -> Non
     found = rows(command("explain", graphs / "lstm.pb", "lstm/Switch").lines)
     assert found["frame"] == "/lstm/while_context inside a loop"
     assert found["live"].endswith("runs when `lstm/Merge` is live")
-    assert found["device"] == "(any) beside lstm/Merge"
+    assert found["device"] == "(any) colocated with lstm/Merge"
 
 
 def test_a_node_is_explained_as_json(command: Command, graphs: Path) -> None:
@@ -102,7 +102,7 @@ def _last_cells(command: Command, path: Path, name: str) -> dict[str, list[str]]
 def test_a_loop_is_reported_by_its_iterations(command: Command, graphs: Path) -> None:
     path = graphs / "counter.pb"
     merge = _last_cells(command, path, "while/Merge")
-    assert merge["live"] == ["live:while/Merge  runs when its loop goes on"]
+    assert merge["live"] == ["live:while/Merge  runs when its loop continues"]
     assert merge["input"] == [
         "while/Enter:0  live in iteration 0",
         "while/NextIteration:0"

@@ -133,7 +133,8 @@ def test_an_x_without_a_gradient_is_warned_of_with_the_reason(command: Any, line
     done = command("grad", line, "--ys", "loss,other", "--xs", "n,x")
     assert done.code == 0
     assert (
-        "warning: no gradient with respect to n:0: n:0 is int32, which has no gradient" in done.err
+        "warning: no gradient with respect to n:0: n:0 has dtype int32, which has no gradient"
+        in done.err
     )
     done = command("grad", line, "--ys", "other", "--xs", "x,w")
     assert "warning: no gradient with respect to x:0: no path leads to other:0" in done.err

@@ -26,10 +26,10 @@ _cache: WeakKeyDictionary[Graph, tuple[tuple[int, int], Frames]] = WeakKeyDictio
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """One loop as the graph writes it; at run time it has an instance for each time it is entered.
+    """A loop as the graph declares it; at run time it has one instance per entry.
 
     The lists are in graph order. `nodes` run in this frame; `enters` lead into it (and run in the
-    parent), `exits` lead out of it (and run here); `invariants` are its constant enters.
+    parent), `exits` lead out of it (and run in it); `invariants` are its constant Enters.
     """
 
     name: str
@@ -44,7 +44,9 @@ class Frame:
 
     @property
     def path(self) -> str:
-        """The names from the root to here, `/outer/inner`; very deep ones are cut in the middle."""
+        """The names from the root frame, as in `/outer/inner`; the middle of a long path is
+        omitted.
+        """
         chain, frame = [], self
         while frame.parent is not None:
             chain.append(frame.name)
@@ -55,7 +57,7 @@ class Frame:
 
     @property
     def invariants(self) -> list[Node]:
-        """The constant Enters."""
+        """The constant Enters of the loop."""
         return [node for node in self.enters if node.attr("is_constant")]
 
     @property
@@ -70,12 +72,12 @@ class Frame:
 
     @property
     def parallel_iterations(self) -> int:
-        """How many iterations may run at once: what the first Enter says."""
+        """The bound on iterations in flight, from the first Enter."""
         declared = self.enters[0].attrs.get("parallel_iterations") if self.enters else None
         return declared if isinstance(declared, int) else DEFAULT_PARALLEL_ITERATIONS
 
     def is_within(self, ancestor: Frame) -> bool:
-        """True if this is `other` or a frame inside of it."""
+        """True if this is `ancestor` or a frame inside it."""
         frame: Frame | None = self
         while frame is not None and frame.depth > ancestor.depth:
             frame = frame.parent
@@ -88,10 +90,10 @@ class Frame:
 class Frames:
     """The frames of a graph, and the frame of every node.
 
-    `of` is the frame that a node runs in, `of_outputs` the one that its outputs are in; they differ
-    for Enter and Exit. `all` has parents before children, the root first; `order` is a topological
-    order of the nodes, `cycles` those that no NextIteration closes. `faults` says where the nodes
-    do not make well-nested loops; there the frames are a best guess.
+    `of` is the frame that a node runs in, `of_outputs` the frame of its outputs; they differ for
+    Enter and Exit. `all` has parents before children, the root first; `order` is a topological
+    order of the nodes, `cycles` are those without a NextIteration. `faults` reports loops that are
+    not well nested; the frames of their nodes are a best guess.
     """
 
     def __init__(self, order: TopologicalOrder) -> None:
@@ -113,9 +115,8 @@ def frames(
 ) -> Frames:
     """Find the frame of every node.
 
-    `nodes` restricts the analysis to some nodes; `cut` holds the outputs that are fed: whatever
-    reads one reads a value of the root frame. Those of a whole graph are kept until it changes in
-    more than devices.
+    `nodes` restricts the analysis; a reader of a `cut` output (a fed one) reads from the root
+    frame. The frames of a whole graph are cached until it changes in more than devices.
     """
     if nodes is not None or cut:
         return _compute_frames(list(graph if nodes is None else nodes), cut)
@@ -152,7 +153,7 @@ class _FrameFinder:
         self.children: dict[tuple[Frame, bytes | None], Frame] = {}
 
     def place(self) -> None:
-        """Give every node its frame: the deepest one of its inputs, where they disagree."""
+        """Assign every node the deepest frame of its inputs."""
         result, roles, cut = self.result, self.roles, self.cut
         runs, outputs, root, frame_of = (
             result.of,
@@ -183,7 +184,7 @@ class _FrameFinder:
             outputs[node] = frame
 
     def forward(self, merge: Node) -> tuple[Output, ...]:
-        """The inputs of a Merge that are no back edges."""
+        """The inputs of a Merge without its back edges."""
         roles, cut = self.roles, self.cut
         return tuple(
             tensor
@@ -192,7 +193,7 @@ class _FrameFinder:
         )
 
     def deeper(self, node: Node, a: Frame, b: Frame) -> Frame:
-        """Note that the inputs of a node disagree, and choose."""
+        """Record that the inputs of a node disagree, and return the deeper frame."""
         self.mixed.add(node)
         return b if b.depth > a.depth else a
 
@@ -203,7 +204,7 @@ class _FrameFinder:
         return self.child(parent, key, key.decode("utf-8", "backslashreplace"))
 
     def child(self, parent: Frame, key: bytes | None, name: str) -> Frame:
-        """The frame of that key in `parent`, made if it is new."""
+        """The child frame of a key, added if it is new."""
         frame = self.children.get((parent, key))
         if frame is None:
             frame = self.children[parent, key] = Frame(name, parent, parent.depth + 1)
@@ -211,7 +212,7 @@ class _FrameFinder:
         return frame
 
     def list_members(self, nodes: Iterable[Node]) -> None:
-        """Let every frame know its nodes, in graph order."""
+        """Add the nodes to the lists of their frames, in graph order."""
         runs, outputs, roles = self.result.of, self.result.of_outputs, self.roles
         for node in nodes:
             frame = runs[node]
@@ -229,5 +230,5 @@ _MEMBER_LISTS: Final = {
     Role.NEXT_ITERATION: "next_iterations",
     Role.LOOP_COND: "loop_conds",
 }
-# without any of them all nodes are in the root frame
+# a graph without them has only the root frame
 _LOOP_ROLES: Final = frozenset({Role.ENTER, *_MEMBER_LISTS})

@@ -18,7 +18,7 @@ _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
 
 
 def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
-    """The Send of each Recv: the only one of its key, in the same frame."""
+    """The Send of each Recv, if it is the only one with this key and frame."""
     sends: dict[tuple[object, ...], list[Node]] = {}
     recvs: list[tuple[tuple[object, ...], Node]] = []
     for node in frames.of:
@@ -35,9 +35,9 @@ def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
 def loop_aware_postorder(
     graph_frames: Frames, cut: Collection[Output], roles: OpRoles, senders: Mapping[Node, Node]
 ) -> list[Node]:
-    """All nodes: an Exit after the NextIterations of its frame, a Recv after its Send.
+    """All nodes in postorder, an Exit after the NextIterations of its frame, a Recv after its Send.
 
-    Where that makes a cycle, some node comes before what it needs.
+    On a cycle, some node precedes one that it depends on.
     """
     if len(graph_frames.all) == 1 and not senders:
         return list(graph_frames.order)
@@ -48,7 +48,7 @@ def loop_aware_postorder(
 
 
 class _PostorderWalk:
-    """A depth-first walk against the edges, with its own stack."""
+    """Depth-first walk against the edges, with an explicit stack."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class _PostorderWalk:
         self.seen: set[Node] = set()
 
     def visit(self, start: Node) -> None:
-        """Place a node after all that it needs; what waits for itself is placed anyhow."""
+        """Append a node after its dependencies, ignoring back edges of cycles."""
         if start in self.seen:
             return
         self.seen.add(start)
@@ -80,20 +80,20 @@ class _PostorderWalk:
                 self.order.append(trail.pop()[0])
 
     def needs(self, node: Node) -> Iterator[Node]:
-        """What must come first: of an Exit all that decides whether its loop goes on."""
-        needed, roles = self.frames, self.roles
+        """Dependencies of a node; those of an Exit include everything that drives its loop."""
+        graph_frames, roles = self.frames, self.roles
         role = roles[node.op]
         for tensor in node.inputs:
             source = tensor[0]
             closes = role is Role.MERGE and roles[source.op] is Role.NEXT_ITERATION
-            if source in needed.of and not closes and not (self.cut and tensor in self.cut):
+            if source in graph_frames.of and not closes and not (self.cut and tensor in self.cut):
                 yield source
         for source in node.controls:
-            if source in needed.of:
+            if source in graph_frames.of:
                 yield source
         if role is Role.EXIT:
-            yield from needed.of[node].next_iterations
-            yield from needed.of[node].enters
+            yield from graph_frames.of[node].next_iterations
+            yield from graph_frames.of[node].enters
         elif role is Role.RECV and node in self.senders:
             yield self.senders[node]
 
@@ -102,9 +102,9 @@ _NO_CUT: Collection[object] = ()
 
 
 class HappensBefore:
-    """For every node, as the bits of a number, which of the `marked` nodes come before it.
+    """For every node, a bit mask of the `marked` nodes that precede it.
 
-    Two nodes of one loop are compared within an iteration of it.
+    Two nodes of one loop are compared within one iteration.
     """
 
     def __init__(self, graph_frames: Frames, marked: Sequence[Node]) -> None:
@@ -127,11 +127,11 @@ class HappensBefore:
             self.of[node] = mask
 
     def predecessors(self, node: Node) -> int:
-        """The marked nodes that come before a node, and the node itself if it is one."""
+        """The marked nodes that precede a node, including the node itself."""
         return self.of.get(node, 0) | self.bit.get(node, 0)
 
     def _enclosing_loops(self, nodes: Iterable[Node]) -> set[Frame]:
-        """The loops that some nodes are in, at any depth."""
+        """The loops that contain one of the nodes, at any depth."""
         enclosing: set[Frame] = set()
         for node in nodes:
             frame = self.frames.of[node]
@@ -141,7 +141,7 @@ class HappensBefore:
         return enclosing
 
     def _loops(self) -> Iterator[tuple[Frame, list[Node]]]:
-        """All loops, inner ones first, with their nodes and those of the loops inside, in order."""
+        """All loops, inner ones first, with the nodes of the loop and its inner loops, in order."""
         inside: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.frames.all}
         for frame in reversed(self.frames.all):
             if frame.parent is not None:
@@ -151,7 +151,7 @@ class HappensBefore:
                     inside[frame.parent].extend(nodes)
 
     def _sources(self, node: Node) -> Iterator[Node]:
-        """What a node waits for, but for what comes from the iteration before."""
+        """The dependencies of a node within an iteration."""
         roles, is_merge = self.roles, self.roles[node.op] is Role.MERGE
         for tensor in node.inputs:
             if not (is_merge and roles[tensor.node.op] is Role.NEXT_ITERATION):
@@ -184,7 +184,7 @@ class HappensBefore:
 
 
 def _loop_carried_closure(mask: int, back: list[list[Node]], reads: dict[Node, int]) -> list[int]:
-    """The variables of a mask, and all those that they get their values from in time."""
+    """The variables of a mask and, transitively, all variables that they are computed from."""
     todo, seen = mask, 0
     places: list[int] = []
     while todo:

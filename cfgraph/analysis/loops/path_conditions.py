@@ -22,19 +22,19 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
-# cases that are looked at to see whether the inputs of a Merge exhaust their predicates
+# bound on the cases of the test for exhaustive inputs of a Merge
 _MAX_CASES: Final = 1000
-# roles of nodes behind which a guard is another one
+# roles of nodes that change a path condition
 DECIDING_ROLES: Final = (Role.SWITCH, Role.MERGE)
 # roles of nodes that are live whatever they read
 _ALWAYS_LIVE_ROLES: Final = (Role.CONTROL_TRIGGER, Role.ENTER)
 
 
 class BranchDecision(NamedTuple):
-    """That Switches on `pred` send their data to output `port`.
+    """Decision that Switches on `pred` forward their data to output `port`.
 
-    `source` is where the predicate comes from, `side` what it says there, one of `sides` answers.
-    `sides` is 0 where no Switch decides: for a Merge whose inputs do not exhaust any predicate.
+    `source` is the origin of the predicate, `side` the branch in terms of the origin, out of
+    `sides` branches. `sides` is 0 for a Merge whose inputs do not exhaust any predicate.
     """
 
     source: Output
@@ -45,7 +45,7 @@ class BranchDecision(NamedTuple):
 
 
 class PathCondition:
-    """A list of decisions. Lists that were made in the same way are one object."""
+    """A list of decisions; lists with the same history are one object."""
 
     __slots__ = ("_more", "decision", "depth", "outer")
 
@@ -67,7 +67,7 @@ class PathCondition:
         return decisions[::-1]
 
     def beyond(self, outer: PathCondition) -> list[BranchDecision]:
-        """The decisions here that are not among those of another guard, outermost first."""
+        """The decisions that are not part of another condition, outermost first."""
         if self is outer or self._leads_to(outer):
             return []
         if outer._leads_to(self):
@@ -76,7 +76,7 @@ class PathCondition:
         return [decision for decision in self.decisions() if decision[:2] not in known]
 
     def also(self, decision: BranchDecision) -> PathCondition:
-        """This guard with one more decision, unless that is in it."""
+        """This condition with one more decision, unless it contains it."""
         condition: PathCondition | None = self
         while condition is not None and condition.decision is not None:
             if condition.decision[:2] == decision[:2]:
@@ -85,7 +85,7 @@ class PathCondition:
         return self._and_then(decision)
 
     def _and_then(self, decision: BranchDecision) -> PathCondition:
-        """This guard with a decision that is not in it."""
+        """This condition with a decision that it does not contain."""
         key = decision[:2]
         found = self._more.get(key)
         if found is None:
@@ -93,7 +93,7 @@ class PathCondition:
         return found
 
     def union(self, *others: PathCondition) -> PathCondition:
-        """The decisions of all, in time that grows with their number."""
+        """The decisions of all conditions, in linear time."""
         found = self
         known: set[tuple[Output, int]] = set()
         for other in others:
@@ -110,7 +110,7 @@ class PathCondition:
         return found
 
     def _leads_to(self, deeper: PathCondition) -> bool:
-        """True if a guard begins with the decisions of this one."""
+        """True if the decisions of this condition are a prefix of those of another."""
         condition: PathCondition | None = deeper
         while condition is not None and condition.depth > self.depth:
             condition = condition.outer
@@ -118,9 +118,9 @@ class PathCondition:
 
 
 class PathConditions:
-    """The guards of the tensors of a graph; of nodes added later when they are asked for.
+    """The path conditions of tensors; those of nodes added later are computed on demand.
 
-    `put` is called for what is known from elsewhere; everything that a node reads comes before it.
+    `put` sets a condition that is known from elsewhere, before any reader of the node is visited.
     """
 
     def __init__(self) -> None:
@@ -130,21 +130,21 @@ class PathConditions:
         self._sources: dict[Output, tuple[Output, bool]] = {}
 
     def put(self, guard: PathCondition, *nodes: Node) -> None:
-        """Say what the guard of some nodes is."""
+        """Set the path condition of nodes."""
         self._of.update(dict.fromkeys(nodes, guard))
 
     def forget(self, node: Node) -> None:
-        """Find the guard of a node again, whose edges have changed."""
+        """Recompute the path condition of a node whose edges changed."""
         del self._of[node]
 
     def of(self, x: Output) -> PathCondition:
-        """The guard of a tensor."""
+        """The path condition of a tensor."""
         node = x[0]
         guard = self._of.get(node) or self.of_node(node)
         return guard.also(self.decision(x)) if self._roles[node.op] is Role.SWITCH else guard
 
     def of_node(self, node: Node) -> PathCondition:
-        """The guard under which all inputs of a node are live; behind a Merge, one of them."""
+        """The condition under which all inputs of a node are live; for a Merge, any input."""
         found = self._of.get(node)
         if found is not None:
             return found
@@ -163,7 +163,7 @@ class PathConditions:
         return known[node]
 
     def decision(self, x: Output) -> BranchDecision:
-        """What the Switch decides that gives a tensor."""
+        """The decision of the Switch that outputs a tensor."""
         pred = x.node.inputs[1]
         source, negated = self.source(pred)
         sides = registry.output_count(x.node) or 2
@@ -171,7 +171,7 @@ class PathConditions:
         return BranchDecision(source, side, sides, pred, x.port)
 
     def source(self, pred: Output) -> tuple[Output, bool]:
-        """Where a predicate comes from, and whether it is negated on the way."""
+        """The origin of a predicate, and True if it is negated on the way."""
         trail: list[Output] = []
         current = pred
         while current not in self._sources:
@@ -189,7 +189,7 @@ class PathConditions:
         return self._sources[pred]
 
     def rest(self, merge: Node, slot: int) -> list[BranchDecision]:
-        """What must fall, beyond what the Merge itself waits for, so that this input is live."""
+        """The decisions under which an input of a Merge is live, beyond those of the Merge."""
         return self.of(merge.inputs[slot]).beyond(self.of_node(merge))
 
     def alone(self, merge: Node, slot: int) -> bool:
@@ -199,14 +199,14 @@ class PathConditions:
         return all(any(mine.get(i.source, i.side) != i.side for i in other) for other in lists)
 
     def _all(self, node: Node) -> PathCondition:
-        """The guard of a node that waits for all that it reads."""
+        """The condition of a node that waits for all its inputs."""
         guards = dict.fromkeys(map(self.of, node.inputs))
         if node.controls:
             guards.update(dict.fromkeys(map(self.of_node, node.controls)))
         return self.none.union(*guards)
 
     def _behind(self, merge: Node) -> PathCondition:
-        """The guard behind a Merge: what its inputs have in common, if the rest exhausts itself."""
+        """The condition of a Merge: what its inputs share, if the rest is exhaustive."""
         lists = [self.of(item).decisions() for item in merge.inputs]
         shared = {item[:2] for item in lists[0]}.intersection(
             *({item[:2] for item in one} for one in lists)
@@ -221,9 +221,9 @@ class PathConditions:
 
 
 def _is_exhaustive(rests: Sequence[Sequence[BranchDecision]]) -> bool:
-    """True if one of these lists of decisions falls, whatever the predicates are.
+    """True if one of the lists of decisions holds for all predicate values.
 
-    Looks at so many cases at most, and then says no.
+    False beyond a bound on the number of cases.
     """
     todo, looked = [rests], 0
     while todo:
@@ -248,7 +248,7 @@ def _is_exhaustive(rests: Sequence[Sequence[BranchDecision]]) -> bool:
 
 
 def _forwarded_input(x: Output) -> Output | None:
-    """What a node hands on as this output, negated or as it is."""
+    """The input that a node forwards to an output, possibly negated."""
     node = x.node
     op = lookup(node.op)
     if op is None or not node.inputs:
@@ -262,9 +262,9 @@ def _forwarded_input(x: Output) -> Output | None:
 
 
 def _condition_sources(node: Node, kind: Role | None) -> list[Node]:
-    """The nodes whose guards make up that of a node of some role.
+    """The nodes that determine the condition of a node of a role.
 
-    None for one that is live whatever it reads, as far as an iteration goes.
+    Empty for a node that is live in every iteration.
     """
     sources = [tensor[0] for tensor in node.inputs]
     if kind is Role.MERGE:

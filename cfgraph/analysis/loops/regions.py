@@ -24,7 +24,7 @@ from cfgraph.ir.topological_order import OpRoles
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """The root of the graph, or a loop: its frame, its items in order, and the region around it."""
+    """The root of the graph or a loop: its frame, its items in order, and the enclosing region."""
 
     frame: Frame
     outer: Region | None
@@ -32,7 +32,7 @@ class Region:
 
 
 class Regions:
-    """The regions of a graph, outer ones first, and the guards of its tensors."""
+    """The regions of a graph, outer ones first, and the path conditions of its tensors."""
 
     def __init__(self, graph_frames: Frames, links: Mapping[Node, Iterable[Node]]) -> None:
         self.frames = graph_frames
@@ -48,14 +48,14 @@ class Regions:
             self._guard(region)
 
     def learn(self, region: Region) -> None:
-        """Find the guards in a region that was made since, and in the loops in it."""
+        """Compute the path conditions in a new region and in its loops."""
         self._guard(region)
         for item in region.order:
             if isinstance(item, Region):
                 self.learn(item)
 
     def _order(self, links: Mapping[Node, Iterable[Node]]) -> None:
-        if len(self.of) == 1 and not links:  # no loop that would stand between its nodes
+        if len(self.of) == 1 and not links:  # without loops the nodes are the items
             self.root.order = list(self.frames.order)
             return
         sorters = {frame: TopologicalSorter[Any]() for frame in self.of}
@@ -70,7 +70,7 @@ class Regions:
     def _sort_in(
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, links: Iterable[Node]
     ) -> None:
-        """Place a node, and the loops that it leads through, behind what it reads."""
+        """Add a node, or the loop that contains it, to the sorters behind its sources."""
         runs, role = self.frames.of[node], self._roles[node.op]
         sources = [item[0] for item in node.inputs]
         if role is Role.MERGE:
@@ -84,13 +84,15 @@ class Regions:
             self._after(sorters, node, source)
 
     def _is_item(self, node: Node, frame: Frame) -> bool:
-        """True if a node stands for itself in the order of a frame, and so do its readers there."""
+        """True if a node is an item of its own in the order of a frame, and so are its readers
+        there.
+        """
         return self.frames.of[node] is frame and self._roles[node.op] is not Role.ENTER
 
     def _after(
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node
     ) -> None:
-        """Place a node behind another one, in the innermost region that holds both."""
+        """Order a node behind a source, in the innermost region that contains both."""
         frame, source_frame = self.frames.of[node], self.frames.of_outputs[source]
         if frame is source_frame and self._roles[source.op] is Role.ENTER:
             return
@@ -104,7 +106,7 @@ class Regions:
             sorters[frame].add(mine, its)
 
     def _item(self, node: Node, frame: Frame) -> Node | Region:
-        """What stands for a node in the order of a frame: itself, or the loop that it is in."""
+        """The item of a node in the order of a frame: the node, or the loop that contains it."""
         at = self.frames.of[node]
         if self._roles[node.op] is Role.ENTER and at is frame:
             at = self.frames.of_outputs[node]
@@ -115,7 +117,9 @@ class Regions:
         return self.of[at]
 
     def _guard(self, region: Region) -> None:
-        """Find the guards of a region's nodes; a loop's Exits have that of its Enters."""
+        """Compute the path conditions of a region's nodes; the Exits of a loop have that of its
+        Enters.
+        """
         guards = self.guards
         nodes = [item for item in region.order if isinstance(item, Node)]
         decide = any(self._roles[op] in DECIDING_ROLES for op in {node.op for node in nodes})
@@ -131,7 +135,7 @@ class Regions:
             guards.put(guards.none, *item.frame.enters)
 
     def entry_condition(self, region: Region) -> PathCondition:
-        """The guard, in the region around it, under which a loop is entered."""
+        """The path condition, in the outer region, under which a loop is entered."""
         guards, enters = self.guards, region.frame.enters
         inputs = [guards.of(source) for node in enters for source in node.inputs]
         inputs += [guards.of_node(source) for node in enters for source in node.controls]
@@ -141,9 +145,9 @@ class Regions:
 def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) -> Regions:
     """Find the regions of a lowered graph.
 
-    `links` orders more than the edges do: a node, and those that come before it. Raises
-    InvalidInput for frames that do not nest and for cycles that no NextIteration closes,
-    Unsupported for a loop that waits for itself.
+    `links` are additional dependencies: a node, and those that precede it. Raises InvalidInput for
+    frames that are not nested and for cycles without a NextIteration, Unsupported for a loop that
+    waits for itself.
     """
     graph_frames = frames(graph)
     require_no_findings([*cycle_findings(graph_frames.cycles, graph)])
@@ -154,5 +158,5 @@ def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) ->
 def _raise_cycle(frame: Frame, cycle: list[Any]) -> Unsupported:
     names = [item.name if isinstance(item, Node) else item.frame.path for item in cycle]
     node = next((item for item in cycle if isinstance(item, Node)), None)
-    message = f"what leaves a loop leads back into it: {' -> '.join(names)}"
+    message = f"an output of a loop leads back into it: {' -> '.join(names)}"
     return Unsupported(message, node=node, frame=frame.path, code="CFG503")

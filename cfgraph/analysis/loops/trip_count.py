@@ -12,7 +12,7 @@ from cfgraph.ops.families.comparison import Greater, GreaterEqual, Less, LessEqu
 from cfgraph.ops.opdef.op import Op, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
 
-# by how much a comparison holds longer where both sides are equal, and which way it counts
+# additional iterations if both sides are equal, and the direction of counting
 _COMPARISONS: Final[dict[type[Op], tuple[int, int]]] = {
     Less: (0, 1),
     LessEqual: (1, 1),
@@ -22,19 +22,19 @@ _COMPARISONS: Final[dict[type[Op], tuple[int, int]]] = {
 
 
 class InductionVariable(NamedTuple):
-    """A variable of a loop that begins with a number and grows by a number."""
+    """A loop variable with a constant integer start and step."""
 
     start: int
     step: int
 
 
 def static_trip_count(cond: Node, shapes: StaticShapes) -> int | None:
-    """The most iterations that a LoopCond lets begin; None where no constants say so."""
+    """An upper bound on the iterations of a loop, or None if it is not static."""
     return _max_trip_count(cond.inputs[0], shapes)
 
 
 class AffineBound(NamedTuple):
-    """A number of iterations that a limit says: (sign * limit + offset) / step, rounded up."""
+    """Number of iterations as (sign * limit + offset) / step, rounded up."""
 
     limit: Output
     sign: int
@@ -43,9 +43,9 @@ class AffineBound(NamedTuple):
 
 
 def affine_bound(cond: Node, shapes: StaticShapes) -> AffineBound | None:
-    """The most iterations by a limit that the loop does not change; None where there is none.
+    """An upper bound on the iterations that depends on a tensor of the loop, or None.
 
-    Where that number is negative, the loop does not go around.
+    A negative bound means no iteration.
     """
     todo = [cond.inputs[0]]
     for pred in todo:
@@ -71,7 +71,7 @@ def _comparison_bound(
 
 
 def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
-    """How often a predicate holds, at most."""
+    """An upper bound on how often a predicate holds."""
     origin = strip_identities(pred)
     op = lookup(origin.node.op)
     if op is not None and op.algebra.boolean_semantics == "and":
@@ -90,7 +90,7 @@ def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
 
 
 def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) -> int | None:
-    """The iterations of a counter until it is at its end; None if it never gets there."""
+    """The number of iterations until a counter reaches its end; None if it never does."""
     distance = sign * (end - counter.start) + equal
     if distance <= 0:
         return 0
@@ -108,7 +108,7 @@ def _induction_variable(x: Output, shapes: StaticShapes) -> InductionVariable | 
 
 
 def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
-    """By how much a variable grows in an iteration, if by a constant."""
+    """The constant that an iteration adds to a variable, or None."""
     node = strip_identities(after).node
     op = lookup(node.op)
     if op not in (Add, AddV2, Sub):
@@ -121,7 +121,7 @@ def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
 
 
 def _merge_of(x: Output) -> Node:
-    """What a value of the body is in the condition."""
+    """The origin of a value, through the Switch that enters the body."""
     origin = strip_identities(x)
     if role_of(origin.node) is Role.SWITCH:
         origin = strip_identities(origin.node.inputs[0])
@@ -129,7 +129,7 @@ def _merge_of(x: Output) -> Node:
 
 
 def _static_integer(x: Output, shapes: StaticShapes) -> int | None:
-    """The value of a tensor that is one integer known before the run."""
+    """The value of a static integer scalar, or None."""
     value: Any = shapes.value(x)
     return (
         int(value) if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None

@@ -21,7 +21,7 @@ _SHOWN: Final = 8
 def cycle_findings(
     graph_frames: Sequence[tuple[Node, ...]], nodes: Iterable[Node]
 ) -> Iterator[Finding]:
-    """A finding for each of some cycles, in the order of all `nodes`."""
+    """One finding per cycle, ordered by the positions of `nodes`."""
     if not graph_frames:
         return
     places = {node: place for place, node in enumerate(nodes)}
@@ -35,7 +35,7 @@ def cycle_findings(
 def describe_cycle(
     cycle: Sequence[Node], places: Mapping[Node, int]
 ) -> tuple[str, tuple[str, ...]]:
-    """A cycle in words, cut in the middle, and its names, from the first node in graph order."""
+    """The text of a cycle, its middle omitted, and its names from the first node in graph order."""
     first = min(range(len(cycle)), key=lambda place: places[cycle[place]])
     nodes = (*cycle[first:], *cycle[:first])
     shown = [repr(node.name) for node in (*nodes, nodes[0])]
@@ -44,14 +44,14 @@ def describe_cycle(
     return " -> ".join(shown), tuple(node.name for node in nodes)
 
 
-# TensorFlow exempts what its own gradient library makes
+# TensorFlow exempts the nodes of its own gradient library
 _EXEMPT_NAME = "LoopCounter"
 
 
 def verify_frames(
     graph_frames: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
 ) -> Iterator[Finding]:
-    """The faults of all nodes, in graph order; `mixed` holds those whose inputs disagree."""
+    """Findings on the frames, in graph order; `mixed` are the nodes whose inputs disagree."""
     roles = OpRoles()
     conditions: dict[Frame, Node] = {}
     for node in nodes:
@@ -71,14 +71,14 @@ def verify_frames(
 
 
 def _frame_label(frame: Frame) -> str:
-    """A frame as messages name it."""
+    """The name of a frame in messages."""
     return f"frame '{frame.path}'" if frame.parent else "the root frame"
 
 
 def _sources(
     graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
 ) -> Iterator[tuple[str, Node, Frame]]:
-    """Each input that counts for the frame of a node: its name, its node, its frame."""
+    """The inputs that determine the frame of a node: name, node, and frame."""
     is_merge = roles[node.op] is Role.MERGE
     for tensor in node.inputs:
         fed = cut and tensor in cut
@@ -113,13 +113,13 @@ def _mixed_frames_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Fram
     name, own_frame = inside
     other, stranger, other_frame = outside
     if not own_frame.is_within(other_frame):
-        return f"read the Exit of the loop that {other!r} is in, not the tensor inside"
+        return f"read an Exit of the loop that contains {other!r}, not the tensor inside"
     if other.startswith("^"):
         return f"let the Enters of the loop wait for {stranger.name!r}"
     if not stranger.inputs and not stranger.controls and not _is_fed(stranger):
         return f"give {stranger.name!r} a control input from inside the loop"
     return (
-        f"lead {other!r} into the loop by a constant Enter, "
+        f"forward {other!r} into the loop by a constant Enter, "
         f"or read the loop's Exit instead of {name!r}"
     )
 
@@ -132,7 +132,7 @@ def _is_fed(node: Node) -> bool:
 def _unnamed_frame(node: Node) -> Iterator[Finding]:
     if not node.attrs.get("frame_name"):
         message = "an Enter must name the frame that it leads into"
-        hint = "set the attribute frame_name to a text that is not empty"
+        hint = "set the attribute frame_name to a string that is not empty"
         yield Finding("CFG202", "error", message, node.name, hint)
 
 
@@ -145,7 +145,7 @@ _IN_ROOT = {
 
 def _loop_node_in_root(node: Node, role: Role) -> Finding:
     code, message = _IN_ROOT[role]
-    hint = "a loop begins with an Enter, and its nodes depend on that"
+    hint = "a loop starts with an Enter; its nodes depend on it"
     return Finding(code, "error", message, node.name, hint)
 
 
@@ -172,7 +172,7 @@ def _merge_faults(
     frame = graph_frames.of[node]
     if back and len(back) == len(node.inputs) and not node.controls:
         message = "nothing starts the loop: all inputs of the Merge are NextIterations"
-        hint = "add the Enter that brings the first value"
+        hint = "add an Enter for the initial value"
         yield Finding("CFG208", "error", message, node.name, hint, tuple(i.node.name for i in back))
         return
     for tensor in back:
@@ -182,7 +182,7 @@ def _merge_faults(
                 f"the loop does not close: the Merge is in {_frame_label(frame)}, "
                 f"its NextIteration {tensor.node.name!r} in {_frame_label(have)}"
             )
-            hint = "a value leaves an inner loop by its Exit before the outer loop goes on"
+            hint = "forward the value through the inner loop's Exit first"
             yield Finding(
                 "CFG207", "error", message, node.name, hint, (tensor.node.name,), str(frame)
             )

@@ -14,7 +14,7 @@ from cfgraph.ir.signature import ArgDef, Signature
 
 
 class BodyGraph(NamedTuple):
-    """A function's body as a graph, the tensors that it returns, and what did not resolve."""
+    """A function body as a graph, with the returned tensors and the findings on its references."""
 
     subject: VerifyContext
     returns: dict[str, Output]
@@ -22,12 +22,12 @@ class BodyGraph(NamedTuple):
 
 
 def body_graph(function: Function, signatures: Signatures) -> BodyGraph:
-    """The body of a function; its arguments become nodes of the op `_Arg`."""
+    """The body of a function as a graph; its arguments become `_Arg` nodes."""
     return _BodyReader(function, signatures).read()
 
 
 class _BodyReader:
-    """Turns the texts of a body into edges."""
+    """Reader that resolves the textual inputs of a body."""
 
     def __init__(self, function: Function, signatures: Signatures) -> None:
         self.function = function
@@ -51,13 +51,13 @@ class _BodyReader:
         return BodyGraph(subject, self.returns, tuple(self.faults))
 
     def fault(self, code: str, message: str, node: str | None, hint: str | None = None) -> None:
-        """Note what does not resolve."""
+        """Record a finding."""
         self.faults.append(Finding(code, "error", message, node, hint))
 
     def add_argument(self, arg: ArgDef) -> None:
-        """Let a node stand for an argument."""
+        """Add the `_Arg` node of an argument."""
         if arg.name in self.graph:
-            self.fault("CFG104", f"the name {arg.name!r} is given to two arguments", arg.name)
+            self.fault("CFG104", f"two arguments have the name {arg.name!r}", arg.name)
             return
         node = self.graph.create(arg.name, "_Arg")
         declared = Signature.from_args((arg,), (), self.definition.attr_defs)
@@ -65,9 +65,9 @@ class _BodyReader:
         self.arguments[node] = NodeTypes((), _row(declared, arg, waiting))
 
     def add_node(self, body: BodyNode) -> Node | None:
-        """Add a node of the body, its edges to follow."""
+        """Add a node of the body without its edges."""
         if body.name in self.graph:
-            message = f"the name {body.name!r} is given to two nodes"
+            message = f"two nodes have the name {body.name!r}"
             self.fault("CFG104", message, body.name)
             return None
         return self.graph.create(body.name, body.op, attrs=dict(body.attrs), device=body.device)
@@ -95,12 +95,12 @@ class _BodyReader:
         self.graph.connect(node, inputs, controls)
 
     def unresolved(self, text: str, node: str) -> None:
-        """Note an input that names nothing."""
-        message = f"input {text!r} names no tensor of the function's body"
+        """Record an input that does not resolve."""
+        message = f"input {text!r} does not name a tensor of the function's body"
         self.fault("CFG130", message, node, self.meant(text))
 
     def meant(self, text: str) -> str | None:
-        """A hint for a text that names no tensor."""
+        """A hint for an input that does not resolve."""
         base = text.lstrip("^").partition(":")[0]
         known = self.graph.nodes.get(base)
         if known is None or known in self.arguments:
@@ -113,7 +113,7 @@ class _BodyReader:
         return hint
 
     def resolve(self, text: str) -> Output | None:
-        """The tensor of `arg`, `arg:i`, `node:out` or `node:out:i`; None if there is none."""
+        """The tensor of `arg`, `arg:i`, `node:out`, or `node:out:i`; None if it does not exist."""
         name, *rest = text.split(":", 2)
         node = self.graph.nodes.get(name)
         if node is None:
@@ -124,7 +124,7 @@ class _BodyReader:
             return None
         signature = self.signatures.of(node.op)
         if signature is None:
-            # the names of an unknown op's outputs are not known; its first one is as good as any
+            # the output names of an unknown op are unknown; assume its first output
             return _indexed(node, 0, rest[1:])
         port = 0
         for arg in signature.outputs:
@@ -135,11 +135,11 @@ class _BodyReader:
         return None
 
     def read_returns(self) -> None:
-        """Resolve what the function returns."""
+        """Resolve the returned tensors of the function."""
         definition, returns = self.definition, self.definition.returns
         for arg in definition.outputs:
             if arg.name not in returns:
-                message = f"the function does not say what its output {arg.name!r} is"
+                message = f"the function returns nothing for its output {arg.name!r}"
                 self.fault("CFG131", message, None)
         for name, text in returns.items():
             found = self.resolve(text)
@@ -151,7 +151,9 @@ class _BodyReader:
         for name in definition.control_outputs:
             node = definition.control_returns.get(name)
             if node is None or node not in self.graph:
-                message = f"control output {name!r} of the function names no node of its body"
+                message = (
+                    f"control output {name!r} of the function does not name a node of its body"
+                )
                 self.fault("CFG131", message, None)
 
 
@@ -161,7 +163,7 @@ def _row(signature: Signature, arg: ArgDef, attrs: dict[str, Any]) -> Any:
 
 
 def _indexed(node: Node, first: int, rest: list[str]) -> Output | None:
-    """An output from the index that ends its text; 0 where there is none."""
+    """The output of a text's final index; 0 if it has none."""
     if not rest:
         return Output(node, first)
     index = port_number(rest[0]) if len(rest) == 1 else None

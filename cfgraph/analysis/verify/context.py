@@ -19,13 +19,13 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.signature import ArgDef, Signature
 from cfgraph.ir.topological_order import OpRoles
 
-# some types, and how many times over
+# types and the number of their repetitions
 TypeRun = tuple[tuple[DType | None, ...], int]
 _MAX_EXPANDED: Final = 1024
 
 
 class TypeRuns(Sequence[DType | None]):
-    """A long row of types, without the memory that a file which claims millions would take."""
+    """Run-length encoded sequence of types; a file may claim millions of inputs."""
 
     def __init__(self, runs: Iterable[TypeRun]) -> None:
         self.runs = tuple(runs)
@@ -50,7 +50,7 @@ TypeRow = Sequence[DType | None]
 
 
 class NodeTypes(NamedTuple):
-    """What a node reads and returns: None where it cannot be told, for one tensor or for all."""
+    """Input and output types of a node: None for an unknown tensor, or for an unknown list."""
 
     inputs: TypeRow | None
     outputs: TypeRow | None
@@ -60,7 +60,7 @@ _UNKNOWN_TYPES: Final = NodeTypes(None, None)
 
 
 class Signatures:
-    """The signatures of ops and of a library's functions, and the types of nodes, kept by op."""
+    """Signatures of ops and library functions, and the types of nodes, cached by op."""
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
@@ -68,7 +68,7 @@ class Signatures:
         self._types: dict[str, dict[Any, NodeTypes]] = {}
 
     def of(self, op: str) -> Signature | None:
-        """The signature of an op or function; None if it is not known."""
+        """The signature of an op or function; None if it is unknown."""
         if op not in self._known:
             self._known[op] = self._find(op)
         return self._known[op]
@@ -85,7 +85,7 @@ class Signatures:
         return Signature.from_args(body.inputs, body.outputs, body.attr_defs)
 
     def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
-        """What nodes of an op read and return, given their attributes."""
+        """The types of an op's nodes as a function of their attributes."""
         signature = self.of(op)
         if signature is None:
             return lambda attrs: _UNKNOWN_TYPES
@@ -106,14 +106,14 @@ def _cached_types(
         return known[key]
     except (KeyError, TypeError):
         found = signature_types(signature, attrs)
-        # else some attribute is no type or count, and may be costly or impossible to compare
+        # otherwise an attribute is neither type nor count, and may be costly to hash
         if found.inputs is not None and found.outputs is not None:
             known[key] = found
         return found
 
 
 def signature_types(signature: Signature, attrs: Mapping[str, Any]) -> NodeTypes:
-    """The types under these attributes."""
+    """The types of a signature under attributes."""
     return NodeTypes(
         _expand(signature, signature.inputs, attrs), _expand(signature, signature.outputs, attrs)
     )
@@ -137,7 +137,7 @@ def _expand(
 
 
 def arg_types(signature: Signature, arg: ArgDef, attrs: Mapping[str, Any]) -> TypeRun | None:
-    """The types of the tensors of one argument; None if their number cannot be told."""
+    """The types of one argument's tensors; None if their number is unknown."""
     types = _element_types(signature, arg, attrs)
     if types is None:
         return None
@@ -160,7 +160,7 @@ def _element_types(
         return (value,)
     declared = signature.attrs.get(name)
     listed = declared is not None and declared.kind == "list(type)"
-    # inside a generic function: one tensor, of a type that the caller decides
+    # in a generic function: one tensor whose type the caller decides
     return (None,) if isinstance(value, AttrPlaceholder) and not listed else None
 
 
@@ -176,10 +176,10 @@ Suggest = Callable[[str, Iterable[str]], str | None]
 
 @dataclass(eq=False)
 class VerifyContext:
-    """A graph under verification. `function` names the function whose body it is.
+    """A graph under verification; `function` names the function whose body it is.
 
-    `arguments` are the nodes that stand for a function's arguments, with their types; they are no
-    nodes of the file.
+    `arguments` are the `_Arg` nodes of a function body, with their types; the file does not contain
+    them.
     """
 
     graph: Graph
@@ -190,13 +190,13 @@ class VerifyContext:
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """The nodes that the file holds, in order."""
+        """The nodes that the file contains, in order."""
         arguments = self.arguments
         return [node for node in self.graph if node not in arguments]
 
     @cached_property
     def by_op(self) -> dict[str, list[Node]]:
-        """The nodes of each op, in order; many rules ask only about some ops."""
+        """The nodes of each op, in order."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             found.setdefault(node.op, []).append(node)
@@ -204,7 +204,7 @@ class VerifyContext:
 
     @cached_property
     def types(self) -> dict[Node, NodeTypes]:
-        """The types that each node reads and returns."""
+        """The input and output types of each node."""
         found = dict(self.arguments)
         for op, nodes in self.by_op.items():
             types_of = self.signatures.types_of_op(op)
@@ -223,7 +223,7 @@ class VerifyContext:
         return OpRoles()
 
     def guess(self, name: str, known: Iterable[str], meant: Suggest = did_you_mean) -> str | None:
-        """A hint with the name that is meant; only for the first few, since it takes its time."""
+        """A did-you-mean hint, for the first findings alone because it is slow."""
         self.hints_left -= 1
         return meant(name, known) if self.hints_left >= 0 else None
 

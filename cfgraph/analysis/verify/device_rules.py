@@ -21,7 +21,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
-# the version of GraphDef that this package follows: that of TensorFlow 2.21
+# the GraphDef version of TensorFlow 2.21, which this package follows
 _CONSUMER: Final = 2474
 
 _DEVICE: Final = re.compile(
@@ -32,7 +32,7 @@ _COLOCATION_PREFIX: Final = b"loc:@"
 
 
 def check_devices(subject: VerifyContext) -> Iterator[Finding]:
-    """Every device that a node asks for is written as devices are written."""
+    """Every device name is well-formed."""
     good: set[str] = {""}
     for node in subject.nodes:
         device = node.device
@@ -41,19 +41,19 @@ def check_devices(subject: VerifyContext) -> Iterator[Finding]:
         if _DEVICE(device):
             good.add(device)
             continue
-        message = f"{device!r} is no device name"
-        hint = "write it as in /job:worker/task:0/device:GPU:1, or a part of that"
+        message = f"invalid device name {device!r}"
+        hint = "write it like /job:worker/task:0/device:GPU:1, or a part of that"
         yield Finding("CFG402", "warning", message, node.name, hint)
 
 
 def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
-    """Every node that another one wants to be beside exists."""
+    """Every colocation constraint names an existing node."""
     for node in subject.nodes:
         groups = node.attrs.get("_class")
         if groups is None:
             continue
         if not isinstance(groups, tuple):
-            message = "attribute '_class' is no list of names, so nothing is placed beside the node"
+            message = "attribute '_class' is not a list of names; the node is not colocated"
             yield Finding("CFG401", "warning", message, node.name)
             continue
         for group in groups:
@@ -61,25 +61,25 @@ def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
                 continue
             name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
             if name not in subject.graph.nodes:
-                message = f"the node is to be placed beside {name!r}, which does not exist"
+                message = f"the node is colocated with {name!r}, which does not exist"
                 hint = subject.guess(name, subject.graph.nodes)
                 yield Finding("CFG401", "warning", message, node.name, hint)
 
 
 def check_versions(subject: VerifyContext) -> Iterator[Finding]:
-    """The producer of the graph lets a consumer like us read it."""
+    """The graph's versions admit this consumer."""
     producer, min_consumer, bad_consumers = subject.graph.versions
     if producer < 0:
-        message = f"the graph claims to come from a producer of version {producer}"
+        message = f"invalid producer version {producer}"
         yield Finding("CFG120", "error", message)
     if min_consumer > _CONSUMER:
         message = (
-            f"the graph is for consumers of version {min_consumer} and later, this is {_CONSUMER}"
+            f"the graph requires consumer version {min_consumer} or later, this is {_CONSUMER}"
         )
         yield Finding("CFG120", "error", message, hint="a newer version of cfgraph may read it")
     if _CONSUMER in bad_consumers:
-        message = f"the graph is not for consumers of version {_CONSUMER}, which this is"
-        yield Finding("CFG120", "error", message, hint="write it anew with another producer")
+        message = f"the graph excludes consumer version {_CONSUMER}, which this is"
+        yield Finding("CFG120", "error", message, hint="write it again with another producer")
 
 
 _PEER_ROLE: Final = {Role.SEND: Role.RECV, Role.RECV: Role.SEND}
@@ -87,9 +87,9 @@ _TransferEnds = Mapping[Role | None, Mapping[RendezvousKey, Node]]
 
 
 def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
-    """A partitioned graph is whole: nothing crosses devices but messages, and all of them arrive.
+    """A partitioned graph is complete: only messages cross devices, and all of them are received.
 
-    What is missing may be fed, so that it is no error.
+    A missing message may be fed, so it is not an error.
     """
     roles = subject.roles
     ops = [op for op in subject.by_op if roles[op] in _PEER_ROLE]
@@ -108,7 +108,7 @@ def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
 
 
 def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
-    """Every node of a partitioned graph has a device, and reads from that device only."""
+    """Every node of a partitioned graph has a device and reads only from it."""
     here = dict.fromkeys(nodes)
     for node in here:
         device = node.device
@@ -117,17 +117,17 @@ def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
             yield Finding("CFG430", "error", message, node.name)
             continue
         for source in (*[item[0] for item in node.inputs], *node.controls):
-            # without a device, it is a fault of its own
+            # a node without a device has a finding of its own
             if source.device != device and (source.device or source not in here):
                 message = f"an edge of a partitioned graph crosses devices: {source.name!r}"
                 message = f"{message} is on {source.device or 'none'}, its reader on {device}"
-                hint = "partition the graph anew, from the file before it was partitioned"
+                hint = "partition the original graph again"
                 yield Finding("CFG430", "error", message, node.name, hint, (source.name,))
                 break
 
 
 def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
-    """No two messages have one key: they could not be told apart."""
+    """No two messages have the same key."""
     roles = OpRoles()
     return _duplicate_keys(
         _rendezvous_keys(node for node in nodes if is_transfer(node, roles)), roles
@@ -144,7 +144,7 @@ def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: OpRoles) -> Itera
 
 
 def _rendezvous_keys(transfers: Iterable[Node]) -> dict[Node, RendezvousKey]:
-    """The keys of transfers; none where attributes are missing, which is a fault of its own."""
+    """The keys of transfers; missing attributes have a finding of their own."""
     keys: dict[Node, RendezvousKey] = {}
     for node in transfers:
         with suppress(InvalidInput):
@@ -153,7 +153,7 @@ def _rendezvous_keys(transfers: Iterable[Node]) -> dict[Node, RendezvousKey]:
 
 
 def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Finding]:
-    """Transfers without the other end; those with a device that is not here, all in one."""
+    """Transfers without their other end; one finding per missing device."""
     abroad = Counter[str]()
     for role, other in _PEER_ROLE.items():
         for key, node in ends[role].items():
@@ -163,7 +163,7 @@ def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Fin
             if there not in devices:
                 abroad[there] += 1
                 continue
-            message = f"no {'Recv takes' if role is Role.SEND else 'Send gives'} {key}"
+            message = f"no {'Recv receives' if role is Role.SEND else 'Send sends'} {key}"
             hint = _key_hint(key, ends[other])
             yield Finding("CFG432", "warning", message, node.name, hint)
     for device, count in abroad.items():
@@ -177,11 +177,11 @@ def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None
     same = next((one for one in others if one.tensor_name == key.tensor_name), None)
     if same is None:
         return None
-    return f"the one of that name goes from {same.send_device} to {same.recv_device}"
+    return f"the tensor of that name goes from {same.send_device} to {same.recv_device}"
 
 
 def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Finding]:
-    """No node waits for itself by way of messages within an iteration."""
+    """Messages form no cycle within an iteration."""
     pairs = [
         (ends[Role.SEND][key], recv)
         for key, recv in ends[Role.RECV].items()
@@ -213,5 +213,5 @@ def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Fin
             circle = [nodes[part[start]] for start, _ in rustworkx.digraph_find_cycle(part, 0)]
             names, related = describe_cycle(circle, places)
             message = f"devices wait for each other's messages: {names}"
-            hint = "partition the graph anew, or send what is there before what waits"
+            hint = "partition the graph again, or send available values before waiting for others"
             yield Finding("CFG433", "warning", message, related[0], hint, related[1:])

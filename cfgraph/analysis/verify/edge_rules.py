@@ -17,7 +17,7 @@ _CASTABLE = ("float", "int", "uint", "complex", "bool")
 
 
 def check_edges(subject: VerifyContext) -> Iterator[Finding]:
-    """Every input comes from a node of the graph, from an output it has, in the type wanted."""
+    """Every input is an existing output of the expected type."""
     types = subject.types
     for node in subject.nodes:
         inputs = node.inputs
@@ -52,7 +52,7 @@ def _check_controls(node: Node, nodes: Mapping[str, Node]) -> Iterator[Finding]:
 
 
 def _foreign_source(node: Node, what: str, source: Node) -> Finding:
-    message = f"{what} reads {source.name!r}, which is no node of the graph"
+    message = f"{what} reads {source.name!r}, which is not a node of the graph"
     return Finding("CFG105", "error", message, node.name, None, (source.name,))
 
 
@@ -65,7 +65,7 @@ def _wrong_input_count(subject: VerifyContext, node: Node, expected: int) -> Fin
     signature = subject.signatures.of(node.op)
     counts = {arg.count for arg in signature.inputs if arg.count} if signature else set()
     declared = [f"{name}={node.attrs[name]}" for name in sorted(counts) if name in node.attrs]
-    hint = f"its attribute says {declared[0]}" if len(declared) == 1 else None
+    hint = f"its attribute declares {declared[0]}" if len(declared) == 1 else None
     return Finding("CFG107", "error", message, node.name, hint)
 
 
@@ -80,7 +80,7 @@ def _check_type(
 ) -> Iterator[Finding]:
     if have is None or want is None or (have.base is want and not want.is_ref):
         return
-    message = f"input {slot} is {source.name}:{port} of type {have}, {node.op} wants {want}"
+    message = f"input {slot} is {source.name}:{port} of type {have}, {node.op} expects {want}"
     hint = None
     if want.is_ref and have is want.base:
         hint = "read the variable itself, not a copy of its value"
@@ -95,19 +95,19 @@ def check_cycles(subject: VerifyContext) -> Iterator[Finding]:
 
 
 def check_frames(subject: VerifyContext) -> Iterator[Finding]:
-    """Nodes and frames fit each other; where cycles are in the way, nobody knows the frames."""
+    """Frames are consistent; they are not checked if the graph has cycles."""
     if not subject.frames.cycles:
         yield from subject.frames.faults
 
 
 def _sound_loops(subject: VerifyContext) -> list[Frame]:
-    """The frames of a graph whose frames are sound, but for the root."""
+    """The frames of a graph with consistent frames, without the root."""
     found = subject.frames
     return [] if found.cycles or found.faults else found.all[1:]
 
 
 def check_parallel_iterations(subject: VerifyContext) -> Iterator[Finding]:
-    """The bound on overlapping iterations is at least 1, and one for each frame."""
+    """parallel_iterations is at least 1 and the same for all Enters of a frame."""
     for op, nodes in subject.by_op.items():
         signature = subject.signatures.of(op)
         if signature is None or "parallel_iterations" not in signature.attrs:
@@ -142,7 +142,7 @@ def check_next_iterations(subject: VerifyContext) -> Iterator[Finding]:
 
 
 def check_loop_structure(subject: VerifyContext) -> Iterator[Finding]:
-    """A loop has a LoopCond, an Exit, and a name of its own."""
+    """A loop has a LoopCond, an Exit, and a unique name."""
     first_of_name: dict[str, Frame] = {}
     for frame in _sound_loops(subject):
         enter = frame.enters[0].name
@@ -157,7 +157,7 @@ def check_loop_structure(subject: VerifyContext) -> Iterator[Finding]:
                 f"the frame name {frame.name!r} is also used in another frame; cfgraph tells the "
                 "two loops apart, TensorFlow does not"
             )
-            hint = "give each loop a frame name of its own"
+            hint = "use a different frame name for each loop"
             related = (first.enters[0].name,)
             yield Finding("CFG216", "note", message, enter, hint, related, str(frame))
 
@@ -165,8 +165,8 @@ def check_loop_structure(subject: VerifyContext) -> Iterator[Finding]:
 def _missing_loop_cond(frame: Frame, enter: str) -> Iterator[Finding]:
     devices = sorted({node.device for node in frame.nodes if node.device})
     if len(devices) > 1:
-        message = f"the loop is asked for on {len(devices)} devices, but has no LoopCond"
-        hint = "without a LoopCond the devices cannot agree when it ends"
+        message = f"the loop spans {len(devices)} devices but has no LoopCond"
+        hint = "add a LoopCond, which tells the devices when the loop ends"
         yield Finding("CFG215", "warning", message, enter, hint, tuple(devices), str(frame))
     else:
         message = "the loop has no LoopCond, so it must stay on one device"

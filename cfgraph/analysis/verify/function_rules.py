@@ -21,7 +21,7 @@ _SHOWN = 8
 
 
 def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
-    """Every function that an attribute names is in the library, or is an op."""
+    """Every function that an attribute names is in the library or is an op."""
     signatures = subject.signatures
     for op, nodes in subject.by_op.items():
         signature = signatures.of(op)
@@ -38,7 +38,7 @@ def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
 
 
 def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
-    """The functions that attributes name, with the attribute, whether they exist or not."""
+    """The functions that attributes name, existing or not, with the attribute."""
     for key, value in attrs.items():
         for part in value if type(value) is tuple else (value,):
             if type(part) is Func:
@@ -46,7 +46,7 @@ def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
 
 
 def check_calls(subject: VerifyContext) -> Iterator[Finding]:
-    """Functions take and return what the node that calls them passes and expects."""
+    """Functions accept and return the types that their call expects."""
     for op, nodes in subject.by_op.items():
         calls = function_calls(op)
         if calls.kind in _CONTRACTS:
@@ -72,7 +72,7 @@ def _check_call(subject: VerifyContext, node: Node, calls: FunctionCalls) -> Ite
             if mine is not None and types is not None and not _are_compatible(mine, types):
                 message = (
                     f"function {func.name!r} ({key}) {what}s {_format_types(mine)}, "
-                    f"{node.op} wants it to {what} {_format_types(types)}"
+                    f"{node.op} expects it to {what} {_format_types(types)}"
                 )
                 yield Finding("CFG132", "error", message, node.name)
 
@@ -114,7 +114,7 @@ def _format_types(row: Sequence[DType | None]) -> str:
 
 
 def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
-    """What a body returns has the type that the function declares."""
+    """Returned tensors have the declared types."""
     subject = body.subject
     signature = subject.signatures.of(subject.function)
     if signature is None:
@@ -138,7 +138,7 @@ def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
 
 
 def check_gradient_functions(graph: Graph) -> Iterator[Finding]:
-    """Both functions of every pair of function and gradient exist."""
+    """Both functions of every gradient registration exist."""
     for name, gradient in graph.gradient_functions.items():
         for said in (name, gradient):
             if said not in graph.functions:
@@ -147,13 +147,13 @@ def check_gradient_functions(graph: Graph) -> Iterator[Finding]:
 
 
 def check_recursion(graph: Graph) -> Iterator[Finding]:
-    """Functions that call themselves, directly or through others."""
+    """Functions are not recursive, directly or through others."""
     callees = {name: tuple(dict.fromkeys(_callees(graph, name))) for name in graph.functions}
     for cycle in _components(callees):
         message = f"function {cycle[0]!r} calls itself"
         if len(cycle) > 1:
             message += f" through {', '.join(map(repr, cycle[1:_SHOWN]))}"
-        hint = "a recursion cannot be lowered; it must run as calls"
+        hint = "a recursive call cannot be lowered and stays a call"
         yield Finding("CFG134", "note", message, cycle[0], hint, tuple(cycle[1:]))
 
 
@@ -167,7 +167,7 @@ def _callees(graph: Graph, name: str) -> Iterator[str]:
 
 
 def _components(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The groups of functions that reach each other, in the order of the library."""
+    """Strongly connected components of the call graph, in library order."""
     if not any(callees.values()):
         return []
     import rustworkx

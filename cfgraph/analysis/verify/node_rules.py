@@ -28,7 +28,7 @@ _PYTHON: Final[dict[str, type]] = {
     "tensor": TensorValue,
     "func": Func,
 }
-# values that are cheap to compare, and equal only to their like
+# values that are cheap to compare and equal only to their own type
 _COMPARABLE: Final = frozenset((bytes, int, bool, DType))
 
 
@@ -36,8 +36,8 @@ def check_names(subject: VerifyContext) -> Iterator[Finding]:
     """Every node has a valid name and an op."""
     for node in subject.nodes:
         if not NODE_NAME(node.name):
-            message = f"{node.name!r} is no valid node name"
-            hint = "use letters, digits and _ . / > -, not beginning with / > or -"
+            message = f"invalid node name {node.name!r}"
+            hint = "use letters, digits, and _ . / > -, not starting with / > or -"
             yield Finding("CFG102", "error", message, node.name, hint)
         if not node.op:
             yield Finding("CFG103", "error", "the node has no op", node.name)
@@ -48,26 +48,26 @@ def _check_internal_names(subject: VerifyContext) -> Iterator[Finding]:
     nodes = [node for node in subject.nodes if node.name[:1] == "_"]
     if nodes and not subject.function:
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
-        message = f"the name begins with an underscore{others}; TensorFlow does not import it"
+        message = f"the name starts with an underscore{others}; TensorFlow does not import it"
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG117", "note", message, nodes[0].name, None, related)
 
 
 def check_ops(subject: VerifyContext) -> Iterator[Finding]:
-    """Ops that are neither known nor functions of the library: one finding for each."""
+    """Every op is known or a library function; one finding per unknown op."""
     known = [*registry.op_names(), *subject.signatures.library]
     for op, nodes in subject.by_op.items():
         if not op or subject.signatures.of(op) is not None:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
-        message = f"the op {op!r} is not known{others}; it is kept, but cannot run"
+        message = f"unknown op {op!r}{others}; it is preserved but cannot run"
         hint = subject.guess(op, known, misspelled_op_hint)
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
 
 
 def check_attributes(subject: VerifyContext) -> Iterator[Finding]:
-    """Every node has the attributes that its op declares, with values that it allows."""
+    """Every node has the declared attributes, with allowed values."""
     for op, nodes in subject.by_op.items():
         signature = subject.signatures.of(op)
         if signature is not None:
@@ -79,7 +79,7 @@ def _check_attributes_of_op(
 ) -> Iterator[Finding]:
     declared, inside = signature.attrs, bool(subject.function)
     required = _required(signature)
-    # one look is enough for a value of the right kind that no bound applies to
+    # values of the right kind without bounds are checked once
     free = {attr.name: _PYTHON.get(attr.kind) for attr in declared.values() if not _bounded(attr)}
     fine: set[tuple[str, type, Any]] = set()
     for node in nodes:
@@ -110,7 +110,7 @@ def _missing(
     for key in sorted(required - node.attrs.keys()):
         message = f"{node.op} needs the attribute {key!r} ({declared[key].kind})"
         hint = AttrPrinter().attrs_text({key: clauses[key]}) if key in clauses else None
-        hint = hint and f"its inputs say {hint}"
+        hint = hint and f"its inputs imply {hint}"
         yield Finding("CFG110", "error", message, node.name, hint)
 
 
@@ -132,7 +132,7 @@ def _required(signature: Signature) -> frozenset[str]:
 
 
 def _fits(attr: AttrDef, value: Any) -> bool:
-    """True for a value of the kind; a kind that nobody knows is not judged."""
+    """True for a value of the kind; unknown kinds accept any value."""
     if not attr.kind.startswith("list("):
         return type(value) is _PYTHON.get(attr.kind, type(value))
     item = _PYTHON.get(attr.kind[5:-1])
@@ -143,17 +143,17 @@ def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
     signature = subject.signatures.of(node.op)
     message = f"{node.op} declares no attribute {key!r}"
     hint = subject.guess(key, signature.attrs if signature else ())
-    hint = hint or "notes of one's own begin with an underscore"
+    hint = hint or "names of custom attributes start with an underscore"
     return Finding("CFG112", "warning", message, node.name, hint)
 
 
 def _wrong_kind(node: Node, attr: AttrDef, value: Any) -> Finding:
-    message = f"attribute {attr.name!r} is {_describe_kind(value)}, {node.op} wants {attr.kind}"
+    message = f"attribute {attr.name!r} is {_describe_kind(value)}, {node.op} expects {attr.kind}"
     return Finding("CFG113", "error", message, node.name)
 
 
 def _describe_kind(value: Any) -> str:
-    """The kind of a value, as a signature would say it."""
+    """The kind of a value, as written in a signature."""
     if isinstance(value, tuple):
         return f"list({_describe_kind(value[0])})" if value else "an empty list"
     for kind, python in _PYTHON.items():
@@ -168,7 +168,7 @@ def _describe_kind(value: Any) -> str:
 
 def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
     parts = value if isinstance(value, tuple) else (value,)
-    # a function's own declarations come from the file, and may say anything
+    # the declarations of a function come from the file and may be inconsistent
     allowed = attr.allowed if isinstance(attr.allowed, tuple) else parts
     strange = [part for part in parts if part not in allowed]
     if strange:
@@ -178,7 +178,7 @@ def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
     size = len(value) if isinstance(value, tuple) else value
     if attr.minimum is not None and type(size) is int and size < attr.minimum:
         what = "has length" if isinstance(value, tuple) else "is"
-        message = f"attribute {attr.name!r} {what} {size}, at least {attr.minimum} wanted"
+        message = f"attribute {attr.name!r} {what} {size}, expected at least {attr.minimum}"
         return Finding("CFG115", "error", message, node.name)
     return None
 
@@ -190,7 +190,7 @@ def _format_value(value: Any) -> str:
 
 
 def check_constants(subject: VerifyContext) -> Iterator[Finding]:
-    """The header of every constant tensor is sound, and says the type that the node says."""
+    """The header of every constant tensor is valid and has the declared type."""
     for op, nodes in subject.by_op.items():
         signature = subject.signatures.of(op)
         if signature is not None and not any("tensor" in a.kind for a in signature.attrs.values()):
@@ -213,11 +213,13 @@ def _tensors(node: Node, is_constant: bool) -> Iterator[Finding]:
                 continue
             said = node.attrs.get("dtype")
             if is_constant and isinstance(said, DType) and tensor.dtype is not said:
-                message = f"the constant holds {tensor.dtype}, its attribute 'dtype' says {said}"
+                message = (
+                    f"the constant contains {tensor.dtype}, its attribute 'dtype' declares {said}"
+                )
                 yield Finding("CFG302", "error", message, node.name)
 
 
 def _is_constant(signature: Signature) -> bool:
-    """True for an op that returns the tensor that it carries."""
+    """True for an op that outputs its tensor attribute."""
     returned = [arg.type_attr for arg in signature.outputs]
     return not signature.inputs and "value" in signature.attrs and returned == ["dtype"]

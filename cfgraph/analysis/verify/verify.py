@@ -34,13 +34,13 @@ _RULES: Final[tuple[VerifyRule, ...]] = (
     function_rules.check_calls,
     device_rules.check_devices,
 )
-# the names in a body's `loc:@` may be those of the graph that it was taken from
+# the `loc:@` names in a body may be those of the graph that it was extracted from
 _RULES_OF_GRAPHS: Final[tuple[VerifyRule, ...]] = (
     device_rules.check_colocation,
     device_rules.check_versions,
     device_rules.check_transfers,
 )
-# the others find the same when only devices have changed
+# the findings of other rules do not depend on devices
 _ON_DEVICES: Final = frozenset(
     {edge_rules.check_loop_structure, device_rules.check_devices, device_rules.check_transfers}
 )
@@ -49,7 +49,7 @@ _cache: WeakKeyDictionary[Graph, _CachedFindings] = WeakKeyDictionary()
 
 
 class _CachedFindings(NamedTuple):
-    """The findings on a graph, also by rule, and what they were derived from."""
+    """Cached findings on a graph, also by rule, and the state that they are valid for."""
 
     state: Any
     moves: int
@@ -59,7 +59,7 @@ class _CachedFindings(NamedTuple):
 
 
 def verify(graph: Graph) -> tuple[Finding, ...]:
-    """All findings on a graph, errors, warnings and notes; kept until the graph changes."""
+    """All findings on a graph: errors, warnings, and notes; cached until the graph changes."""
     require_graph(graph)
     state, known = _verified_state(graph), _cache.get(graph)
     if known is not None and known.state != state:
@@ -71,19 +71,19 @@ def verify(graph: Graph) -> tuple[Finding, ...]:
 
 
 def require_valid(graph: Graph) -> None:
-    """Raise InvalidInput if a graph has errors: the first as its message, all as its findings."""
+    """Raise InvalidInput for the first error of a graph, carrying all errors."""
     require_no_findings([finding for finding in verify(graph) if finding.level == "error"])
 
 
 def _verified_state(graph: Graph) -> Any:
-    """What findings depend on, but for devices; two equal states have equal findings."""
+    """The state that findings depend on, except devices; equal states have equal findings."""
     library = tuple(graph.functions.items())
     edits = graph.edits - graph.moves
     return edits, graph.versions, library, tuple(graph.gradient_functions.items())
 
 
 def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _CachedFindings:
-    """The findings on a graph; `before` are those on one that differs in devices alone."""
+    """Findings on a graph; `before` are those on a graph that differs only in devices."""
     signatures = Signatures(graph.functions)
     subject = VerifyContext(graph, signatures)
     by_rule: dict[VerifyRule, tuple[Finding, ...]] = {}
@@ -105,7 +105,7 @@ def _verify_library(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
 
 
 def _verify_function(function: Function, signatures: Signatures) -> Iterator[Finding]:
-    """The findings on a function's body, its nodes named `function/node`."""
+    """Findings on a function's body; they name nodes `function/node`."""
     body = body_graph(function, signatures)
     unresolved = {finding.node for finding in body.faults}
     found = [*body.faults, *function_rules.check_returned_types(body)]
@@ -113,7 +113,7 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
         found.extend(rule(body.subject))
     for finding in found:
         if finding.code == "CFG107" and finding.node in unresolved:
-            continue  # it reads too few inputs only because one of them names nothing
+            continue  # the node lacks inputs only because one of them does not resolve
         node = f"{function.name}/{finding.node}" if finding.node else function.name
         related = tuple(f"{function.name}/{name}" for name in finding.related)
         yield replace(finding, node=node, related=related)
