@@ -1,4 +1,4 @@
-"""Clusters: what may be in one, how its inputs are ordered, what is told of the rest."""
+"""Clusters: their members, the order of their inputs, and the reasons of other nodes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.analysis.graph_text import graph as written
 
 
 def clustered(text: str, **options: Any) -> tuple[Graph, Clustering]:
-    made = written(text)
-    return made, cfgraph.cluster(made, explain=True, **options)
+    program = written(text)
+    return program, cfgraph.cluster(program, explain=True, **options)
 
 
 def groups(report: Clustering) -> list[set[str]]:
-    return [set(one.nodes) for one in report.clusters]
+    return [set(cluster.nodes) for cluster in report.clusters]
 
 
 def edge(report: Clustering, source: str, target: str) -> str:
-    (found,) = [e.reason.kind for e in report.edges if (e.source, e.target) == (source, target)]
-    return found
+    (kind,) = [e.reason.kind for e in report.edges if (e.source, e.target) == (source, target)]
+    return kind
 
 
-def test_a_path_over_what_does_not_compile_keeps_its_ends_apart() -> None:
-    made, report = clustered("""
+def test_a_path_over_an_uncompiled_node_separates_its_ends() -> None:
+    program, report = clustered("""
         x = Placeholder() {dtype=float32, shape=[2]}
         a = Neg(x)
         b = Abs(a)
@@ -45,11 +45,11 @@ def test_a_path_over_what_does_not_compile_keeps_its_ends_apart() -> None:
     assert groups(report) == [{"a", "b"}, {"c", "d"}]
     assert edge(report, "b", "c") == "cycle"
     assert report.outside["out"].kind == "effects"
-    run = Session(made).run(["d:0"], {"x:0": np.float32([1, 2])})
+    run = Session(program).run(["d:0"], {"x:0": np.float32([1, 2])})
     assert run[0].tolist() == [-2, -4]
 
 
-def test_a_path_through_a_loop_counts_though_it_goes_round() -> None:
+def test_a_path_through_a_loop_separates_its_ends() -> None:
     _, report = clustered("""
         x = Placeholder() {dtype=float32, shape=[]}
         n = Placeholder() {dtype=int32, shape=[]}
@@ -78,7 +78,7 @@ def test_a_path_through_a_loop_counts_though_it_goes_round() -> None:
     assert edge(report, "b", "c") == "cycle"
 
 
-def test_devices_and_sizes_bound_clusters() -> None:
+def test_devices_and_sizes_limit_clusters() -> None:
     text = """
         x = Placeholder() {dtype=float32, shape=[]}
         a = Neg(x) @"/cpu:0"
@@ -95,7 +95,7 @@ def test_devices_and_sizes_bound_clusters() -> None:
     assert not clustered(text, min_size=3)[1].clusters
 
 
-def test_adjacent_clusters_merge_where_nothing_waits_longer() -> None:
+def test_siblings_merge_unless_a_message_would_wait_longer() -> None:
     _, report = clustered("""
         x = Placeholder() {dtype=float32, shape=[]}
         a = Neg(x)
@@ -117,7 +117,7 @@ VARIABLES = """
 """
 
 
-def test_a_variable_is_not_read_behind_its_write_in_one_cluster() -> None:
+def test_a_variable_is_not_read_after_its_write_in_one_cluster() -> None:
     _, report = clustered(VARIABLES.replace("OTHER", "u"))
     assert groups(report) == [{"y", "set", "read", "sum"}]
     _, report = clustered(
@@ -127,7 +127,7 @@ def test_a_variable_is_not_read_behind_its_write_in_one_cluster() -> None:
     assert edge(report, "set", "read") == "resource"
 
 
-APART = """
+TWO_WRITES = """
     v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
     x = Placeholder() {dtype=float32, shape=[]}
     add = AssignAddVariableOp(v, x) {dtype=float32}
@@ -138,27 +138,27 @@ APART = """
 """
 
 
-def test_what_may_be_run_without_a_write_waits_for_none_in_a_cluster() -> None:
-    made, report = clustered(APART)
+def test_a_node_fetched_without_a_write_does_not_wait_for_it() -> None:
+    program, report = clustered(TWO_WRITES)
     assert groups(report) == [{"after", "less"}, {"plain", "more"}]
-    session = cfgraph.Session(made)
+    session = cfgraph.Session(program)
     session.run("more", {"v:0": 1.0})
     assert session.run(["more", "less"], {"v:0": 1.0, "x": 2.0}) == [-1, -3]
 
 
-def test_what_is_fetched_together_may_wait_for_a_write_together() -> None:
-    _, report = clustered(APART, fetches=["less", "more"])
+def test_nodes_fetched_together_may_wait_for_a_write() -> None:
+    _, report = clustered(TWO_WRITES, fetches=["less", "more"])
     assert {"plain", "more", "after", "less"} in groups(report)
 
 
-def test_a_variable_comes_in_by_one_handle() -> None:
+def test_a_cluster_receives_a_variable_by_one_handle() -> None:
     _, report = clustered(VARIABLES.replace("OTHER", "v"))
     assert groups(report) == [{"y", "set"}, {"read", "sum"}]
     assert edge(report, "set", "read") == "handles"
 
 
 def test_arguments_that_must_be_constant_come_first_and_handles_last() -> None:
-    made, report = clustered("""
+    program, report = clustered("""
         v = VarHandleOp() {dtype=float32, shape=[4], shared_name="v"}
         x = Placeholder() {dtype=float32, shape=[4]}
         shape = Placeholder() {dtype=int32, shape=[2]}
@@ -168,11 +168,11 @@ def test_arguments_that_must_be_constant_come_first_and_handles_last() -> None:
         there = Neg(back)
         y = Reshape(sum, there)
     """)
-    launch = made["cluster_0"]
-    assert [item.node.name for item in launch.inputs] == ["shape", "x", "v"]
+    launch = program["cluster_0"]
+    assert [tensor.node.name for tensor in launch.inputs] == ["shape", "x", "v"]
     assert [str(dtype) for dtype in launch.attrs["Tconstants"]] == ["int32"]
-    (one,) = report.clusters
-    assert (one.constants, one.arguments, one.resources) == (1, 1, 1)
+    (cluster,) = report.clusters
+    assert (cluster.constants, cluster.arguments, cluster.resources) == (1, 1, 1)
 
 
 LOOP = """
@@ -199,7 +199,7 @@ LOOP = """
 """
 
 
-def test_a_constant_that_varies_in_a_loop_keeps_its_reader_out() -> None:
+def test_a_constant_input_that_varies_in_a_loop_is_rejected() -> None:
     varying = "first = Mul(add, one)"
     _, report = clustered(LOOP.replace("SHAPE", varying))
     reason = report.outside["again"]
@@ -209,7 +209,7 @@ def test_a_constant_that_varies_in_a_loop_keeps_its_reader_out() -> None:
     assert any("again" in nodes for nodes in groups(report))
 
 
-def test_names_that_are_fetched_stay_and_what_is_fed_stays_out() -> None:
+def test_fetched_names_remain_and_fed_nodes_stay_outside() -> None:
     text = """
         x = Placeholder() {dtype=float32, shape=[]}
         a = Neg(x)
@@ -217,16 +217,16 @@ def test_names_that_are_fetched_stay_and_what_is_fed_stays_out() -> None:
         c = Neg(b)
         unneeded = Abs(c)
     """
-    made, report = clustered(text, fetches=["b", "c:0"])
-    assert {"b", "c"} <= set(made.nodes)
-    assert "a" not in made
+    program, report = clustered(text, fetches=["b", "c:0"])
+    assert {"b", "c"} <= set(program.nodes)
+    assert "a" not in program
     assert report.outside["unneeded"].kind == "not needed"
     assert report.names["b:0"] == ("cluster_0:0",)
-    made, report = clustered(text, feeds=["a"])
+    program, report = clustered(text, feeds=["a"])
     assert (report.outside["a"].kind, groups(report)) == ("fed", [{"b", "c", "unneeded"}])
 
 
-def test_ops_can_be_chosen_and_left_out_and_marked() -> None:
+def test_ops_can_be_included_excluded_and_marked() -> None:
     text = """
         x = Placeholder() {dtype=float32, shape=[]}
         a = Neg(x)
@@ -241,7 +241,7 @@ def test_ops_can_be_chosen_and_left_out_and_marked() -> None:
     assert (report.outside["c"].kind, groups(report)) == ("marked", [{"a", "b"}])
 
 
-def test_a_second_time_nothing_is_left_to_do(fixtures: Path) -> None:
+def test_clustering_again_changes_nothing(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "lstm_grad.pb")
     assert cfgraph.cluster(graph)
     once = cfgraph.dumps(graph)
@@ -250,7 +250,7 @@ def test_a_second_time_nothing_is_left_to_do(fixtures: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"deadness": "?"}, {"min_size": 0}, {"feeds": ["no"]}])
-def test_what_makes_no_sense_is_refused_before_anything_changes(
+def test_invalid_options_are_rejected_before_any_change(
     fixtures: Path, options: dict[str, Any]
 ) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "while_functional.pb")
@@ -260,13 +260,13 @@ def test_what_makes_no_sense_is_refused_before_anything_changes(
     assert cfgraph.dumps(graph) == before
 
 
-def test_a_graph_that_is_not_valid_is_refused() -> None:
+def test_an_invalid_graph_is_rejected() -> None:
     with pytest.raises(InvalidInput):
         clustered("a = Neg(b) {T=float32}\nb = Neg(a) {T=float32}")
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "theirs"),
+    ("name", "mode", "minimum"),
     [
         # what TensorFlow 2.21 puts into clusters of two and more, its own optimizer off
         ("lstm", "exact", 29),
@@ -275,15 +275,15 @@ def test_a_graph_that_is_not_valid_is_refused() -> None:
         ("lstm_grad", "tf", 61),
     ],
 )
-def test_no_less_is_clustered_than_by_tensorflow(
-    fixtures: Path, name: str, mode: str, theirs: int
+def test_at_least_as_much_is_clustered_as_by_tensorflow(
+    fixtures: Path, name: str, mode: str, minimum: int
 ) -> None:
     graph = cfgraph.load(fixtures / "graphs" / f"{name}.pb")
     fetches = ["loss", "dW"] if "dW" in graph else ["loss"]
-    assert cfgraph.cluster(graph, fetches=fetches, deadness=mode).clustered >= theirs
+    assert cfgraph.cluster(graph, fetches=fetches, deadness=mode).clustered >= minimum
 
 
-def test_a_rejected_neighbor_of_a_growing_cluster_is_not_tried_again_for_each_node(
+def test_a_growing_cluster_does_not_retry_rejected_neighbors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = 0

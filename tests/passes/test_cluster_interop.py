@@ -1,4 +1,4 @@
-"""TensorFlow compiles the clusters of our graphs by its own XLA, and computes the same."""
+"""TensorFlow compiles clusters of cfgraph with its own XLA and computes the same values."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_tensorflow_computes_the_recorded_values_with_clusters(case: dict[str, Any]) -> None:
-    run, *others = case["runs"]
-    if others or run.get("error"):
+    run, *rest = case["runs"]
+    if rest or run.get("error"):
         pytest.skip("runs that share variables need one graph; errors are not compared")
     graph = recorded.graph(run["graph"])
     try:
@@ -39,10 +39,10 @@ def test_tensorflow_computes_the_recorded_values_with_clusters(case: dict[str, A
         pytest.skip("there are no clusters in it")
     with session_of(graph) as session:
         values = session.run(run["fetches"], feeds_of(run))
-    for name, have in zip(run["fetches"], values, strict=True):
+    for name, actual in zip(run["fetches"], values, strict=True):
         if ":" in name:
-            want = recorded.array(run["expected"][name])
-            assert not recorded.compare(have, want, loosen=10), name
+            expected = recorded.array(run["expected"][name])
+            assert not recorded.compare(actual, expected, loosen=10), name
 
 
 @pytest.mark.parametrize("name", ["lstm", "lstm_grad"])
@@ -58,6 +58,6 @@ def test_tensorflow_runs_a_clustered_lstm(fixtures: Path, name: str) -> None:
         plain = session.run(fetches, feeds)
     cfgraph.cluster(graph)
     with session_of(graph) as session:
-        found = session.run(fetches, feeds)
-    for have, want in zip(found, plain, strict=True):
-        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+        values = session.run(fetches, feeds)
+    for actual, expected in zip(values, plain, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

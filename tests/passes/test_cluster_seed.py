@@ -1,4 +1,4 @@
-"""The miscompile of the second seed, written with the Builder, and a rule stricter than need be."""
+"""The miscompilation of the second seed, and a rule that is stricter than necessary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUE = np.array([1, 2], np.float32)
 
 
 def mismatch() -> Graph:
-    """B is live in every run, C when p is true; S reads B alone, beside the branch."""
+    """Build a graph in which B is always live and C when p is true; S reads only B."""
     b = Builder()
     p, v = b.placeholder("p", "bool", []), b.placeholder("v", "float32", [2])
     taken = b.Switch(v, p)[1]
@@ -26,7 +26,7 @@ def mismatch() -> Graph:
 
 
 def sides() -> Graph:
-    """C reads what is live always and what is live with p; D reads C, and lives as C does."""
+    """Build a graph in which C reads inputs of different liveness, and D reads C."""
     b = Builder()
     p, v = b.placeholder("p", "bool", []), b.placeholder("v", "float32", [2])
     total = b.AddV2(b.Identity(v), b.Switch(v, p)[1], name="C")
@@ -40,17 +40,17 @@ def run(graph: Graph, name: str, p: bool) -> Any:
 
 
 def clusters(graph: Graph, mode: str) -> list[set[str]]:
-    return [set(one.nodes) for one in cfgraph.cluster(graph, deadness=mode).clusters]
+    return [set(cluster.nodes) for cluster in cfgraph.cluster(graph, deadness=mode).clusters]
 
 
-def test_without_deadness_a_live_tensor_dies_with_its_cluster() -> None:
+def test_without_deadness_analysis_a_live_tensor_becomes_dead() -> None:
     graph = mismatch()
     assert any({"B", "C"} <= nodes for nodes in clusters(graph, "off"))
     assert run(mismatch(), "S:0", False) == pytest.approx(-np.exp(VALUE))
     assert run(graph, "S:0", False) is None
 
 
-def test_with_deadness_every_tensor_lives_as_before() -> None:
+def test_with_deadness_analysis_liveness_is_unchanged() -> None:
     graph = mismatch()
     assert not any({"B", "C"} <= nodes for nodes in clusters(graph, "exact"))
     for p in (False, True):
@@ -58,7 +58,7 @@ def test_with_deadness_every_tensor_lives_as_before() -> None:
     assert run(graph, "C:0", False) is None
 
 
-def test_the_rule_of_the_seed_leaves_out_what_exact_deadness_takes() -> None:
+def test_the_rule_of_the_seed_clusters_less_than_exact_deadness() -> None:
     assert clusters(sides(), "inputs") == []
     graph = sides()
     assert {"C", "D"} in clusters(graph, "exact")

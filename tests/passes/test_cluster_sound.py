@@ -1,4 +1,4 @@
-"""Clustering changes no liveness: random graphs before and after, under all assignments."""
+"""Clustering changes no liveness, for random graphs under all assignments of predicates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROVEN = ("exact", "inputs")
 
 
 class ClusteredTables(Tables):
-    """The liveness in a clustered graph; what a launch gives has the value that it had before."""
+    """Liveness in a clustered graph; outputs of a cluster call keep their values."""
 
     def __init__(self, graph: Graph, before: Tables, old: Mapping[Output, Output]) -> None:
         self.before = before
@@ -41,7 +41,7 @@ class ClusteredTables(Tables):
 def surviving_outputs(
     before: Graph, after: Graph, report: Clustering
 ) -> Iterator[tuple[Output, Output]]:
-    """Each output and control edge that is still there, with what stands for it now."""
+    """Yield each remaining output and control edge with its replacement."""
     for node in before:
         (name,) = report.names.get(node.name, (node.name,))
         if name in after:
@@ -55,13 +55,13 @@ def surviving_outputs(
 
 
 def clustered(graph: Graph, **options: Any) -> tuple[Graph, Clustering]:
-    """A clustered copy."""
+    """Return a clustered copy."""
     copy = copy_graph(graph, graph)
     return copy, cfgraph.cluster(copy, **options)
 
 
 def liveness_changes(graph: Graph, **options: Any) -> tuple[list[str], Clustering]:
-    """The outputs of a graph without loops whose liveness is not what it was."""
+    """Return the outputs of a loop-free graph whose liveness changed."""
     after, report = clustered(graph, **options)
     before = Tables(graph)
     pairs = list(surviving_outputs(graph, after, report))
@@ -71,7 +71,7 @@ def liveness_changes(graph: Graph, **options: Any) -> tuple[list[str], Clusterin
 
 @pytest.mark.parametrize("mode", PROVEN)
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
-def test_no_output_is_live_where_it_was_not_or_dead_where_it_was_live(kind: str, mode: str) -> None:
+def test_clustering_changes_no_liveness(kind: str, mode: str) -> None:
     count = 0
     for seed in range(5 if kind == "wide" else 60):
         changed, report = liveness_changes(random_graph(seed, kind).graph, deadness=mode)
@@ -82,7 +82,7 @@ def test_no_output_is_live_where_it_was_not_or_dead_where_it_was_live(kind: str,
 
 @pytest.mark.parametrize("mode", PROVEN)
 @pytest.mark.parametrize("kind", WITH_LOOPS)
-def test_in_loops_every_live_token_is_what_it_was(kind: str, mode: str) -> None:
+def test_clustering_changes_no_live_token_in_loops(kind: str, mode: str) -> None:
     count = 0
     for seed in range(12):
         graph = random_graph(seed, kind).graph
@@ -97,10 +97,10 @@ def test_in_loops_every_live_token_is_what_it_was(kind: str, mode: str) -> None:
 def differences(
     before: Graph, after: Graph, pairs: list[tuple[Output, Output]], seed: int
 ) -> list[str]:
-    """Where the tokens of two runs under one assignment differ."""
+    """Return the differences between the tokens of two runs under one assignment."""
     assignment = Assignment(seed)
     was = assignment.run(before)
-    old = {new: item for item, new in reversed(pairs)}
+    old = {new: tensor for tensor, new in reversed(pairs)}
 
     def choose(output: Output, tag: Tag) -> int:
         return assignment(old[output], tag)
@@ -108,22 +108,22 @@ def differences(
     now = liveness(after, choose)
     if was.starved:
         return []  # how far it gets before a loop starves is not promised
-    told = [] if now.starved == was.starved else ["a loop starves"]
-    told.extend(
-        f"{item.name} {new.name}" for item, new in pairs if live(was, item) != live(now, new)
+    differences = [] if now.starved == was.starved else ["a loop starves"]
+    differences.extend(
+        f"{tensor.name} {new.name}" for tensor, new in pairs if live(was, tensor) != live(now, new)
     )
-    return told
+    return differences
 
 
 def live(run: Liveness, output: Output) -> set[Tag]:
-    """Where an output has live tokens; elsewhere it has dead ones, or none."""
+    """Return the tags at which an output is live."""
     if output.port == CONTROL:
         return {tag for (node, tag), live in run.controls.items() if live and node is output.node}
-    return {tag for (item, tag), live in run.sent.items() if live and item == output}
+    return {tag for (tensor, tag), live in run.sent.items() if live and tensor == output}
 
 
 @pytest.mark.parametrize("kind", ["structured", "loops"])
-def test_what_tensorflow_takes_for_equal_is_so_in_structured_graphs(kind: str) -> None:
+def test_equal_liveness_by_tensorflow_is_right_in_structured_graphs(kind: str) -> None:
     for seed in range(20):
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, deadness="tf")
@@ -132,14 +132,14 @@ def test_what_tensorflow_takes_for_equal_is_so_in_structured_graphs(kind: str) -
         )
 
 
-def test_it_is_not_where_a_node_waits_for_a_switch_of_several_outputs() -> None:
+def test_equal_liveness_by_tensorflow_is_wrong_after_a_switch_of_several_outputs() -> None:
     # TensorFlow gives the control edges of a _SwitchN what belongs to its last output
     graph = random_graph(36, "unstructured").graph
     assert liveness_changes(graph, deadness="tf")[0]
     assert not liveness_changes(graph, deadness="exact")[0]
 
 
-def test_without_deadness_analysis_something_changes() -> None:
+def test_without_deadness_analysis_liveness_changes() -> None:
     graphs = [random_graph(seed, "unstructured").graph for seed in range(10)]
     assert any(liveness_changes(graph, deadness="off")[0] for graph in graphs)
 

@@ -1,4 +1,4 @@
-"""Whole loops and conditionals in clusters: what goes in, what stays out, and the values."""
+"""Whole loops and conditionals in clusters: accepted and rejected regions, and values."""
 
 from __future__ import annotations
 
@@ -48,37 +48,39 @@ out = Identity(m)
 def counter_text(
     body: str = "AddV2(y_switch:1, y_switch:1)", end: str = "y_switch", more: str = ""
 ) -> str:
-    """A loop that counts to n, and changes x as the body says."""
+    """Build a loop that counts to n and updates x with a body."""
     return COUNTER.replace("BODY", body).replace("END", end) + more
 
 
 def clustered(text: str, **options: Any) -> tuple[cfgraph.Graph, Clustering]:
-    """A graph with whole regions in clusters."""
+    """Cluster a graph with whole regions."""
     graph = cfgraph.loads(text.encode(), "graph")
     return graph, cfgraph.cluster(graph, regions=True, **options)
 
 
 def region_rejections(report: Clustering) -> dict[str, str]:
-    """The kind of reason against each region that stays out."""
-    return {one.name: one.reason.kind for one in report.regions if one.reason is not None}
+    """Return the kind of reason against each rejected region."""
+    return {
+        region.name: region.reason.kind for region in report.regions if region.reason is not None
+    }
 
 
 def values(text: str, fetches: list[str], feeds: dict[str, Any], **options: Any) -> list[Any]:
-    """What a session gives."""
+    """Return the values of a run."""
     session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), **options)
     return session.run(fetches, feeds, allow_dead=True)
 
 
 def assert_same_values(text: str, fetches: list[str], **feeds: Any) -> None:
-    """Hold the values with regions to those without."""
+    """Compare the values with regions with those without."""
     plain = values(text, fetches, feeds)
-    for have, want in zip(
+    for actual, expected in zip(
         values(text, fetches, feeds, jit="numpy", regions=True), plain, strict=True
     ):
-        np.testing.assert_array_equal(have, want)
+        np.testing.assert_array_equal(actual, expected)
 
 
-def test_a_loop_is_one_cluster_and_keeps_the_names_of_what_leaves_it() -> None:
+def test_a_loop_is_one_cluster_and_its_exits_keep_their_names() -> None:
     graph, report = clustered(counter_text())
     assert [node.op for node in graph if node.op != "Placeholder"] == [
         "XlaLaunch",
@@ -86,16 +88,16 @@ def test_a_loop_is_one_cluster_and_keeps_the_names_of_what_leaves_it() -> None:
         "Identity",
     ]
     assert {"count", "out"} <= set(graph.nodes)
-    (one,) = report.clusters
-    assert {"i", "y", "cond", "i_switch", "y_more", "y_next"} <= set(one.nodes)
-    assert report.names["less"] == (one.name,)
+    (cluster,) = report.clusters
+    assert {"i", "y", "cond", "i_switch", "y_more", "y_next"} <= set(cluster.nodes)
+    assert report.names["less"] == (cluster.name,)
     assert report.clustered == report.nodes - 2
     assert region_rejections(report) == {}
     assert_same_values(counter_text(), ["count", "out"], n=np.int32(3), x=np.float32([1, 2]))
     assert_same_values(counter_text(), ["count", "out"], n=np.int32(0), x=np.float32([1, 2]))
 
 
-def test_without_regions_nothing_of_the_kind_happens() -> None:
+def test_without_regions_loops_stay_lowered() -> None:
     graph = cfgraph.loads(counter_text().encode(), "graph")
     report = cfgraph.cluster(graph)
     assert report.regions == ()
@@ -122,30 +124,30 @@ ADD = "y_more = AddV2(y_switch:1, y_switch:1)"
         (counter_text(more=AWAY).replace("Enter(x)", "Enter(away:1)"), "entered apart"),
     ],
 )
-def test_a_loop_stays_out_for_a_reason(text: str, reason: str) -> None:
+def test_a_rejected_loop_has_a_reason(text: str, reason: str) -> None:
     graph, report = clustered(text)
     assert region_rejections(report)["/loop"] == reason
     assert "cond" in graph
 
 
-def test_no_call_waits_for_what_an_enter_waits_for_that_nothing_reads() -> None:
+def test_a_call_does_not_wait_for_inputs_of_unread_enters() -> None:
     away = AWAY + 'unread = Enter(n, ^yes) {frame_name="loop", is_constant=true}\n'
     graph, report = clustered(counter_text(more=away + "yes = Identity(away:1)\n"))
     assert region_rejections(report) == {}
     assert not graph["yes"].uses
 
 
-def test_a_loop_that_is_fetched_from_within_is_not_raised() -> None:
+def test_a_loop_with_a_fetched_node_inside_is_rejected() -> None:
     _, report = clustered(counter_text(), fetches=["out", "y_more"])
     assert region_rejections(report) == {"/loop": "fed"}
 
 
-def test_a_loop_that_is_larger_than_a_cluster_may_be_is_not_raised() -> None:
+def test_a_loop_that_exceeds_the_maximum_size_is_rejected() -> None:
     _, report = clustered(counter_text(), max_size=5)
     assert region_rejections(report) == {"/loop": "size"}
 
 
-def test_inner_loops_go_first(fixtures: Path) -> None:
+def test_inner_loops_are_functionalized_first(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "nested.pb")
     report = cfgraph.cluster(graph, regions=True)
     (region,) = report.regions
@@ -165,7 +167,7 @@ def test_a_conditional_is_one_call(p: bool) -> None:
     assert_same_values(index, ["out", "index"], p=np.bool_(p), x=np.float32([-1, 2]))
 
 
-def test_a_conditional_whose_merge_is_live_when_its_argument_is_not_stays() -> None:
+def test_a_conditional_that_is_live_when_its_input_is_dead_is_rejected() -> None:
     text = BRANCH.replace("neg = Neg(s)", "neg = AddV2(s, t)") + (
         "q = Placeholder() {dtype=bool, shape=[]}\nt = Switch(x, q)\n"
     )
@@ -174,7 +176,7 @@ def test_a_conditional_whose_merge_is_live_when_its_argument_is_not_stays() -> N
     assert "m" in graph
 
 
-def test_what_a_branch_waits_for_is_still_waited_for() -> None:
+def test_the_call_keeps_the_control_inputs_of_branches() -> None:
     text = """
         p = Placeholder() {dtype=bool, shape=[]}
         x = Placeholder() {dtype=float32, shape=[]}
@@ -191,7 +193,7 @@ def test_what_a_branch_waits_for_is_still_waited_for() -> None:
     assert_same_values(text, ["read", "m"], p=np.bool_(True), x=np.float32(3))
 
 
-def test_a_conditional_in_a_loop_goes_with_it() -> None:
+def test_a_conditional_in_a_loop_is_functionalized_with_it() -> None:
     text = (
         counter_text("Merge(low, high)")
         + """
@@ -204,7 +206,7 @@ def test_a_conditional_in_a_loop_goes_with_it() -> None:
     )
     _, report = clustered(text)
     assert region_rejections(report) == {}
-    assert [one.kind for one in report.regions] == ["loop"]
+    assert [region.kind for region in report.regions] == ["loop"]
     assert_same_values(text, ["out"], n=np.int32(5), x=np.float32([1, 2]))
 
 
@@ -218,19 +220,19 @@ def test_the_gradient_of_an_lstm_is_one_cluster(fixtures: Path) -> None:
     assert not {"StackV2", "TensorArrayV3"} & ops
 
 
-def test_the_loops_of_a_gradient_of_ours_are_one_cluster() -> None:
+def test_the_loops_of_a_gradient_are_one_cluster() -> None:
     body = "Mul(y_switch:1, y_switch:1)"
     graph = cfgraph.loads(counter_text(body).encode(), "graph")
-    (found,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
+    (gradient,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
     feeds = {"n": np.int32(3), "x": np.float32([1, 1.5])}
-    plain = cfgraph.Session(graph).run([found], feeds)[0]
+    plain = cfgraph.Session(graph).run([gradient], feeds)[0]
     session = cfgraph.Session(graph, jit="numpy", regions=True)
-    np.testing.assert_allclose(session.run([found], feeds)[0], plain)
+    np.testing.assert_allclose(session.run([gradient], feeds)[0], plain)
     (cluster,) = session.cluster_runner.clusters.values()
     assert cluster.calls == 1
 
 
-def test_what_a_second_pass_finds_is_nothing() -> None:
+def test_functionalizing_again_changes_nothing() -> None:
     graph, _ = clustered(counter_text())
     once = cfgraph.dumps(graph)
     assert not cfgraph.cluster(graph, regions=True)
@@ -255,19 +257,19 @@ PUT = "TensorListSetItem(l_switch:1, i_switch:1, y_switch:1)"
 PUSH = "TensorListPushBack(l_switch:1, y_switch:1)"
 
 
-def fills(made: str, put: str) -> str:
-    """A loop that fills a list, which is stacked behind it."""
-    return counter_text(more=FILLS.replace("MADE", made).replace("PUT", put))
+def fills(creation: str, put: str) -> str:
+    """Build a loop that fills a list, which is stacked after the loop."""
+    return counter_text(more=FILLS.replace("MADE", creation).replace("PUT", put))
 
 
-def test_a_list_that_is_reserved_goes_round_in_a_cluster() -> None:
+def test_a_reserved_list_is_a_loop_variable_in_a_cluster() -> None:
     text = fills(RESERVE, PUT)
     _, report = clustered(text)
     assert region_rejections(report) == {}
     assert_same_values(text, ["all", "out"], n=np.int32(3), x=np.float32([1, 2]))
 
 
-def test_a_list_of_as_many_as_are_pushed_is_not_stacked_in_a_cluster() -> None:
+def test_stacking_a_list_of_unknown_length_is_rejected() -> None:
     _, report = clustered(fills(EMPTY, PUSH))
     assert region_rejections(report)["list"] == "list"
     assert region_rejections(report)["/loop"] == "not traced"

@@ -1,4 +1,4 @@
-"""TensorFlow compiles whole loops and conditionals of ours, and computes the same."""
+"""TensorFlow compiles functionalized loops and conditionals and computes the same values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("tensorflow", reason="needs the extra `interop`")
 
 
 def lstm() -> dict[str, Any]:
-    """What an LSTM is fed."""
+    """Return the feeds of an LSTM."""
     draw = np.random.default_rng(0)
     return {
         "W:0": draw.normal(size=(512, 1024)).astype(np.float32) / 20,
@@ -48,6 +48,6 @@ def test_tensorflow_runs_whole_regions(fixtures: Path, name: str) -> None:
     assert all(region.replacement is not None for region in report.regions)
     assert not any(node.op in ("Merge", "Switch", "Enter") for node in graph)
     with session_of(graph) as session:
-        found = session.run(fetches, feeds())
-    for have, want in zip(found, plain, strict=True):
-        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+        values = session.run(fetches, feeds())
+    for actual, expected in zip(values, plain, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

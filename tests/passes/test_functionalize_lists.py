@@ -1,4 +1,4 @@
-"""Stacks and arrays as lists: what they hold is what they held, or they stay."""
+"""Stacks and TensorArrays as lists: equal contents, or rejection."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Array = tuple[Builder, Output, Output, Output]
 
 
 def lowered_subgraph(b: Builder, *fetches: str) -> Graph:
-    """What the fetches need, in primitives."""
+    """Return the ancestors of the fetches in lowered form."""
     cfgraph.lower(b.graph)
     return copy_graph(b.graph, ancestors(b.graph, [b.graph[name] for name in fetches]))
 
 
 def array() -> Array:
-    """A builder with n, and an array of four elements."""
+    """Return a builder with n, and an array of four elements."""
     b = Builder()
     n = b.placeholder("n", "int32", [])
     handle, flow = b.TensorArrayV3(
@@ -35,7 +35,7 @@ def array() -> Array:
 
 
 def flow_loop(b: Builder, n: Output, flow: Output, body: Callable[[Output, Output], Output]) -> Any:
-    """A loop in which a flow goes round n times."""
+    """Add a loop whose variable is a flow, with n iterations."""
     zero = b.const(0)
     _, after = b.while_loop(
         lambda i, _: b.Less(i, n), lambda i, f: (i + 1, body(i, f)), [zero, flow]
@@ -44,24 +44,24 @@ def flow_loop(b: Builder, n: Output, flow: Output, body: Callable[[Output, Outpu
 
 
 def row(b: Builder, i: Output) -> Output:
-    """The element i of a test: [i, i]."""
+    """Return element i of a test: [i, i]."""
     return b.Fill([2], b.Cast(i, DstT="float32"))
 
 
 def checked_rejections(graph: Graph, fetches: list[str], feeds: dict[str, Any]) -> dict[str, str]:
-    """Hold the values with regions to those without; the reasons against regions."""
+    """Compare the values with and without regions; return the reasons against regions."""
     data = cfgraph.dumps(graph)
     plain = cfgraph.Session(cfgraph.loads(data)).run(fetches, feeds, allow_dead=True)
     session = cfgraph.Session(cfgraph.loads(data), jit="numpy", regions=True)
-    found = session.run(fetches, feeds, allow_dead=True)
-    for have, want in zip(found, plain, strict=True):
-        assert (have is None) == (want is None)
-        np.testing.assert_array_equal(have, want)
+    values = session.run(fetches, feeds, allow_dead=True)
+    for actual, expected in zip(values, plain, strict=True):
+        assert (actual is None) == (expected is None)
+        np.testing.assert_array_equal(actual, expected)
     return region_rejections(cfgraph.cluster(cfgraph.loads(data), fetches=fetches, regions=True))
 
 
 @pytest.mark.parametrize("limit", [3, 4])
-def test_a_gather_of_part_of_an_array_gives_that_part(limit: int) -> None:
+def test_a_partial_gather_reads_part_of_an_array(limit: int) -> None:
     b, n, handle, flow = array()
     after = flow_loop(b, n, flow, lambda i, f: b.TensorArrayWriteV3(handle, i, row(b, i), f))
     b.TensorArrayGatherV3(
@@ -71,7 +71,7 @@ def test_a_gather_of_part_of_an_array_gives_that_part(limit: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "stays"), [(3, True), (4, False)])
-def test_an_array_that_is_filled_in_part_stays(rows: int, stays: bool) -> None:
+def test_a_partially_filled_array_is_rejected(rows: int, stays: bool) -> None:
     b, n, handle, flow = array()
     x = b.placeholder("x", "float32", [rows, 2])
     full = b.TensorArrayScatterV3(handle, b.Range(0, rows, 1), x, flow)
@@ -87,7 +87,7 @@ def test_an_array_that_is_filled_in_part_stays(rows: int, stays: bool) -> None:
     assert (reasons.get("array") == "list") is stays
 
 
-def test_an_array_whose_flow_forks_behind_a_write_stays() -> None:
+def test_an_array_whose_flow_forks_after_a_write_is_rejected() -> None:
     b, n, handle, flow = array()
     first = b.TensorArrayWriteV3(handle, 0, row(b, n), flow)
     second = b.TensorArrayWriteV3(handle, 1, row(b, n * 2), first)
@@ -103,7 +103,7 @@ def test_an_array_whose_flow_forks_behind_a_write_stays() -> None:
     )
 
 
-def test_an_array_that_two_nodes_write_on_from_one_state_stays() -> None:
+def test_an_array_with_two_writers_of_one_state_is_rejected() -> None:
     b, n, handle, flow = array()
     first, second = (b.TensorArrayWriteV3(handle, i, row(b, n), flow) for i in (0, 1))
     with b.control(first):
@@ -115,7 +115,7 @@ def test_an_array_that_two_nodes_write_on_from_one_state_stays() -> None:
     )
 
 
-def test_what_is_read_before_the_next_write_may_be_read_from_the_old_flow() -> None:
+def test_a_read_before_the_next_write_may_use_the_old_flow() -> None:
     b, n, handle, flow = array()
     begun = b.TensorArrayWriteV3(handle, 0, row(b, n), flow)
 
@@ -131,16 +131,18 @@ def test_what_is_read_before_the_next_write_may_be_read_from_the_old_flow() -> N
 
 
 @pytest.mark.parametrize("p", [False, True])
-def test_what_waits_for_an_array_is_dead_where_the_array_was(p: bool) -> None:
+def test_control_edges_from_an_array_keep_their_liveness(p: bool) -> None:
     b = Builder()
     n, p_ = b.placeholder("n", "int32", []), b.placeholder("p", "bool", [])
     size = b.Identity(b.Switch(n, p_)[1])
     handle, flow = b.TensorArrayV3(size, dtype="float32", element_shape=[2], name="array")
-    one = b.Identity(flow)
+    state = b.Identity(flow)
     for i in (0, 1):
-        one = b.TensorArrayWriteV3(handle, b.Identity(size - size + i), b.const([1.0, 2.0]), one)
+        state = b.TensorArrayWriteV3(
+            handle, b.Identity(size - size + i), b.const([1.0, 2.0]), state
+        )
     _, total = b.while_loop(lambda i, _: b.Less(i, n), lambda i, t: (i + 1, t * 2), [n - 2, n])
-    b.TensorArrayReadV3(handle, 1, one, dtype="float32", name="y")
+    b.TensorArrayReadV3(handle, 1, state, dtype="float32", name="y")
     with b.control(handle):
         b.Identity(total, name="z")
     graph = lowered_subgraph(b, "y", "z")
@@ -149,46 +151,46 @@ def test_what_waits_for_an_array_is_dead_where_the_array_was(p: bool) -> None:
 
 
 def stacked() -> tuple[Builder, Output, Output]:
-    """A builder with n, and a stack."""
+    """Return a builder with n, and a stack."""
     b = Builder()
     n = b.placeholder("n", "int32", [])
     return b, n, b.StackV2(100, elem_type="float32", name="stack")
 
 
-def pushes(b: Builder, stack: Output, begin: Output) -> Any:
-    """A loop that pushes three times."""
+def pushes(b: Builder, stack: Output, initial: Output) -> Any:
+    """Add a loop that pushes three times."""
     _, last = b.while_loop(
-        lambda i, _: b.Less(i, 3), lambda i, x: (i + 1, b.StackPushV2(stack, x + 1.0)), [0, begin]
+        lambda i, _: b.Less(i, 3), lambda i, x: (i + 1, b.StackPushV2(stack, x + 1.0)), [0, initial]
     )
     return last
 
 
-def pops(b: Builder, stack: Output, begin: Output) -> Any:
-    """A loop that pops three times."""
+def pops(b: Builder, stack: Output, initial: Output) -> Any:
+    """Add a loop that pops three times."""
 
     def body(i: Output, t: Output) -> tuple[Output, Output]:
         return i + 1, t * 10.0 + b.Reshape(
             b.StackPopV2(stack, elem_type="float32"), b.const([], "int32")
         )
 
-    _, total = b.while_loop(lambda i, _: b.Less(i, 3), body, [0, begin])
+    _, total = b.while_loop(lambda i, _: b.Less(i, 3), body, [0, initial])
     return total
 
 
-def test_what_waits_for_a_stack_and_its_handles_still_can() -> None:
+def test_control_edges_from_a_stack_and_its_handles_remain() -> None:
     graph = cfgraph.loads(counter_text("Mul(y_switch:1, y_switch:1)").encode(), "graph")
-    (found,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
-    assert found is not None
+    (gradient,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
+    assert gradient is not None
     stack = next(node for node in graph if node.op == "StackV2")
     graph.add("Identity", graph["n"], controls=[stack], name="z")
     handle = next(node for node in graph if node.op == "StackPushV2").inputs[0].node
     assert handle.op == "Enter"
     graph.add_control(graph["y_more"], handle)
     feeds = {"n": np.int32(2), "x": np.float32([1, 1.5])}
-    assert checked_rejections(graph, [found, "z"], feeds) == {}
+    assert checked_rejections(graph, [gradient, "z"], feeds) == {}
 
 
-def test_a_stack_that_one_loop_pushes_to_and_pops_from_stays() -> None:
+def test_a_stack_pushed_and_popped_in_one_loop_is_rejected() -> None:
     b, n, stack = stacked()
 
     def body(i: Output, x: Output) -> tuple[Output, Output]:
@@ -204,7 +206,7 @@ def test_a_stack_that_one_loop_pushes_to_and_pops_from_stays() -> None:
     )
 
 
-def test_a_stack_whose_loops_are_in_one_that_goes_round_stays() -> None:
+def test_a_stack_whose_loops_share_an_outer_loop_is_rejected() -> None:
     b, n, stack = stacked()
 
     def body(i: Output, x: Output) -> tuple[Output, Output]:
@@ -217,7 +219,7 @@ def test_a_stack_whose_loops_are_in_one_that_goes_round_stays() -> None:
     )
 
 
-def test_a_stack_that_is_pushed_behind_the_loop_that_pops_stays() -> None:
+def test_a_stack_pushed_after_the_popping_loop_is_rejected() -> None:
     b, _, stack = stacked()
     b.Identity(pushes(b, stack, pops(b, stack, b.const(1.0))), name="y")
     reasons = region_rejections(
@@ -227,11 +229,11 @@ def test_a_stack_that_is_pushed_behind_the_loop_that_pops_stays() -> None:
 
 
 @pytest.mark.parametrize("op", ["StackV2", "StackPushV2", "StackPopV2"])
-def test_a_stack_of_which_a_node_is_fetched_stays(op: str) -> None:
+def test_a_stack_with_a_fetched_node_is_rejected(op: str) -> None:
     graph = cfgraph.loads(counter_text("Mul(y_switch:1, y_switch:1)").encode(), "graph")
-    (found,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
-    assert found is not None
+    (gradient,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
+    assert gradient is not None
     node = next(node for node in graph if node.op == op)
-    report = cfgraph.cluster(graph, fetches=[found, node.name], regions=True)
+    report = cfgraph.cluster(graph, fetches=[gradient, node.name], regions=True)
     assert "list" in region_rejections(report).values()
     assert node.name in graph

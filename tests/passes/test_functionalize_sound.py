@@ -1,4 +1,4 @@
-"""Whole regions in clusters change no liveness: random graphs before and after."""
+"""Functionalized regions change no liveness, for random graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSTRUCTURED = ("unstructured", "dense", "wide")
 
 
 def still_there(before: Graph, after: Graph, report: Clustering) -> Iterator[tuple[Output, Output]]:
-    """Each output that there still is, and each control edge of a node that is as it was."""
+    """Yield each remaining output, and each control edge of an unchanged node."""
     for node in before:
         if node.name not in report.names and node.name in after:
             yield Output(node, CONTROL), Output(after[node.name], CONTROL)
@@ -37,14 +37,14 @@ def still_there(before: Graph, after: Graph, report: Clustering) -> Iterator[tup
 
 
 def _has(graph: Graph, name: str, port: int) -> bool:
-    """True for an output that there is: the index that nobody reads of a Merge goes with it."""
+    """Return true for an output that remains; the unread index of a Merge does not."""
     return name in graph and port < (registry.output_count(graph[name]) or 0)
 
 
 @pytest.mark.parametrize("mode", PROVEN)
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
-def test_a_conditional_as_a_call_is_live_where_it_was(kind: str, mode: str) -> None:
-    raised = 0
+def test_a_functionalized_conditional_keeps_its_liveness(kind: str, mode: str) -> None:
+    functionalized = 0
     for seed in range(2 if kind == "wide" else 12):
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, deadness=mode, regions=True)
@@ -53,12 +53,12 @@ def test_a_conditional_as_a_call_is_live_where_it_was(kind: str, mode: str) -> N
         then = ClusteredTables(after, before, {new: old for old, new in pairs})
         changed = [old.name for old, new in pairs if before.of[old] != then.of[new]]
         assert not changed, seed
-        raised += sum(region.replacement is not None for region in report.regions)
-    assert raised or kind in UNSTRUCTURED
+        functionalized += sum(region.replacement is not None for region in report.regions)
+    assert functionalized or kind in UNSTRUCTURED
 
 
 @pytest.mark.parametrize("kind", WITH_LOOPS)
-def test_a_loop_as_a_call_gives_live_tokens_where_it_did(kind: str) -> None:
+def test_a_functionalized_loop_keeps_its_liveness(kind: str) -> None:
     for seed in range(6):
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, regions=True)

@@ -22,19 +22,21 @@ DEVICES = {"A": A, "B": B, "C": C}
 
 
 def graph(text: str) -> Graph:
-    """A graph whose lines end with `@A`, `@B` or `@C`."""
-    whole = re.sub(r"@([ABC])$", lambda match: f'@"{DEVICES[match[1]]}"', text, flags=re.MULTILINE)
-    return cfgraph.loads(whole.encode(), "graph")
+    """Parse a graph whose lines end with `@A`, `@B` or `@C`."""
+    with_devices = re.sub(
+        r"@([ABC])$", lambda match: f'@"{DEVICES[match[1]]}"', text, flags=re.MULTILINE
+    )
+    return cfgraph.loads(with_devices.encode(), "graph")
 
 
 def golden(name: str) -> Graph:
-    """The graph of a golden file before it is partitioned."""
+    """Return the unpartitioned graph of a golden file."""
     data = (FOLDER / f"{name}.graph").read_bytes()
     return cfgraph.loads(data.partition(b"# expect\n")[0], "graph")
 
 
-def crossing(made: Graph) -> list[Node]:
-    sources = {node: [*(item.node for item in node.inputs), *node.controls] for node in made}
+def crossing(program: Graph) -> list[Node]:
+    sources = {node: [*(tensor.node for tensor in node.inputs), *node.controls] for node in program}
     return [node for node, read in sources.items() if any(s.device != node.device for s in read)]
 
 
@@ -42,76 +44,78 @@ RANDOM = range(40)
 
 
 def placed(seed: int) -> Graph:
-    """A random program on three devices."""
-    made = random_program(seed).graph
-    cfgraph.place(made, devices="cpu:0-2", seed=seed)
-    return made
+    """Return a random program on three devices."""
+    program = random_program(seed).graph
+    cfgraph.place(program, devices="cpu:0-2", seed=seed)
+    return program
 
 
-def test_no_edge_crosses_and_every_pair_has_a_key_of_its_own() -> None:
+def test_no_edge_crosses_and_every_pair_has_a_unique_key() -> None:
     for seed in RANDOM:
-        made = placed(seed)
-        cfgraph.partition(made)
-        assert crossing(made) == []
-        sends = Counter(rendezvous_key(node) for node in made if node.op == "_Send")
-        recvs = Counter(rendezvous_key(node) for node in made if node.op == "_Recv")
+        program = placed(seed)
+        cfgraph.partition(program)
+        assert crossing(program) == []
+        sends = Counter(rendezvous_key(node) for node in program if node.op == "_Send")
+        recvs = Counter(rendezvous_key(node) for node in program if node.op == "_Recv")
         assert sends == recvs
         assert set(sends.values()) <= {1}
         assert len({key.tensor_name for key in sends}) == len(sends)
 
 
-def test_no_made_name_begins_with_an_underscore() -> None:
-    made = graph("_x = Const() {dtype=float32, value=float32[]:1} @A\ny = Neg(_x, ^_x) @B")
-    cfgraph.partition(made)
-    assert [name for name in made.nodes if name.startswith("_")] == ["_x"]
+def test_no_new_name_starts_with_an_underscore() -> None:
+    program = graph("_x = Const() {dtype=float32, value=float32[]:1} @A\ny = Neg(_x, ^_x) @B")
+    cfgraph.partition(program)
+    assert [name for name in program.nodes if name.startswith("_")] == ["_x"]
 
 
 def test_nodes_keep_their_names_and_are_listed_device_by_device() -> None:
     for seed in RANDOM:
-        made = placed(seed)
-        before = set(made.nodes)
-        report = cfgraph.partition(made)
-        assert before <= set(made.nodes)
-        devices = [node.device for node in made]
+        program = placed(seed)
+        before = set(program.nodes)
+        report = cfgraph.partition(program)
+        assert before <= set(program.nodes)
+        devices = [node.device for node in program]
         assert sorted(devices) == devices
         assert report.devices == tuple(dict.fromkeys(devices))
 
 
-def test_a_device_has_one_control_loop_for_each_loop_that_it_takes_part_in() -> None:
+def test_a_device_has_one_control_loop_for_each_of_its_loops() -> None:
     for seed in RANDOM:
-        made = placed(seed)
-        report = cfgraph.partition(made)
-        found = frames(made)
-        wanted = set()
-        for frame in found.all[1:]:
+        program = placed(seed)
+        report = cfgraph.partition(program)
+        loop_frames = frames(program)
+        expected = set()
+        for frame in loop_frames.all[1:]:
             leader = frame.loop_conds[0].device
-            inside = {node.device for f in found.all if f.is_within(frame) for node in f.nodes}
-            wanted |= {(str(frame), device) for device in inside if device != leader}
+            inside = {
+                node.device for f in loop_frames.all if f.is_within(frame) for node in f.nodes
+            }
+            expected |= {(str(frame), device) for device in inside if device != leader}
         have = report.control_loops
         assert len(set(have)) == len(have)
-        assert wanted <= set(have)
-        extra = set(have) - wanted  # the LoopCond's own device, with no variable beside it
-        for frame in found.all[1:]:
+        assert expected <= set(have)
+        extra = set(have) - expected  # the LoopCond's own device, with no variable beside it
+        for frame in loop_frames.all[1:]:
             extra.discard((str(frame), frame.loop_conds[0].device))
         assert extra == set()
 
 
 def test_every_recv_in_a_loop_waits_for_a_merge_of_the_loop() -> None:
     for seed in RANDOM:
-        made = placed(seed)
-        cfgraph.partition(made)
-        found = frames(made)
-        for node in made:
+        program = placed(seed)
+        cfgraph.partition(program)
+        loop_frames = frames(program)
+        for node in program:
             if node.op == "_Recv":
-                gates = [gate.op for gate in node.controls]
-                assert gates == ([] if found.of[node] is found.root else ["Merge"])
+                gates = [control.op for control in node.controls]
+                assert gates == ([] if loop_frames.of[node] is loop_frames.root else ["Merge"])
 
 
-def test_a_graph_on_one_device_stays_as_it_is() -> None:
-    made = graph("x = Placeholder() {dtype=float32, shape=[]} @A\ny = Neg(x) @A")
-    before = cfgraph.dumps(made)
-    assert not cfgraph.partition(made)
-    assert cfgraph.dumps(made) == before
+def test_a_graph_on_one_device_is_unchanged() -> None:
+    program = graph("x = Placeholder() {dtype=float32, shape=[]} @A\ny = Neg(x) @A")
+    before = cfgraph.dumps(program)
+    assert not cfgraph.partition(program)
+    assert cfgraph.dumps(program) == before
 
 
 def test_the_report_lists_moved_nodes_and_messages() -> None:
@@ -137,9 +141,9 @@ def test_a_loop_that_stays_on_one_device_is_reported() -> None:
 
 
 def test_short_device_names_are_written_in_full() -> None:
-    made = cfgraph.loads(b'x = NoOp() @"/job:w/replica:0/task:1/gpu:2"', "graph")
-    assert cfgraph.partition(made).rewrites == 1
-    assert made["x"].device == "/job:w/replica:0/task:1/device:GPU:2"
+    program = cfgraph.loads(b'x = NoOp() @"/job:w/replica:0/task:1/gpu:2"', "graph")
+    assert cfgraph.partition(program).rewrites == 1
+    assert program["x"].device == "/job:w/replica:0/task:1/device:GPU:2"
 
 
 @pytest.mark.parametrize(
@@ -165,43 +169,45 @@ def test_short_device_names_are_written_in_full() -> None:
         ("x = Strange() @A\ny = Neg(x) {T=float32} @B", "CFG422", "x"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_and_left(text: str, code: str, node: str) -> None:
-    made = graph(text)
-    before = cfgraph.dumps(made)
+def test_an_edge_that_cannot_be_cut_is_rejected_before_any_change(
+    text: str, code: str, node: str
+) -> None:
+    program = graph(text)
+    before = cfgraph.dumps(program)
     with pytest.raises((InvalidInput, Unsupported)) as caught:
-        cfgraph.partition(made)
+        cfgraph.partition(program)
     assert (caught.value.code, caught.value.node) == (code, node)
-    assert cfgraph.dumps(made) == before
+    assert cfgraph.dumps(program) == before
 
 
 def test_a_functional_graph_that_cannot_be_cut_is_not_lowered() -> None:
-    made = graph(
+    program = graph(
         "v = VariableV2() {dtype=float32, shape=[]} @A\n"
         "one = Const() {dtype=float32, value=float32[]:1} @A\n"
         "two = PartitionedCall(one) {Tin=(float32), Tout=(float32), f=@same} @A\n"
         "set = Assign(v, two) @B\n"
         "function same(x: float32) -> (y: float32) {\n  return y = x\n}\n"
     )
-    before = cfgraph.dumps(made)
+    before = cfgraph.dumps(program)
     with pytest.raises(Unsupported):
-        cfgraph.partition(made)
-    assert cfgraph.dumps(made) == before
+        cfgraph.partition(program)
+    assert cfgraph.dumps(program) == before
 
 
-def test_a_partitioned_graph_is_refused_once_an_edge_crosses_again() -> None:
-    made = golden("an_edge_is_cut_once_for_a_device")
-    cfgraph.partition(made)
-    made.add("Neg", made["x"], name="stray", device=B)
+def test_a_partitioned_graph_with_a_new_crossing_edge_is_rejected() -> None:
+    program = golden("an_edge_is_cut_once_for_a_device")
+    cfgraph.partition(program)
+    program.add("Neg", program["x"], name="stray", device=B)
     with pytest.raises(InvalidInput) as caught:
-        cfgraph.partition(made)
+        cfgraph.partition(program)
     assert (caught.value.code, caught.value.node) == ("CFG430", "stray")
 
 
-def test_a_partitioned_graph_is_neither_lowered_nor_placed_anew() -> None:
-    made = golden("what_is_functional_is_lowered_first")
-    cfgraph.partition(made)
+def test_a_partitioned_graph_is_neither_lowered_nor_placed_again() -> None:
+    program = golden("what_is_functional_is_lowered_first")
+    cfgraph.partition(program)
     with pytest.raises(Unsupported):
-        cfgraph.place(made, devices="cpu:0")
+        cfgraph.place(program, devices="cpu:0")
 
 
 def test_the_bytes_do_not_depend_on_the_hash_seed() -> None:
@@ -211,20 +217,20 @@ def test_the_bytes_do_not_depend_on_the_hash_seed() -> None:
         "    made = placed(seed); cfgraph.partition(made)\n"
         "    sys.stdout.buffer.write(cfgraph.dumps(made))\n"
     )
-    found = set()
+    outputs = set()
     for seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", script]
         folder = Path(__file__).parents[2]
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=environment, cwd=folder, capture_output=True, check=True, timeout=120
         )
-        found.add(done.stdout)
-    assert len(found) == 1
-    assert found != {b""}
+        outputs.add(process.stdout)
+    assert len(outputs) == 1
+    assert outputs != {b""}
 
 
-def test_a_value_goes_to_a_device_once_however_many_loops_read_it() -> None:
+def test_a_value_is_sent_once_for_all_loops_that_read_it() -> None:
     report = cfgraph.partition(golden("an_outer_value_enters_once"))
     assert report.messages["/"] == 2  # w to B and to C
 
@@ -239,6 +245,6 @@ def test_loops_nested_deeper_than_the_stack_are_cut() -> None:
     lines.append(f"y = Neg({source}) @B")
     for level in reversed(range(depth)):
         lines.append(f"o{level} = Exit({'y' if level == depth - 1 else f'o{level + 1}'}) @A")
-    made = graph("\n".join(lines))
-    assert cfgraph.partition(made)
-    assert crossing(made) == []
+    program = graph("\n".join(lines))
+    assert cfgraph.partition(program)
+    assert crossing(program) == []

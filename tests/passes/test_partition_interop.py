@@ -23,10 +23,10 @@ tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`")
 
 def require_no_more(name: str, seed: int | None, feeds: dict[str, Any], fetches: list[str]) -> None:
     graph = placed(name, seed)
-    want = tensorflow_messages(tf, graph, feeds, fetches)
-    have = cfgraph_messages(graph, fetches)
-    assert messages_in_loops(have) <= messages_in_loops(want), (
-        f"{dict(have)}, TensorFlow {dict(want)}"
+    expected = tensorflow_messages(tf, graph, feeds, fetches)
+    actual = cfgraph_messages(graph, fetches)
+    assert messages_in_loops(actual) <= messages_in_loops(expected), (
+        f"{dict(actual)}, TensorFlow {dict(expected)}"
     )
 
 
@@ -39,7 +39,7 @@ def test_a_graph_that_requests_devices_sends_no_more_than_tensorflow(
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize(("name", "feeds", "fetches"), PLACED, ids=lambda value: str(value)[:24])
-def test_a_graph_placed_at_random_sends_no_more_an_iteration_than_tensorflow(
+def test_a_randomly_placed_graph_sends_no_more_per_iteration_than_tensorflow(
     name: str, feeds: dict[str, Any], fetches: list[str], seed: int
 ) -> None:
     require_no_more(name, seed, feeds, fetches)

@@ -1,4 +1,4 @@
-"""Random programs and graphs, placed at random and partitioned, compute what they did before."""
+"""Random programs and graphs, placed at random and partitioned, compute the same values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
 @given(**WRITTEN)
-def test_a_written_program_does_what_it_says_on_any_devices(
+def test_a_structured_program_computes_the_same_on_any_devices(
     program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
     assert_agrees_on_devices(program, start, seed, schedule_seed)
@@ -68,7 +68,7 @@ def test_a_written_program_does_what_it_says_on_any_devices(
 @pytest.mark.slow
 @settings(max_examples=1000, deadline=None, suppress_health_check=SLOW)
 @given(**WRITTEN)
-def test_many_written_programs_do_what_they_say_on_any_devices(
+def test_many_structured_programs_compute_the_same_on_any_devices(
     program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
     assert_agrees_on_devices(program, start, seed, schedule_seed)
@@ -77,7 +77,7 @@ def test_many_written_programs_do_what_they_say_on_any_devices(
 def assert_agrees_on_devices(
     program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
-    """Compare runs, first come first served, at random and in virtual time, with the program."""
+    """Compare runs under three schedules (FIFO, random, virtual time) with the program."""
     b, fetches = written(program)
     initializer = b.initializer().name
     graph = cut(b.graph, seed)
@@ -88,7 +88,7 @@ def assert_agrees_on_devices(
     ):
         session = cfgraph.Session(graph, **how)
         session.run(targets=[initializer], feeds=start)
-        values = session.run([item.name for item in fetches], start, timeout=120)
+        values = session.run([tensor.name for tensor in fetches], start, timeout=120)
         assert [value.tolist() for value in values] == expected(program, start), how
 
 
@@ -100,34 +100,34 @@ def test_random_graphs_give_the_same_values_and_dead_tokens(kind: str) -> None:
 
 
 def compared_runs(seed: int, kind: str) -> int:
-    """How many runs were compared; a graph whose Merges race has none that could be."""
-    made = random_graph(seed, kind)
-    if any(finding.code in RACES for finding in cfgraph.check(made.graph).findings):
+    """Return the number of comparable runs; a graph with racing Merges has none."""
+    generated = random_graph(seed, kind)
+    if any(finding.code in RACES for finding in cfgraph.check(generated.graph).findings):
         return 0
-    fetches, there = root_tensors(made.graph), cut(copy_graph(made.graph), seed)
+    fetches, partitioned = root_tensors(generated.graph), cut(copy_graph(generated.graph), seed)
     count = 0
     for number in range(3):
-        feeds = made.feeds(random.Random(10 * seed + number))
+        feeds = generated.feeds(random.Random(10 * seed + number))
         try:
-            wanted = cfgraph.Session(made.graph).run(fetches, feeds, allow_dead=True)
+            expected = cfgraph.Session(generated.graph).run(fetches, feeds, allow_dead=True)
         except cfgraph.ExecutionError:
             continue  # a loop that stands still: some tensor never comes
         for schedule in SCHEDULES:
-            session = cfgraph.Session(there, schedule=schedule, schedule_seed=seed)
-            found = session.run(fetches, feeds, allow_dead=True)
-            for name, mine, theirs in zip(fetches, found, wanted, strict=True):
-                assert (mine is None) == (theirs is None), (seed, name)
-                assert mine is None or np.array_equal(mine, theirs), (seed, name)
+            session = cfgraph.Session(partitioned, schedule=schedule, schedule_seed=seed)
+            values = session.run(fetches, feeds, allow_dead=True)
+            for name, actual, value in zip(fetches, values, expected, strict=True):
+                assert (actual is None) == (value is None), (seed, name)
+                assert actual is None or np.array_equal(actual, value), (seed, name)
             count += 1
     return count
 
 
 def root_tensors(graph: Graph) -> list[str]:
-    """All tensors outside of loops."""
-    found = frames(graph)
+    """Return all tensors outside of loops."""
+    loop_frames = frames(graph)
     return [
         f"{node.name}:{port}"
         for node in graph
-        if found.of_outputs[node] is found.root
+        if loop_frames.of_outputs[node] is loop_frames.root
         for port in range(registry.output_count(node) or 0)
     ]

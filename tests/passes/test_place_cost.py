@@ -1,4 +1,4 @@
-"""Placement by cost: where work and bytes lead, and that it is the same each time."""
+"""Placement by cost: effects of work and bytes, and determinism."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_a_chain_stays_on_one_device() -> None:
     assert set(placed("\n".join(lines), "cpu:0-3").values()) == {"cpu:0"}
 
 
-def test_what_is_heavy_and_independent_spreads() -> None:
+def test_heavy_independent_work_spreads() -> None:
     lines = []
     for k in range(4):
         lines += [f"p{k} = Placeholder() {{dtype=float32, shape=[1024,1024]}}"]
         lines += [f"q{k} = MatMul(p{k}, p{k}) {{T=float32}}"]
-    found = placed("\n".join(lines), "cpu:0-3")
-    assert len({found[f"q{k}"] for k in range(4)}) == 4
-    assert all(found[f"p{k}"] == found[f"q{k}"] for k in range(4))
+    placement = placed("\n".join(lines), "cpu:0-3")
+    assert len({placement[f"q{k}"] for k in range(4)}) == 4
+    assert all(placement[f"p{k}"] == placement[f"q{k}"] for k in range(4))
 
 
 def test_a_node_without_inputs_follows_its_reader() -> None:
@@ -59,15 +59,15 @@ def test_a_node_without_inputs_follows_its_reader() -> None:
 
 
 def drivers(graph: Graph) -> Iterator[set[str]]:
-    """The devices of what drives each loop."""
-    found = frames(graph)
-    for frame in found.all[1:]:
+    """Return the devices of the drivers of each loop."""
+    placement = frames(graph)
+    for frame in placement.all[1:]:
         nodes = [*frame.merges, *frame.next_iterations, *frame.loop_conds, *frame.exits]
         yield {short_device_name(node.device) for node in nodes}
 
 
 @pytest.mark.parametrize("name", ["counter", "nested", "lstm", "while_functional"])
-def test_what_drives_a_loop_is_on_one_device(name: str, fixtures: Path) -> None:
+def test_drivers_of_a_loop_are_on_one_device(name: str, fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / f"{name}.pb")
     cfgraph.place(graph, devices="cpu:0-1,gpu:0")
     assert all(len(devices) == 1 for devices in drivers(graph))
@@ -96,7 +96,7 @@ for seed in (None, 3):
 
 def test_the_hash_seed_of_the_process_changes_nothing(fixtures: Path) -> None:
     path = fixtures / "graphs" / "lstm_grad.pb"
-    found = {
+    placement = {
         subprocess.run(
             [sys.executable, "-c", PRINT, str(path)],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -105,4 +105,4 @@ def test_the_hash_seed_of_the_process_changes_nothing(fixtures: Path) -> None:
         ).stdout
         for seed in ("0", "1", "77")
     }
-    assert len(found) == 1
+    assert len(placement) == 1

@@ -1,4 +1,4 @@
-"""Recorded graphs can be placed, by chance and by cost, whatever devices they ask for."""
+"""Recorded graphs can be placed, at random and by cost, with any device requests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BATCHES = 9
 
 
 def names() -> list[str]:
-    """Every graph of the archive once."""
+    """Yield every graph of the archive once."""
     runs = [run for case in recorded.cases() for run in case.get("runs") or [case]]
     return sorted({run["graph"] for run in runs})
 
 
 def lowered(graph: Graph) -> bool:
-    """True if a graph is valid and has a lowered form, which placing needs."""
+    """Return true if a graph is valid and can be lowered, as placement requires."""
     try:
         require_valid(graph)
         cfgraph.lower(graph)

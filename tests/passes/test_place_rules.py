@@ -1,4 +1,4 @@
-"""Rules of placement: which one decides, files of them, and placements written back."""
+"""Placement rules: precedence, files, and placements written back."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ b/y = Exp(b/x) {T=float32}
 def test_the_last_matching_rule_overrides_the_request_of_the_node(
     rules: object, on_gpu: str
 ) -> None:
-    found = placed(NODES, rules=rules)
-    assert {name for name, device in found.items() if device == "gpu:0"} == set(on_gpu.split())
+    placement = placed(NODES, rules=rules)
+    assert {name for name, device in placement.items() if device == "gpu:0"} == set(on_gpu.split())
 
 
-def test_a_rule_goes_by_loop(fixtures: Path) -> None:
-    of = cfgraph.load(fixtures / "graphs" / "nested.pb")
+def test_a_rule_can_select_a_loop(fixtures: Path) -> None:
+    program = cfgraph.load(fixtures / "graphs" / "nested.pb")
     rules = ["*=cpu:0", "frame:while/while/while_context=gpu:0"]
-    report = cfgraph.place(of, devices=TWO, rules=rules)
-    inner = {name for name in of.nodes if of[name].device.endswith("GPU:0")}
+    report = cfgraph.place(program, devices=TWO, rules=rules)
+    inner = {name for name in program.nodes if program[name].device.endswith("GPU:0")}
     assert "while/while/add" in inner
     assert "while/add" not in inner
     assert report.decided["while/while/add"] == "frame:while/while/while_context=gpu:0"
 
 
-def test_rules_hold_where_the_rest_goes_by_chance() -> None:
+def test_rules_apply_to_random_placement() -> None:
     for seed in range(5):
         assert placed(NODES, rules=["a/x=gpu:0"], seed=seed)["a/x"] == "gpu:0"
 
 
-def test_a_rule_for_a_device_that_is_not_there_is_wrong_usage() -> None:
+def test_a_rule_for_a_missing_device_is_a_usage_error() -> None:
     with pytest.raises(UsageError) as caught:
         placed(NODES, rules=["*=gpu:1"])
     assert "no device 'gpu:1'" in str(caught.value)
@@ -74,13 +74,13 @@ def test_a_rule_for_a_device_that_is_not_there_is_wrong_usage() -> None:
         ("ops:Neg=gpu:0", "no filter by 'ops'"),
     ],
 )
-def test_a_text_that_is_no_rule_is_refused(rule: str, message: str) -> None:
+def test_a_malformed_rule_is_rejected(rule: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         PlacementRules.parse([rule])
     assert message in str(caught.value)
 
 
-def test_a_rule_that_matches_nothing_is_warned_of() -> None:
+def test_a_rule_without_matches_is_a_warning() -> None:
     report = cfgraph.place(graph(NODES), devices=TWO, rules=["op:Negg=cpu:0", "c/*=cpu:0"])
     assert report.warnings == (
         "no node matches op:Negg=cpu:0; did you mean 'Neg'?",
@@ -88,7 +88,7 @@ def test_a_rule_that_matches_nothing_is_warned_of() -> None:
     )
 
 
-def test_many_rules_that_match_nothing_are_counted() -> None:
+def test_many_rules_without_matches_are_counted() -> None:
     rules = [f"none{place}=cpu:0" for place in range(500)]
     warnings = cfgraph.place(graph(NODES), devices=TWO, rules=rules).warnings
     assert len(warnings) == 4
@@ -118,26 +118,26 @@ def read(tmp_path: Path, text: str) -> PlacementRules:
     return read_rules(tmp_path / "rules.toml")
 
 
-def test_a_file_says_all_that_its_docstring_does(tmp_path: Path) -> None:
+def test_a_file_can_have_all_documented_keys(tmp_path: Path) -> None:
     rules = read(tmp_path, FILE)
-    found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
-    assert found == {"a/x": "cpu:0", "a/y": "gpu:0", "b/x": "cpu:1", "b/y": "cpu:0"}
+    placement = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
+    assert placement == {"a/x": "cpu:0", "a/y": "gpu:0", "b/x": "cpu:1", "b/y": "cpu:0"}
     later = rules + PlacementRules.parse(["a/x=gpu:0"])
     assert placed(NODES, "cpu:0-1,gpu:0", rules=later, soft_placement=True)["b/y"] == "gpu:0"
 
 
-def test_a_default_is_for_nodes_without_a_request(tmp_path: Path) -> None:
+def test_the_default_applies_to_nodes_without_a_request(tmp_path: Path) -> None:
     rules = read(tmp_path, 'default = "cpu:1"')
-    found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
-    assert found == {"a/x": "cpu:1", "a/y": "cpu:1", "b/x": "gpu:0", "b/y": "cpu:1"}
+    placement = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
+    assert placement == {"a/x": "cpu:1", "a/y": "cpu:1", "b/x": "gpu:0", "b/y": "cpu:1"}
 
 
-def test_a_hard_rule_is_met_or_refused_soft_placement_or_not(tmp_path: Path) -> None:
+def test_a_hard_rule_is_satisfied_or_an_error_with_soft_placement_too(tmp_path: Path) -> None:
     text = '[[rule]]\nnode = "s"\ndevice = "gpu:0"\n'
-    of = "s = Placeholder() {dtype=string, shape=[]}"
-    assert placed(of, rules=read(tmp_path, text), soft_placement=True) == {"s": "cpu:0"}
+    program = "s = Placeholder() {dtype=string, shape=[]}"
+    assert placed(program, rules=read(tmp_path, text), soft_placement=True) == {"s": "cpu:0"}
     with pytest.raises(CfgraphError, match="only a CPU runs Placeholder"):
-        placed(of, rules=read(tmp_path, text + "hard = true\n"), soft_placement=True)
+        placed(program, rules=read(tmp_path, text + "hard = true\n"), soft_placement=True)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_hard_rule_is_met_or_refused_soft_placement_or_not(tmp_path: Path) -> 
         ('[[colocate]]\nnode = ["a"]', "did you mean 'nodes'?"),
     ],
 )
-def test_a_file_that_is_wrong_says_where(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_explained(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         read(tmp_path, text)
     assert message in str(caught.value)
@@ -163,15 +163,13 @@ def test_a_file_that_is_wrong_says_where(text: str, message: str, tmp_path: Path
     assert caught.value.code == "CFG406"
 
 
-def test_a_file_that_is_missing_is_an_invalid_input(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_invalid_input(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot read the file"):
         read_rules(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize("name", ["nested", "lstm_grad", "while_functional"])
-def test_a_placement_written_down_is_the_same_read_back(
-    name: str, fixtures: Path, tmp_path: Path
-) -> None:
+def test_a_written_placement_can_be_read_back(name: str, fixtures: Path, tmp_path: Path) -> None:
     path = fixtures / "graphs" / f"{name}.pb"
     first, second = cfgraph.load(path), cfgraph.load(path)
     text = placement_toml(first, cfgraph.place(first, devices="cpu:0-1,gpu:0", seed=5))
