@@ -13,7 +13,7 @@ from benchmarks.measurement import Row
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.partition_folder import join_partitions
+from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
@@ -86,7 +86,7 @@ def tensorflow_messages(
     written = [
         graph_def.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs
     ]
-    return messages(join_partitions(written))
+    return messages(merge_partitions(written))
 
 
 def cfgraph_messages(graph: Graph, fetches: list[str]) -> Counter[str]:
