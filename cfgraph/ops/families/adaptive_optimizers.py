@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.ops.families.optimizer_rule import ALL_FORMS, UpdateRule, register_forms
 
-Options = Mapping[str, Any]
 _SHRINK_SIGNS: Final = {"lr": "positive", "l1": "non-negative", "l2": "non-negative"}
 _FTRL_SIGNS: Final = _SHRINK_SIGNS | {"l2_shrinkage": "non-negative", "lr_power": "non-positive"}
 
@@ -23,10 +21,10 @@ class Adagrad(UpdateRule, abstract=True):
     options = "update_slots: bool = true"
 
     @staticmethod
-    def update(options: Options, var: Any, accum: Any, lr: Any, grad: Any) -> Sequence[Any]:
-        if options["update_slots"]:
-            accum = accum + grad * grad
-        return var - grad * lr / np.sqrt(accum), accum
+    def update(x: Any) -> None:
+        if x.update_slots:
+            x.accum = x.accum + x.grad * x.grad
+        x.var = x.var - x.grad * x.lr / np.sqrt(x.accum)
 
 
 @register_forms(*ALL_FORMS)
@@ -38,12 +36,10 @@ class AdagradV2(UpdateRule, abstract=True):
     options = "update_slots: bool = true"
 
     @staticmethod
-    def update(
-        options: Options, var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any
-    ) -> Sequence[Any]:
-        if options["update_slots"]:
-            accum = accum + grad * grad
-        return var - grad * lr / (np.sqrt(accum) + epsilon), accum
+    def update(x: Any) -> None:
+        if x.update_slots:
+            x.accum = x.accum + x.grad * x.grad
+        x.var = x.var - x.grad * x.lr / (np.sqrt(x.accum) + x.epsilon)
 
 
 @register_forms(*ALL_FORMS)
@@ -54,20 +50,11 @@ class Adadelta(UpdateRule, abstract=True):
     inputs = "lr rho epsilon grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        accum: Any,
-        accum_update: Any,
-        lr: Any,
-        rho: Any,
-        epsilon: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        accum = accum * rho + grad * grad * (1 - rho)
-        change = np.sqrt(accum_update + epsilon) / np.sqrt(accum + epsilon) * grad
-        accum_update = accum_update * rho + change * change * (1 - rho)
-        return var - change * lr, accum, accum_update
+    def update(x: Any) -> None:
+        x.accum = x.accum * x.rho + x.grad * x.grad * (1 - x.rho)
+        change = np.sqrt(x.accum_update + x.epsilon) / np.sqrt(x.accum + x.epsilon) * x.grad
+        x.accum_update = x.accum_update * x.rho + change * change * (1 - x.rho)
+        x.var = x.var - change * x.lr
 
 
 @register_forms(*ALL_FORMS)
@@ -77,10 +64,8 @@ class ProximalGradientDescent(UpdateRule, abstract=True):
     inputs = "alpha l1 l2 delta"
 
     @staticmethod
-    def update(
-        options: Options, var: Any, alpha: Any, l1: Any, l2: Any, delta: Any
-    ) -> Sequence[Any]:
-        return (_shrink(var - delta * alpha, alpha, l1, l2),)
+    def update(x: Any) -> None:
+        x.var = _shrink(x.var - x.delta * x.alpha, x.alpha, x.l1, x.l2)
 
 
 @register_forms(*ALL_FORMS)
@@ -92,12 +77,10 @@ class ProximalAdagrad(UpdateRule, abstract=True):
     signs = _SHRINK_SIGNS
 
     @staticmethod
-    def update(
-        options: Options, var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any
-    ) -> Sequence[Any]:
-        accum = accum + grad * grad
-        rate = lr / np.sqrt(accum)
-        return _shrink(var - grad * rate, rate, l1, l2), accum
+    def update(x: Any) -> None:
+        x.accum = x.accum + x.grad * x.grad
+        rate = x.lr / np.sqrt(x.accum)
+        x.var = _shrink(x.var - x.grad * rate, rate, x.l1, x.l2)
 
 
 def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
@@ -114,22 +97,14 @@ class AdagradDA(UpdateRule, abstract=True):
     inputs = "grad lr l1 l2 global_step:int64"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        total: Any,
-        squares: Any,
-        grad: Any,
-        lr: Any,
-        l1: Any,
-        l2: Any,
-        global_step: Any,
-    ) -> Sequence[Any]:
-        step = lr.dtype.type(global_step)
-        total = total + grad
-        squares = squares + grad * grad
-        kept = np.sign(total) * np.maximum(abs(total) - l1 * step, 0) if l1 > 0 else total
-        return -(kept * lr) / (l2 * step * lr + np.sqrt(squares)), total, squares
+    def update(x: Any) -> None:
+        step = x.lr.dtype.type(x.global_step)
+        x.gradient_accumulator = x.gradient_accumulator + x.grad
+        x.gradient_squared_accumulator = x.gradient_squared_accumulator + x.grad * x.grad
+        shrunk = x.gradient_accumulator
+        if x.l1 > 0:
+            shrunk = np.sign(shrunk) * np.maximum(abs(shrunk) - x.l1 * step, 0)
+        x.var = -(shrunk * x.lr) / (x.l2 * step * x.lr + np.sqrt(x.gradient_squared_accumulator))
 
 
 @register_forms(*ALL_FORMS)
@@ -143,20 +118,8 @@ class Ftrl(UpdateRule, abstract=True):
     signs_of_sparse = True
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        accum: Any,
-        linear: Any,
-        grad: Any,
-        lr: Any,
-        l1: Any,
-        l2: Any,
-        lr_power: Any,
-    ) -> Sequence[Any]:
-        return _follow_regularized_leader(
-            options, var, accum, linear, grad, grad, lr, l1, l2, lr_power
-        )
+    def update(x: Any) -> None:
+        _follow_regularized_leader(x, x.grad)
 
 
 @register_forms(*ALL_FORMS)
@@ -170,46 +133,21 @@ class FtrlV2(UpdateRule, abstract=True):
     signs_of_sparse = True
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        accum: Any,
-        linear: Any,
-        grad: Any,
-        lr: Any,
-        l1: Any,
-        l2: Any,
-        l2_shrinkage: Any,
-        lr_power: Any,
-    ) -> Sequence[Any]:
-        penalized = grad + 2 * l2_shrinkage * var
-        return _follow_regularized_leader(
-            options, var, accum, linear, grad, penalized, lr, l1, l2, lr_power
-        )
+    def update(x: Any) -> None:
+        _follow_regularized_leader(x, x.grad + 2 * x.l2_shrinkage * x.var)
 
 
-def _follow_regularized_leader(
-    options: Options,
-    var: Any,
-    accum: Any,
-    linear: Any,
-    grad: Any,
-    penalized: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    lr_power: Any,
-) -> Sequence[Any]:
-    total = accum + grad * grad
-    new, old = _power(total, -lr_power), _power(accum, -lr_power)
-    if options["multiply_linear_by_lr"]:
-        linear = linear + (penalized * lr - (new - old) * var)
-        limit, scale = l1 * lr, new + 2 * l2 * lr
+def _follow_regularized_leader(x: Any, penalized: Any) -> None:
+    total = x.accum + x.grad * x.grad
+    new, old = _power(total, -x.lr_power), _power(x.accum, -x.lr_power)
+    if x.multiply_linear_by_lr:
+        x.linear = x.linear + (penalized * x.lr - (new - old) * x.var)
+        limit, scale = x.l1 * x.lr, new + 2 * x.l2 * x.lr
     else:
-        linear = linear + (penalized - (new - old) / lr * var)
-        limit, scale = l1, new / lr + 2 * l2
-    value = np.where(abs(linear) > limit, (limit * np.sign(linear) - linear) / scale, 0)
-    return value.astype(var.dtype), total, linear
+        x.linear = x.linear + (penalized - (new - old) / x.lr * x.var)
+        limit, scale = x.l1, new / x.lr + 2 * x.l2
+    value = np.where(abs(x.linear) > limit, (limit * np.sign(x.linear) - x.linear) / scale, 0)
+    x.var, x.accum = value.astype(x.var.dtype), total
 
 
 def _power(value: Any, exponent: Any) -> Any:

@@ -115,11 +115,11 @@ def _static_part_sizes(
     g: GradientBuilder, parts: Sequence[Output], axis: Output
 ) -> tuple[int, list[int | None]]:
     """The place of an axis and the sizes of all parts along it, None where they are not known."""
-    given, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
+    axis_value, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
     rank = next((len(dims) for dims in shapes if dims is not None), None)
-    if given is None or rank is None:
+    if axis_value is None or rank is None:
         return 0, [None] * len(parts)
-    place = int(given) % rank
+    place = int(axis_value) % rank
     return place, [None if dims is None else dims[place] for dims in shapes]
 
 
@@ -174,14 +174,14 @@ def _concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
             require_rank(part, rank)
         return shape_of_rank(rank)
     place = static_axis(axis, rank)
-    around = reduce(Shape.merge, (with_dim(part, place, None) for part in known))
+    common = reduce(Shape.merge, (with_dim(part, place, None) for part in known))
     size = 0
     for part in parts:
         here = None if part.dims is None else part.dims[place]
         if here is None:
-            return around
+            return common
         size += here
-    return with_dim(around, place, size)
+    return with_dim(common, place, size)
 
 
 class ConcatOffset(Op):

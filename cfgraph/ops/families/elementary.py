@@ -55,8 +55,8 @@ class Sign(ElementaryFunction):
         if not dtype.is_complex:
             return [None]
         outward = g.Real(g.Mul(dy, g.Conj(y)), Tout=dtype.real)  # a change of length does not count
-        around = g.Sub(dy, g.Mul(y, g.Complex(outward, 0, Tout=dtype)))
-        return [g.DivNoNan(around, g.Complex(g.ComplexAbs(x, Tout=dtype.real), 0, Tout=dtype))]
+        tangential = g.Sub(dy, g.Mul(y, g.Complex(outward, 0, Tout=dtype)))
+        return [g.DivNoNan(tangential, g.Complex(g.ComplexAbs(x, Tout=dtype.real), 0, Tout=dtype))]
 
 
 class Square(ElementaryFunction):

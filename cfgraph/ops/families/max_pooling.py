@@ -132,12 +132,12 @@ class MaxPoolV2(MaxPooling):
 class MaxPoolingGradient(Pooling, abstract=True):
     """Each window's gradient goes to the first of its greatest values."""
 
-    given: ClassVar[bool] = False
+    window_is_input: ClassVar[bool] = False
     adjoint: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        fixed = None if cls.given else cls.window(node)
+        fixed = None if cls.window_is_input else cls.window(node)
 
         def gradient(x: Any, y: Any, dy: Any, *sizes: Any) -> Any:
             window = fixed or cls.window(node, *sizes)
@@ -189,7 +189,7 @@ class MaxPoolGradV2(MaxPoolingGradient):
     signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
     adjoint = "MaxPoolGradGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
-    given = True
+    window_is_input = True
     placement = HostPlacement(host_inputs=(3, 4))
     compilation = CompilerSupport(constant_inputs=(3, 4))
 
@@ -215,12 +215,12 @@ class MaxPool3DGrad(MaxPoolingGradient):
 class MaxPoolingGradGrad(Pooling, abstract=True):
     """Each window takes from the gradient what lies at its greatest value."""
 
-    given: ClassVar[bool] = False
+    window_is_input: ClassVar[bool] = False
     adjoint: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        fixed = None if cls.given else cls.window(node)
+        fixed = None if cls.window_is_input else cls.window(node)
 
         def second(x: Any, y: Any, ddx: Any, *sizes: Any) -> Any:
             window = fixed or cls.window(node, *sizes)
@@ -263,7 +263,7 @@ class MaxPoolGradGradV2(MaxPoolingGradGrad):
     signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
     adjoint = "MaxPoolGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
-    given = True
+    window_is_input = True
     placement = HostPlacement(host_inputs=(3, 4))
     compilation = CompilerSupport(
         constant_inputs=(3, 4), uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64"

@@ -8,7 +8,7 @@ forms update the rows listed in `indices`, sequentially if a row is listed twice
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -22,13 +22,13 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class UpdateRule(Op, abstract=True):
-    """How a step changes a variable and its slots.
+    """An elementwise update of a variable and its slots.
 
-    `slots` and `inputs` are names, an input of another type than the variable's is written
-    `name:type`; `options` are attributes. `signs` says which inputs must be `positive`,
-    `non-negative` or `non-positive`, with `signs_of_sparse` in the sparse forms only.
-    `update(options, var, *slots, *inputs)` returns the new values of the variable and its slots,
-    elementwise.
+    `slots` and `inputs` are names; an input of a type other than that of the variable is written
+    `name:type`; `options` are attributes. `signs` lists the inputs that must be `positive`,
+    `non-negative` or `non-positive`, with `signs_of_sparse` only in the sparse forms. `update(x)`
+    reads variable, slots, inputs, and options as attributes of `x`, and assigns the new values of
+    `x.var` and the slots. It must not change arrays in place.
     """
 
     effects = SideEffects(stateful=True)
@@ -38,7 +38,7 @@ class UpdateRule(Op, abstract=True):
     options: ClassVar[str] = ""
     signs: ClassVar[Mapping[str, str]] = {}
     signs_of_sparse: ClassVar[bool] = False
-    update: ClassVar[Callable[..., Sequence[Any]]]
+    update: ClassVar[Callable[..., None]]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -94,6 +94,19 @@ def _options(rule: type[UpdateRule], node: Node) -> Mapping[str, Any]:
     return {name: node.attr(name) for name in names}
 
 
+def _update_function(rule: type[UpdateRule], node: Node) -> Callable[..., list[Any]]:
+    """The rule of a node as a function of cell values and inputs that returns new cell values."""
+    cells, options, update = _cell_names(rule), _options(rule, node), rule.update
+    names = [*cells, *(name.partition(":")[0] for name in rule.inputs.split())]
+
+    def updated(*values: Any) -> list[Any]:
+        x = SimpleNamespace(**options, **dict(zip(names, values, strict=True)))
+        update(x)
+        return [getattr(x, name) for name in cells]
+
+    return updated
+
+
 def _gradient_slot(rule: type[UpdateRule]) -> int:
     """The input slot of the gradient."""
     names = [*_cell_names(rule), *rule.inputs.split()]
@@ -146,9 +159,9 @@ class DenseUpdate(UpdateRule, abstract=True):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        update, options, count = cls.update, _options(cls, node), len(_cell_names(cls))
+        update, count = _update_function(cls, node), len(_cell_names(cls))
         grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
-        check = _check_signs(cls, options, sparse=False)
+        check = _check_signs(cls, _options(cls, node), sparse=False)
 
         def apply(step: Any, *inputs: Any) -> Any:
             check(inputs)
@@ -161,7 +174,7 @@ class DenseUpdate(UpdateRule, abstract=True):
                     f"{Shape(grad.shape)}"
                 )
                 raise OpError(message)
-            for cell, new in zip(cells, update(options, *values, *inputs[count:]), strict=True):
+            for cell, new in zip(cells, update(*values, *inputs[count:]), strict=True):
                 cell.value = new
             return cells[0] if returns else None
 
@@ -173,9 +186,9 @@ class SparseUpdate(UpdateRule, abstract=True):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        update, options, count = cls.update, _options(cls, node), len(_cell_names(cls))
+        update, count = _update_function(cls, node), len(_cell_names(cls))
         grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
-        check = _check_signs(cls, options, sparse=True)
+        check = _check_signs(cls, _options(cls, node), sparse=True)
 
         def apply(step: Any, *inputs: Any) -> Any:
             check(inputs)
@@ -187,7 +200,7 @@ class SparseUpdate(UpdateRule, abstract=True):
             for turn in _duplicate_free_rounds(indices):
                 rows = indices[turn]
                 old = [value[rows] for value in new]
-                changed = update(options, *old, *before, grad[turn], *after)
+                changed = update(*old, *before, grad[turn], *after)
                 for value, change in zip(new, changed, strict=True):
                     value[rows] = change
             for cell, value in zip(cells, new, strict=True):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cfgraph.ops.families.optimizer_rule import ALL_FORMS, DENSE_FORMS, UpdateRule, register_forms
-
-Options = Mapping[str, Any]
 
 
 @register_forms(*DENSE_FORMS)
@@ -19,8 +16,8 @@ class GradientDescent(UpdateRule, abstract=True):
     inputs = "alpha delta"
 
     @staticmethod
-    def update(options: Options, var: Any, alpha: Any, delta: Any) -> Sequence[Any]:
-        return (var - delta * alpha,)
+    def update(x: Any) -> None:
+        x.var = x.var - x.delta * x.alpha
 
 
 @register_forms(*ALL_FORMS)
@@ -32,13 +29,12 @@ class Momentum(UpdateRule, abstract=True):
     options = "use_nesterov: bool = false"
 
     @staticmethod
-    def update(
-        options: Options, var: Any, accum: Any, lr: Any, grad: Any, momentum: Any
-    ) -> Sequence[Any]:
-        accum = accum * momentum + grad
-        if options["use_nesterov"]:
-            return var - (grad * lr + accum * momentum * lr), accum
-        return var - accum * lr, accum
+    def update(x: Any) -> None:
+        x.accum = x.accum * x.momentum + x.grad
+        if x.use_nesterov:
+            x.var = x.var - (x.grad * x.lr + x.accum * x.momentum * x.lr)
+        else:
+            x.var = x.var - x.accum * x.lr
 
 
 @register_forms("ResourceApply", "ResourceSparseApply")
@@ -50,13 +46,12 @@ class KerasMomentum(UpdateRule, abstract=True):
     options = "use_nesterov: bool = false"
 
     @staticmethod
-    def update(
-        options: Options, var: Any, accum: Any, lr: Any, grad: Any, momentum: Any
-    ) -> Sequence[Any]:
-        accum = accum * momentum - grad * lr
-        if options["use_nesterov"]:
-            return var + (accum * momentum - grad * lr), accum
-        return var + accum, accum
+    def update(x: Any) -> None:
+        x.accum = x.accum * x.momentum - x.grad * x.lr
+        if x.use_nesterov:
+            x.var = x.var + (x.accum * x.momentum - x.grad * x.lr)
+        else:
+            x.var = x.var + x.accum
 
 
 @register_forms(*DENSE_FORMS)
@@ -68,24 +63,12 @@ class Adam(UpdateRule, abstract=True):
     options = "use_nesterov: bool = false"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        m: Any,
-        v: Any,
-        beta1_power: Any,
-        beta2_power: Any,
-        lr: Any,
-        beta1: Any,
-        beta2: Any,
-        epsilon: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        alpha = lr * np.sqrt(1 - beta2_power) / (1 - beta1_power)
-        m = m + (grad - m) * (1 - beta1)
-        v = v + (grad * grad - v) * (1 - beta2)
-        mean = grad * (1 - beta1) + m * beta1 if options["use_nesterov"] else m
-        return var - mean * alpha / (np.sqrt(v) + epsilon), m, v
+    def update(x: Any) -> None:
+        alpha = x.lr * np.sqrt(1 - x.beta2_power) / (1 - x.beta1_power)
+        x.m = x.m + (x.grad - x.m) * (1 - x.beta1)
+        x.v = x.v + (x.grad * x.grad - x.v) * (1 - x.beta2)
+        mean = x.grad * (1 - x.beta1) + x.m * x.beta1 if x.use_nesterov else x.m
+        x.var = x.var - mean * alpha / (np.sqrt(x.v) + x.epsilon)
 
 
 @register_forms("ResourceApply")
@@ -96,25 +79,12 @@ class AdamWithAmsgrad(UpdateRule, abstract=True):
     inputs = "beta1_power beta2_power lr beta1 beta2 epsilon grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        m: Any,
-        v: Any,
-        vhat: Any,
-        beta1_power: Any,
-        beta2_power: Any,
-        lr: Any,
-        beta1: Any,
-        beta2: Any,
-        epsilon: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        alpha = lr * np.sqrt(1 - beta2_power) / (1 - beta1_power)
-        m = m + (grad - m) * (1 - beta1)
-        v = v + (grad * grad - v) * (1 - beta2)
-        vhat = np.maximum(vhat, v)
-        return var - m * alpha / (np.sqrt(vhat) + epsilon), m, v, vhat
+    def update(x: Any) -> None:
+        alpha = x.lr * np.sqrt(1 - x.beta2_power) / (1 - x.beta1_power)
+        x.m = x.m + (x.grad - x.m) * (1 - x.beta1)
+        x.v = x.v + (x.grad * x.grad - x.v) * (1 - x.beta2)
+        x.vhat = np.maximum(x.vhat, x.v)
+        x.var = x.var - x.m * alpha / (np.sqrt(x.vhat) + x.epsilon)
 
 
 @register_forms(*DENSE_FORMS)
@@ -125,21 +95,10 @@ class AdaMax(UpdateRule, abstract=True):
     inputs = "beta1_power lr beta1 beta2 epsilon grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        m: Any,
-        v: Any,
-        beta1_power: Any,
-        lr: Any,
-        beta1: Any,
-        beta2: Any,
-        epsilon: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        m = m + (grad - m) * (1 - beta1)
-        v = np.maximum(beta2 * v, abs(grad))
-        return var - lr / (1 - beta1_power) * (m / (v + epsilon)), m, v
+    def update(x: Any) -> None:
+        x.m = x.m + (x.grad - x.m) * (1 - x.beta1)
+        x.v = np.maximum(x.beta2 * x.v, abs(x.grad))
+        x.var = x.var - x.lr / (1 - x.beta1_power) * (x.m / (x.v + x.epsilon))
 
 
 @register_forms(*ALL_FORMS)
@@ -150,20 +109,10 @@ class RMSProp(UpdateRule, abstract=True):
     inputs = "lr rho momentum epsilon grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        ms: Any,
-        mom: Any,
-        lr: Any,
-        rho: Any,
-        momentum: Any,
-        epsilon: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        ms = ms + (grad * grad - ms) * (1 - rho)
-        mom = mom * momentum + grad * lr / np.sqrt(ms + epsilon)
-        return var - mom, ms, mom
+    def update(x: Any) -> None:
+        x.ms = x.ms + (x.grad * x.grad - x.ms) * (1 - x.rho)
+        x.mom = x.mom * x.momentum + x.grad * x.lr / np.sqrt(x.ms + x.epsilon)
+        x.var = x.var - x.mom
 
 
 @register_forms(*ALL_FORMS)
@@ -174,22 +123,11 @@ class CenteredRMSProp(UpdateRule, abstract=True):
     inputs = "lr rho momentum epsilon grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        mg: Any,
-        ms: Any,
-        mom: Any,
-        lr: Any,
-        rho: Any,
-        momentum: Any,
-        epsilon: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        ms = ms + (grad * grad - ms) * (1 - rho)
-        mg = mg + (grad - mg) * (1 - rho)
-        mom = mom * momentum + grad * lr / np.sqrt(ms - mg * mg + epsilon)
-        return var - mom, mg, ms, mom
+    def update(x: Any) -> None:
+        x.ms = x.ms + (x.grad * x.grad - x.ms) * (1 - x.rho)
+        x.mg = x.mg + (x.grad - x.mg) * (1 - x.rho)
+        x.mom = x.mom * x.momentum + x.grad * x.lr / np.sqrt(x.ms - x.mg * x.mg + x.epsilon)
+        x.var = x.var - x.mom
 
 
 @register_forms(*DENSE_FORMS)
@@ -200,19 +138,10 @@ class AddSign(UpdateRule, abstract=True):
     inputs = "lr alpha sign_decay beta grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        m: Any,
-        lr: Any,
-        alpha: Any,
-        sign_decay: Any,
-        beta: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        m = m * beta + grad * (1 - beta)
-        agree = np.sign(grad) * np.sign(m)
-        return var - lr * (alpha + sign_decay * agree) * grad, m
+    def update(x: Any) -> None:
+        x.m = x.m * x.beta + x.grad * (1 - x.beta)
+        agree = np.sign(x.grad) * np.sign(x.m)
+        x.var = x.var - x.lr * (x.alpha + x.sign_decay * agree) * x.grad
 
 
 @register_forms(*DENSE_FORMS)
@@ -223,16 +152,7 @@ class PowerSign(UpdateRule, abstract=True):
     inputs = "lr logbase sign_decay beta grad"
 
     @staticmethod
-    def update(
-        options: Options,
-        var: Any,
-        m: Any,
-        lr: Any,
-        logbase: Any,
-        sign_decay: Any,
-        beta: Any,
-        grad: Any,
-    ) -> Sequence[Any]:
-        m = m * beta + grad * (1 - beta)
-        agree = np.sign(grad) * np.sign(m)
-        return var - lr * np.exp(logbase * sign_decay * agree) * grad, m
+    def update(x: Any) -> None:
+        x.m = x.m * x.beta + x.grad * (1 - x.beta)
+        agree = np.sign(x.grad) * np.sign(x.m)
+        x.var = x.var - x.lr * np.exp(x.logbase * x.sign_decay * agree) * x.grad

@@ -144,11 +144,11 @@ class Substr(Op):
             if pos.shape not in (texts.shape, ()) and len(shape) > 2:
                 message = f"Substr broadcast not implemented for {len(shape)} dimensions"
                 raise OpError(message)
-            given = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
+            columns = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
             return string_array(
                 (
                     substring(text, place, size, by_byte, index)
-                    for index, (text, place, size) in enumerate(zip(*given, strict=True))
+                    for index, (text, place, size) in enumerate(zip(*columns, strict=True))
                 ),
                 shape,
             )
