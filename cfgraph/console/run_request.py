@@ -189,7 +189,7 @@ class TraceFile:
             hint = "use FILE.json (Perfetto, Chrome) or FILE.jsonl, optionally with .gz"
             raise UsageError(f"unknown trace format: {path!r}", hint=hint)
         if os.path.realpath(path) in map(os.path.realpath, other_files):
-            raise UsageError("the file would be written twice", path=path)
+            raise UsageError("two outputs have the same path", path=path)
         self._files = StagedFiles()
         file = self._files.open(path)
         self._gzip: gzip.GzipFile | None = None

@@ -130,7 +130,7 @@ def test_nothing_is_written_when_it_fails(command: Any, graphs: Path, tmp_path: 
         ("p.pb", "folder/../p.pb", "the same file"),
         ("parts/", "parts", "the same file"),
         ("parts/", "parts/manifest.json", "no such file"),
-        ("folder/", "folder/manifest.json", "written twice"),
+        ("folder/", "folder/manifest.json", "two outputs have the same path"),
         ("none/p.pb", "p.toml", "no such file"),
         ("p.pb", "none/p.toml", "no such file"),
         ("parts/", "folder", "it is a folder"),

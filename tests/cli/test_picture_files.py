@@ -215,7 +215,7 @@ def test_a_page_and_a_trace_are_two_files(command: Any, counter: Path, tmp_path:
     file = tmp_path / "run.json"
     done = command("run", counter, "--feed", "n=2", "--html", file, "--trace-out", file)
     assert done.code == 2
-    assert "written twice" in done.err
+    assert "same path" in done.err
     assert not list(tmp_path.iterdir())
 
 

@@ -285,4 +285,4 @@ def test_variables_that_nobody_can_use_are_refused(
 
 def test_the_folder_of_the_variables_is_no_graph(command: Any, saved: Path) -> None:
     done = command("show", saved / "variables")
-    assert (done.code, f"the folder around it, {saved}?" in done.err) == (3, True)
+    assert (done.code, f"the parent folder, {saved}?" in done.err) == (3, True)
