@@ -28,7 +28,7 @@ SCALE_ALPHA: Final = 1.7580993408473768599402175208123
 
 
 class Activation(SameShape, abstract=True):
-    """A nonlinear function of each feature."""
+    """An elementwise nonlinearity."""
 
     signature = "features: T -> activations: T"
     attrs = one_of(FLOATS)
@@ -39,7 +39,7 @@ class Activation(SameShape, abstract=True):
 
 
 class Sigmoid(Activation):
-    """1 / (1 + exp(-x))."""
+    """Logistic function 1 / (1 + exp(-x))."""
 
     signature = "x: T -> y: T"
     attrs = one_of(FLOATS, COMPLEX)
@@ -67,7 +67,7 @@ def _logistic(x: Any) -> Any:
 
 
 class Softplus(Activation):
-    """log(1 + exp(x))."""
+    """Smooth approximation of Relu: log(1 + exp(x))."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -77,7 +77,7 @@ class Softplus(Activation):
 
 
 class Softsign(Activation):
-    """x / (1 + |x|)."""
+    """Softsign function x / (1 + |x|)."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -87,7 +87,7 @@ class Softsign(Activation):
 
 
 class Elu(Activation):
-    """x, or exp(x) - 1 where it is negative."""
+    """Exponential linear unit: x, or exp(x) - 1 if x is negative."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -97,7 +97,7 @@ class Elu(Activation):
 
 
 class Selu(Activation):
-    """Elu, scaled so that layers keep their variance."""
+    """Scaled exponential linear unit: Elu with scales that preserve the variance of activations."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -107,7 +107,7 @@ class Selu(Activation):
 
 
 class Relu(Activation):
-    """x, or 0 where it is negative."""
+    """Rectified linear unit: max(x, 0)."""
 
     attrs = one_of(REAL, "qint8")
 
@@ -120,7 +120,7 @@ class Relu(Activation):
 
 
 class Relu6(Activation):
-    """x, at least 0 and at most 6."""
+    """Relu capped at 6: min(max(x, 0), 6)."""
 
     attrs = one_of(REAL)
 
@@ -134,7 +134,7 @@ class Relu6(Activation):
 
 
 class LeakyRelu(Activation):
-    """x, or alpha times x where it is negative."""
+    """Leaky rectified linear unit: x, or alpha * x if x is negative."""
 
     attrs = f"alpha: float = 0.2, {one_of(FLOATS)} = float32"
 
@@ -149,7 +149,7 @@ class LeakyRelu(Activation):
 
 
 class ActivationGrad(SameShape, abstract=True):
-    """The gradient of an activation, from its features."""
+    """Gradient of an activation, computed from its features or outputs."""
 
     signature = "gradients: T, features: T -> backprops: T"
     attrs = one_of(FLOATS)
@@ -171,7 +171,7 @@ class ActivationGrad(SameShape, abstract=True):
 
     @classmethod
     def formula(cls, node: Node, xp: ModuleType) -> Kernel:
-        """The kernel, once shapes are checked."""
+        """The kernel without the shape check."""
         kernel: Any = cls.kernel
         return computed_in_float32(lambda dy, x: kernel(xp, dy, x), node.attr("T"))
 
@@ -185,21 +185,21 @@ class ActivationGrad(SameShape, abstract=True):
 
     @classmethod
     def again(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
-        """The gradient by the gradients, in which the op is linear."""
+        """Gradient with respect to `gradients`, in which the op is linear."""
         made: Output = getattr(g, cls.name)(dz, node.inputs[1])
         return made
 
     @staticmethod
     def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output | None:
-        """The gradient by the features; none where the activation is made of straight lines."""
+        """Gradient with respect to `features`; None if the activation is piecewise linear."""
         return None
 
 
 def _masked_gradients(xp: ModuleType, gradients: Any, where: Any) -> Any:
-    """The gradients in some places, elsewhere zero times them: NaN stays NaN."""
+    """Gradients multiplied by a mask; NaN in a masked-out gradient remains NaN."""
     if xp is np:
         return gradients * where
-    # compilers take a product with a mask for a choice, and would lose the NaN
+    # a compiler turns a product with a mask into a select, which would drop the NaN
     return xp.where(where, gradients, gradients * gradients.dtype.type(0))
 
 
@@ -243,7 +243,7 @@ def _second_gradient_below_zero(g: GradientBuilder, dz: Output, dy: Output, x: O
 
 
 class EluGrad(ActivationGrad):
-    """Gradient of Elu, from its result."""
+    """Gradient of Elu, computed from its output."""
 
     signature = "gradients: T, outputs: T -> backprops: T"
 
@@ -255,7 +255,7 @@ class EluGrad(ActivationGrad):
 
 
 class SeluGrad(ActivationGrad):
-    """Gradient of Selu, from its result."""
+    """Gradient of Selu, computed from its output."""
 
     signature = "gradients: T, outputs: T -> backprops: T"
 
@@ -272,7 +272,7 @@ class SoftplusGrad(ActivationGrad):
     @classmethod
     def formula(cls, node: Node, xp: ModuleType) -> Kernel:
         one = node.attr("T").numpy.type(1)
-        # half-width floats overflow here as in TensorFlow, so they are not widened
+        # float16 and bfloat16 overflow as in TensorFlow, so they are not widened
         return lambda dy, x: dy / (xp.exp(-x) + one)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Binary arithmetic: sums, differences, products, powers, extremes; sums of many tensors."""
+"""Binary arithmetic (sum, difference, product, power, extremes) and sums of many tensors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from cfgraph.ops.opdef.variant_math import add_values
 
 
 class BinaryOp(Elementwise, abstract=True):
-    """A function of two tensors that broadcast."""
+    """A binary function with broadcasting."""
 
     signature = "x: T, y: T -> z: T"
     attrs = one_of(NUMBERS)
 
 
 class Add(BinaryOp):
-    """The sum; of strings, one after the other."""
+    """Sum of two tensors with broadcasting; strings are concatenated."""
 
     attrs = one_of(FLOATS, SIGNED, "uint8", COMPLEX, "string")
 
@@ -50,12 +50,12 @@ class Add(BinaryOp):
 
 
 def concatenate_strings(x: Any, y: Any) -> Any:
-    """Strings joined elementwise."""
+    """Concatenate two string tensors elementwise."""
     return np.asarray(x + y, object)
 
 
 class AddV2(BinaryOp):
-    """The sum."""
+    """Sum of two numeric tensors with broadcasting."""
 
     algebra = AlgebraicFacts(commutes=True)
     function = operator.add
@@ -63,7 +63,7 @@ class AddV2(BinaryOp):
 
 
 class Sub(BinaryOp):
-    """The difference."""
+    """Difference of two tensors with broadcasting."""
 
     function = operator.sub
 
@@ -74,7 +74,7 @@ class Sub(BinaryOp):
 
 
 class Mul(BinaryOp):
-    """The product."""
+    """Product of two tensors with broadcasting."""
 
     algebra = AlgebraicFacts(commutes=True)
     function = operator.mul
@@ -88,7 +88,7 @@ class Mul(BinaryOp):
 
 
 class SquaredDifference(BinaryOp):
-    """The square of the difference; of complex numbers, its squared length."""
+    """Squared difference (x - y)^2; for complex numbers, the squared modulus |x - y|^2."""
 
     attrs = one_of(FLOATS, "int32, int64", COMPLEX)
     algebra = AlgebraicFacts(commutes=True)
@@ -102,7 +102,8 @@ class SquaredDifference(BinaryOp):
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         x, y = node.inputs
-        if node.attr("T").is_complex:  # the square is real, so the imaginary part is of no account
+        # the result is real, so the imaginary part of dz does not contribute
+        if node.attr("T").is_complex:
             real = g.Real(dz, Tout=node.attr("T").real)
             dz = g.Complex(real, 0, Tout=node.attr("T"))
         along = g.Mul(g.Mul(dz, 2), g.Sub(x, y))
@@ -115,7 +116,7 @@ def _squared_distance(x: Any, y: Any) -> Any:
 
 
 class Pow(BinaryOp):
-    """A power; integers wrap around, and none has a negative power."""
+    """Power x^y with broadcasting; integers wrap and reject negative exponents."""
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
 
@@ -141,7 +142,7 @@ class Pow(BinaryOp):
 
 
 def _power_minus_one(g: GradientBuilder, x: Output, y: Output) -> Output:
-    """x to the power of y - 1."""
+    """Compute x^(y - 1), simplified if y is statically known."""
     known = g.known_value(y)
     if known is None or y.dtype is None:
         return g.Pow(x, g.Sub(y, 1))
@@ -149,7 +150,7 @@ def _power_minus_one(g: GradientBuilder, x: Output, y: Output) -> Output:
 
 
 def _safe_log(g: GradientBuilder, x: Output) -> Output:
-    """The logarithm; 0 where there is none."""
+    """Logarithm of x, or 0 where x is not positive (complex: where x is zero)."""
     is_complex = x.dtype is not None and x.dtype.is_complex
     there = g.NotEqual(x, 0) if is_complex else g.Greater(x, 0)
     return select_gradient(g, g.Log(g.SelectV2(there, x, constant_like(g, 1, x))), there)
@@ -163,12 +164,13 @@ def _integer_power(x: Any, y: Any) -> Any:
 
 
 class BinaryExtreme(BinaryOp, abstract=True):
-    """The one of two that `better` prefers; NaN where one is NaN."""
+    """Elementwise maximum or minimum of two tensors; NaN if either input is NaN."""
 
     attrs = one_of(REAL)
     function: ClassVar[str]
     better: ClassVar[Callable[[Any, Any], Any]]
-    wins: ClassVar[str]  # the op that says where the first one is taken, of equal ones too
+    # the comparison op that is true where the gradient flows to x; ties go to x
+    wins: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -179,7 +181,7 @@ class BinaryExtreme(BinaryOp, abstract=True):
         def extreme(x: Any, y: Any) -> Any:
             if x.ndim or y.ndim:
                 return ufunc(x, y)
-            # of scalars, in a third of the time; NaN is what differs from itself
+            # three times as fast as the ufunc for scalars; only NaN differs from itself
             return x if better(x, y) or x != x else y  # noqa: PLR0124
 
         return extreme
@@ -196,7 +198,7 @@ class BinaryExtreme(BinaryOp, abstract=True):
 
 
 class Maximum(BinaryExtreme):
-    """The larger of two; NaN where one is NaN."""
+    """Elementwise maximum of two tensors; NaN if either input is NaN."""
 
     function = "maximum"
     better = operator.ge
@@ -204,7 +206,7 @@ class Maximum(BinaryExtreme):
 
 
 class Minimum(BinaryExtreme):
-    """The smaller of two; NaN where one is NaN."""
+    """Elementwise minimum of two tensors; NaN if either input is NaN."""
 
     function = "minimum"
     better = operator.le
@@ -212,7 +214,7 @@ class Minimum(BinaryExtreme):
 
 
 class Atan2(BinaryOp):
-    """The angle of the point (x, y)."""
+    """Angle of the point (x, y) in radians, from -pi to pi."""
 
     signature = "y: T, x: T -> z: T"
     attrs = one_of(FLOATS)
@@ -226,12 +228,12 @@ class Atan2(BinaryOp):
 
 
 def _next_after_by_bits(xp: ModuleType) -> Kernel:
-    """The next number found by its bits: to a card's own functions the least numbers are 0."""
+    """Adjacent float computed on bit patterns: CUDA's own function flushes subnormals to 0."""
 
     def next_after(x: Any, y: Any) -> Any:
         kind = np.dtype(f"i{x.dtype.itemsize}")
         lowest = np.iinfo(kind).min
-        # integers in the order of the numbers; -0.0 and 0.0 are 0
+        # signed integers ordered like the floats; -0.0 and 0.0 both map to 0
         places = [item.view(kind) for item in (x, y)]
         mine, theirs = (xp.where(place < 0, lowest - place, place) for place in places)
         there = mine + (mine < theirs).astype(kind) - (mine > theirs).astype(kind)
@@ -244,7 +246,7 @@ def _next_after_by_bits(xp: ModuleType) -> Kernel:
 
 
 class NextAfter(BinaryOp):
-    """The number that can be represented next to x1, towards x2."""
+    """The representable float next to x1 in the direction of x2."""
 
     signature = "x1: T, x2: T -> output: T"
     attrs = "T: {float64, float32} = float32"
@@ -261,7 +263,7 @@ class NextAfter(BinaryOp):
 
 
 class AddN(Op):
-    """The sum of tensors of one shape, or of variants."""
+    """Sum of N tensors of equal shape, or of N variants."""
 
     signature = "inputs: N*T -> sum: T"
     attrs = one_of(ALL_NUMBERS, "variant")
@@ -300,7 +302,7 @@ def _shape_mismatch(values: Sequence[Any]) -> None:
 
 
 class AccumulateNV2(AddN):
-    """The sum of tensors of one shape."""
+    """Sum of N tensors of equal shape, which the `shape` attribute declares."""
 
     attrs = f"{one_of(ALL_NUMBERS)}, shape: shape"
     compilation = CompilerSupport(compiled=False)

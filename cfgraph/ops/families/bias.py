@@ -1,4 +1,4 @@
-"""Biases: one number per channel, added to every value of the channel."""
+"""Bias addition: one value per channel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMAT = ", data_format: {'NHWC', 'NCHW'} = 'NHWC'"
 
 
 class BiasAddV1(SameShape):
-    """Add a vector to the last dimension."""
+    """Add a bias vector to the last dimension."""
 
     signature = "value: T, bias: T -> output: T"
     attrs = _TYPES
@@ -59,7 +59,7 @@ class BiasAddV1(SameShape):
 
 
 class BiasAdd(BiasAddV1):
-    """Add a vector to the channels."""
+    """Add a bias vector to the channel dimension, which `data_format` selects."""
 
     signature = "value: T, bias: T -> output: T"
     attrs = _TYPES + _FORMAT
@@ -67,7 +67,7 @@ class BiasAdd(BiasAddV1):
 
 
 class BiasAddGrad(Op):
-    """Sum over all but the channels."""
+    """Gradient of BiasAdd with respect to the bias: sum over all dimensions but the channels."""
 
     signature = "out_backprop: T -> output: T"
     attrs = _TYPES + _FORMAT
@@ -100,7 +100,7 @@ class BiasAddGrad(Op):
 
 
 def _channels_first_shape(g: GradientBuilder, dy: Output) -> Output:
-    """The shape of a vector of channels that broadcasts to channels first: [-1, 1, 1, ...]."""
+    """Shape of a channel vector that broadcasts in NCHW layout: [-1, 1, 1, ...]."""
     rank = g.known_shape(dy).rank
     if rank is not None:
         return int32_constant(g, [-1, *[1] * (rank - 2)])

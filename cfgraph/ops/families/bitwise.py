@@ -1,4 +1,4 @@
-"""Bitwise operations on integers."""
+"""Bitwise ops on integers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cfgraph.ops.opdef.type_sets import INTEGERS, one_of
 
 
 class BitwiseAnd(BinaryOp):
-    """The bits that are set in both."""
+    """Bitwise AND of two integer tensors."""
 
     attrs = one_of(INTEGERS)
     algebra = AlgebraicFacts(commutes=True)
@@ -25,7 +25,7 @@ class BitwiseAnd(BinaryOp):
 
 
 class BitwiseOr(BinaryOp):
-    """The bits that are set in either."""
+    """Bitwise OR of two integer tensors."""
 
     attrs = one_of(INTEGERS)
     algebra = AlgebraicFacts(commutes=True)
@@ -33,7 +33,7 @@ class BitwiseOr(BinaryOp):
 
 
 class BitwiseXor(BinaryOp):
-    """The bits that are set in one of the two."""
+    """Bitwise exclusive OR of two integer tensors."""
 
     attrs = one_of(INTEGERS)
     algebra = AlgebraicFacts(commutes=True)
@@ -41,7 +41,7 @@ class BitwiseXor(BinaryOp):
 
 
 class BitShift(BinaryOp, abstract=True):
-    """Bits moved; by at most one less than there are."""
+    """A shift of bits by y, clipped to 0 through the bit width minus 1."""
 
     attrs = one_of(INTEGERS)
 
@@ -54,19 +54,19 @@ class BitShift(BinaryOp, abstract=True):
 
 
 class LeftShift(BitShift):
-    """Bits moved up, zeros coming in."""
+    """Shift to the left, filled with zeros."""
 
     function = operator.lshift
 
 
 class RightShift(BitShift):
-    """Bits moved down, the sign coming in."""
+    """Shift to the right: arithmetic for signed types, logical for unsigned types."""
 
     function = operator.rshift
 
 
 class Invert(Elementwise):
-    """Every bit changed."""
+    """Bitwise complement."""
 
     signature = "x: T -> y: T"
     attrs = one_of(INTEGERS)
@@ -74,7 +74,7 @@ class Invert(Elementwise):
 
 
 class PopulationCount(Elementwise):
-    """The number of bits that are set."""
+    """Number of set bits of each element."""
 
     signature = "x: T -> y: uint8"
     attrs = one_of(INTEGERS)

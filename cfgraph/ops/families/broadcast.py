@@ -1,4 +1,4 @@
-"""Broadcasting and tiling, and the axes that a broadcast repeats."""
+"""Broadcasting, tiling, and the reduction axes of a broadcast's gradient."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class BroadcastTo(Op):
-    """The tensor repeated along dimensions of size 1 until it has a given shape."""
+    """The tensor broadcast to `shape`."""
 
     signature = "input: T, shape: Tidx -> output: T"
     attrs = "Tidx: {int32, int64} = int32"
@@ -68,7 +68,7 @@ class BroadcastTo(Op):
 
 
 class BroadcastArgs(Op):
-    """The shape that two shapes broadcast to."""
+    """Shape to which two shapes broadcast."""
 
     signature = "s0: T, s1: T -> r0: T"
     attrs = "T: {int32, int64} = int32"
@@ -98,9 +98,9 @@ class BroadcastArgs(Op):
 
 
 class BroadcastGradientArgs(Op):
-    """For each of two shapes the axes of their broadcast along which it was repeated.
+    """For each of two shapes, the axes over which a gradient of their broadcast is summed.
 
-    An axis where both are 1 is listed for both; equal shapes have none.
+    An axis of size 1 in both shapes is listed for both. Equal shapes have no such axes.
     """
 
     signature = "s0: T, s1: T -> r0: T, r1: T"
@@ -115,7 +115,7 @@ class BroadcastGradientArgs(Op):
         last: tuple[Any, Any] = (None, ())
 
         def gradient_args(s0: Any, s1: Any) -> Any:
-            # in most loops the shapes are the same in all iterations
+            # most loops have the same shapes in every iteration
             nonlocal last
             key, known = (_static_sizes(s0, 0), _static_sizes(s1, 1)), last
             if key[0] == key[1]:
@@ -142,7 +142,7 @@ class BroadcastGradientArgs(Op):
 
 
 def repeated_axes(one: Sequence[int], other: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The axes that each of two shapes is repeated along. Raises OpError where they do not fit."""
+    """Axes along which each of two shapes is broadcast. Raises OpError if they are incompatible."""
     rank = max(len(one), len(other))
     mine = [1] * (rank - len(one)) + list(one)
     theirs = [1] * (rank - len(other)) + list(other)
@@ -172,7 +172,7 @@ def _broadcast_mismatch(one: Sequence[int], other: Sequence[int]) -> str:
 
 
 class Tile(Op):
-    """The tensor repeated a number of times along each dimension."""
+    """The tensor repeated `multiples[d]` times along each dimension d."""
 
     signature = "input: T, multiples: Tmultiples -> output: T"
     attrs = "Tmultiples: {int32, int64} = int32"
@@ -195,7 +195,7 @@ class Tile(Op):
         if data.dims is None:
             return [shape_of_rank(size)]
         if size is not None and size != len(data.dims):
-            message = f"{size} multiples given for a tensor of shape {data}"
+            message = f"tensor of shape {data} has {size} multiples, expected one per dimension"
             raise ValueError(message)
         if counts is None:
             return [shape_of_rank(len(data.dims))]
@@ -239,7 +239,7 @@ def _multiples(value: Any, multiples: Any) -> tuple[int, ...]:
 
 
 class TileGrad(Op):
-    """The sum of the tiles that Tile made: its gradient in graphs of old."""
+    """Sum over the tiles of a Tile: its gradient in older graphs."""
 
     signature = "input: T, multiples: int32 -> output: T"
     placement = HostPlacement(host_inputs=(1,))

@@ -1,4 +1,4 @@
-"""Conversion of values and of bits to another element type."""
+"""Conversion of element types, by value or by bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, one_of
 
 
 class Cast(SameShape):
-    """The values as another type; floats to integers towards zero, complex to real parts."""
+    """Elements converted to DstT: floats truncate toward zero, complex numbers to real parts."""
 
     signature = "x: SrcT -> y: DstT"
     attrs = "Truncate: bool = false"
@@ -52,9 +52,10 @@ class Cast(SameShape):
 
 
 def _float_to_integer(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
-    """Floats of a card towards zero; beyond the range as on an x86 host, where a card has its ends.
+    """Convert GPU floats to integers by truncation, with the out-of-range results of x86.
 
-    There the least number of 32 or 64 bits comes of it, of which narrow types keep the low bits.
+    CUDA saturates; x86 yields the minimum of int32 or int64, of which narrow types keep the low
+    bits.
     """
     wide = np.dtype(np.int64 if wanted.itemsize > 4 else np.int32)
     least = -(2.0 ** (8 * wide.itemsize - 1))
@@ -72,12 +73,12 @@ def _float_to_integer(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
 
 
 def _to_float(kind: Any) -> Kernel:
-    """A scalar is converted by its type, which takes half as long."""
+    """Convert a scalar by calling its type, which takes half the time of `astype`."""
     return lambda x: x.astype(kind) if x.ndim else kind(x)
 
 
 class Bitcast(Op):
-    """The same bits as another type; a last dimension goes or comes where the widths differ."""
+    """The same bits as another type; differing widths add or drop the last dimension."""
 
     signature = "input: T -> output: type"
     attrs = f"{one_of(ALL_NUMBERS)}, {one_of(ALL_NUMBERS, attr='type')}"

@@ -1,4 +1,4 @@
-"""Checkpoint ops. Those that write are declared but do not run: a run writes no files."""
+"""Checkpoint ops. Ops that write files are declared but cannot run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfgraph.ops.opdef.step import Step
 
 
 class RestoreV2(Op):
-    """The tensors of a checkpoint that have these names."""
+    """Read the named tensors from a checkpoint."""
 
     signature = "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes"
     attrs = "dtypes: list(type) >= 1"
@@ -28,7 +28,7 @@ class RestoreV2(Op):
         def restore(step: Step, prefix: Any, names: Any, slices: Any) -> Any:
             if not names.size == slices.size == len(dtypes):
                 said = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
-                raise OpError(f"as many of each are wanted: {said}")
+                raise OpError(f"expected equal numbers of each: {said}")
             found = _read_slices(prefix, names, slices)
             for name, value, dtype in zip(names.flat, found, dtypes, strict=True):
                 if value.dtype != dtype.numpy:
@@ -44,7 +44,7 @@ class RestoreV2(Op):
 
 def _read_slices(prefix: Any, names: Any, slices: Any) -> list[Any]:
     if any(slices.flat):
-        raise OpError("slices of variables in a checkpoint are not read")
+        raise OpError("reading slices of a checkpointed variable is not supported")
     try:
         checkpoint = Checkpoint(prefix.item().decode())
         return [checkpoint.read(name.decode()) for name in names.flat]
@@ -54,7 +54,7 @@ def _read_slices(prefix: Any, names: Any, slices: Any) -> list[Any]:
 
 
 class SaveV2(Op):
-    """Write tensors to a checkpoint."""
+    """Write named tensors to a checkpoint."""
 
     signature = "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes ->"
     attrs = "dtypes: list(type) >= 1"
@@ -64,7 +64,7 @@ class SaveV2(Op):
 
 
 class MergeV2Checkpoints(Op):
-    """Make one checkpoint of several."""
+    """Merge several sharded checkpoints into one."""
 
     signature = "checkpoint_prefixes: string, destination_prefix: string ->"
     attrs = "delete_old_dirs: bool = true, allow_missing_files: bool = false"
@@ -74,7 +74,7 @@ class MergeV2Checkpoints(Op):
 
 
 class ShardedFilename(Op):
-    """The name of a part of a checkpoint."""
+    """File name of one shard of a checkpoint."""
 
     signature = "basename: string, shard: int32, num_shards: int32 -> filename: string"
     placement = HostPlacement(host_only=True)
@@ -82,14 +82,14 @@ class ShardedFilename(Op):
 
     @classmethod
     def kernel(cls, xp: ModuleType, basename: Any, shard: Any, count: Any) -> Any:
-        """The basename with the number of the part, and of how many."""
+        """Append the shard number and the number of shards to the basename."""
         made = basename.copy()
         made[()] = b"%s-%05d-of-%05d" % (basename.item(), shard, count)
         return made
 
 
 class DisableCopyOnRead(Op):
-    """A note on a variable, of which nothing follows here."""
+    """Marker that disables copy-on-read of a variable; has no effect in this runtime."""
 
     signature = "resource: resource ->"
     effects = SideEffects(stateful=True, reads_only=True)

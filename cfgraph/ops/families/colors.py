@@ -1,7 +1,7 @@
 """Image colors: color spaces, contrast, hue, and saturation.
 
-Gradients follow TensorFlow: of equal channels the first counts as the largest and the last as the
-smallest, and the saturation does not depend on a channel that is zero.
+Gradients follow TensorFlow: among equal channels the first counts as the largest and the last as
+the smallest, and the saturation does not depend on a channel that is zero.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from cfgraph.ops.opdef.precision import computed_in_float32
 
 
 def rgb_to_hsv_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of RGBToHSV."""
+    """Gradient of RGBToHSV."""
     return [_gradient_by_rgb(g, node.inputs[0], dz)]
 
 
 def hsv_to_rgb_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of HSVToRGB."""
+    """Gradient of HSVToRGB."""
     return [_gradient_by_hsv(g, node.inputs[0], dz)]
 
 
 def contrast_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of AdjustContrastv2, which is its own transpose; the factor scales distances from a mean."""
+    """Gradient of AdjustContrastv2: the same linear map of `dz`; the factor scales image - mean."""
     images, factor = node.inputs
 
     def by_factor() -> Output:
@@ -39,7 +39,7 @@ def contrast_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradie
 
 
 def hue_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of AdjustHue: back through the colours that it turns."""
+    """Gradient of AdjustHue: through HSV, with the shifted hue."""
     rgb, delta = node.inputs
     h, s, v = _split_channels(g, g.RGBToHSV(rgb))
     turned = g.FloorMod(g.AddV2(h, _cast_like(g, delta, rgb)), 1)
@@ -48,7 +48,7 @@ def hue_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
 
 
 def saturation_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of AdjustSaturation: back through the colours that it scales."""
+    """Gradient of AdjustSaturation: through HSV, with the scaled saturation."""
     rgb, scale = node.inputs
     h, s, v = _split_channels(g, g.RGBToHSV(rgb))
     rate = _cast_like(g, scale, rgb)
@@ -63,10 +63,10 @@ def saturation_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGrad
 
 
 def _gradient_by_rgb(g: GradientBuilder, rgb: Output, dz: Output) -> Output:
-    """Back from hue, saturation and value.
+    """Gradient of RGB to HSV with respect to RGB.
 
-    With the largest channel x and the spread d, the value is x, the saturation d / x, and the hue
-    grows by a sixth with what the next channel is above the one after that, over d.
+    With the largest channel x and the spread d (largest minus smallest), the value is x, the
+    saturation is d / x, and the hue has slope 1/6 in (next channel - the channel after it) / d.
     """
     largest, smallest = _largest_channel(g, rgb), _smallest_channel(g, rgb)
     edges = g.Sub(largest, smallest)
@@ -81,7 +81,7 @@ def _gradient_by_rgb(g: GradientBuilder, rgb: Output, dz: Output) -> Output:
 
 
 def _quotient_gradient(g: GradientBuilder, dx: Output, x: Output, dy: Output, y: Output) -> Output:
-    """The derivative of x / y, which is 0 where y is."""
+    """Derivative of x / y; 0 where y is 0."""
     return g.DivNoNan(g.Sub(dx, g.Mul(g.DivNoNan(x, y), dy)), y)
 
 
@@ -102,7 +102,7 @@ def _one_hot_channel(g: GradientBuilder, place: Output, like: Output) -> Output:
 
 
 def _gradient_by_hsv(g: GradientBuilder, hsv: Output, dz: Output) -> Output:
-    """Back from red, green and blue: v (1 + s (pure - 1)), where `pure` is what the hue says."""
+    """Gradient of HSV to RGB, v (1 + s (pure - 1)) with the pure hue, with respect to HSV."""
     h, s, v = _split_channels(g, hsv)
     ways = _constant_like(g, [1, -1, -1], hsv)
     distance = g.Sub(g.Mul(h, 6), _constant_like(g, [3, 2, 4], hsv))
@@ -121,17 +121,17 @@ def _clip_to_unit(g: GradientBuilder, x: Output) -> Output:
 
 
 def _inside_unit(g: GradientBuilder, x: Output) -> Output:
-    """One where x is neither below 0 nor above 1, else zero."""
+    """Mask of elements in [0, 1], as numbers 1 and 0."""
     return g.Cast(g.Equal(x, _clip_to_unit(g, x)), DstT=x.dtype)
 
 
 def _sum_over_channels(g: GradientBuilder, x: Output, way: Output) -> Output:
-    """The sum over the channels of a product, as one channel."""
+    """Sum of a product over the channels, which become one channel."""
     return g.Sum(g.Mul(x, way), int32_constant(g, [-1]), keep_dims=True)
 
 
 def _split_channels(g: GradientBuilder, pixels: Output) -> list[Output]:
-    """The three channels, each with a last dimension of one."""
+    """The three channels, each with a last dimension of size 1."""
     node = g.Split(int32_constant(g, -1), pixels, num_split=3).node
     return [node.output(port) for port in range(3)]
 
@@ -150,7 +150,7 @@ def _cast_like(g: GradientBuilder, x: Output, like: Output) -> Output:
 
 
 def _sum_like(g: GradientBuilder, x: Output) -> Output:
-    """The sum of all, in the type of a factor."""
+    """Sum of all elements as float32, the dtype of the factors."""
     total = g.Sum(g.Reshape(x, int32_constant(g, [-1])), int32_constant(g, [0]))
     return total if total.dtype is dtypes.float32 else g.Cast(total, DstT=dtypes.float32)
 
@@ -159,14 +159,14 @@ _FLOATS = "T: {float16, bfloat16, float32, float64} = float32"
 
 
 def check_color_channels(images: Any) -> None:
-    """Refuse what has not three channels."""
+    """Check that the last dimension contains three channels."""
     if images.ndim < 1 or images.shape[-1] != 3:
         message = f"input must have 3 channels but instead has shape {list(images.shape)}"
         raise OpError(message)
 
 
 def rgb_to_hsv(xp: ModuleType, rgb: Any) -> tuple[Any, Any, Any]:
-    """Hue, saturation and value."""
+    """Hue, saturation, and value (each in [0, 1]) of RGB images in [0, 1]."""
     red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
     value = xp.max(rgb, axis=-1)
     spread = value - xp.min(rgb, axis=-1)
@@ -187,7 +187,7 @@ def rgb_to_hsv(xp: ModuleType, rgb: Any) -> tuple[Any, Any, Any]:
 
 
 def hsv_to_rgb(xp: ModuleType, hue: Any, saturation: Any, value: Any) -> Any:
-    """Red, green and blue in the last dimension."""
+    """RGB images of hue, saturation, and value, channels in the last dimension."""
     sixfold = hue * 6
     red = xp.abs(sixfold - 3) - 1
     green = 2 - xp.abs(sixfold - 2)
@@ -197,7 +197,7 @@ def hsv_to_rgb(xp: ModuleType, hue: Any, saturation: Any, value: Any) -> Any:
 
 
 class ColorOp(SameShape, abstract=True):
-    """A function of each pixel."""
+    """A function of the colors of an image."""
 
     attrs = _FLOATS
 
@@ -207,7 +207,7 @@ class ColorOp(SameShape, abstract=True):
 
 
 class RGBToHSV(ColorOp):
-    """Hue, saturation and value of red, green and blue."""
+    """Conversion of RGB to hue, saturation, and value, all in [0, 1]."""
 
     gradient = staticmethod(rgb_to_hsv_gradient)
 
@@ -222,7 +222,7 @@ class RGBToHSV(ColorOp):
 
 
 class HSVToRGB(ColorOp):
-    """Red, green and blue of hue, saturation and value."""
+    """Conversion of hue, saturation, and value to RGB, all in [0, 1]."""
 
     gradient = staticmethod(hsv_to_rgb_gradient)
 
@@ -235,7 +235,7 @@ class HSVToRGB(ColorOp):
 
 
 class AdjustContrastv2(ColorOp):
-    """Each channel's distance from its mean over the image, scaled."""
+    """Contrast adjustment: (image - mean) * factor + mean, with one mean per channel."""
 
     gradient = staticmethod(contrast_gradient)
 
@@ -255,7 +255,7 @@ class AdjustContrastv2(ColorOp):
 
 
 class AdjustHue(ColorOp):
-    """The hue of each pixel, turned."""
+    """Hue rotation: delta in units of a full turn is added to the hue of each pixel."""
 
     gradient = staticmethod(hue_gradient)
 
@@ -273,7 +273,7 @@ class AdjustHue(ColorOp):
 
 
 class AdjustSaturation(ColorOp):
-    """The saturation of each pixel, scaled."""
+    """Saturation of each pixel multiplied by `scale` and clipped to [0, 1]."""
 
     gradient = staticmethod(saturation_gradient)
 
@@ -291,7 +291,7 @@ class AdjustSaturation(ColorOp):
 
 
 def check_rgb_image(images: Any) -> None:
-    """Refuse what is no image of three channels."""
+    """Check that the input is an image of rank 3 or more with three channels."""
     if images.ndim < 3:
         message = f"input must be at least 3-D, got shape {list(images.shape)}"
         raise OpError(message)
@@ -299,7 +299,7 @@ def check_rgb_image(images: Any) -> None:
 
 
 def check_color_scalar(value: Any, name: str) -> None:
-    """Refuse what is no scalar."""
+    """Check that an input is a scalar."""
     if value.ndim:
         message = f"{name} must be scalar: {list(value.shape)}"
         raise OpError(message)

@@ -21,38 +21,38 @@ from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, REAL, one_of
 
 
 class ComparisonOp(Elementwise, abstract=True):
-    """What two numbers are to each other; NaN is nothing to any."""
+    """Ordering of two numbers with broadcasting; false if either is NaN."""
 
     signature = "x: T, y: T -> z: bool"
     attrs = one_of(REAL)
 
 
 class Less(ComparisonOp):
-    """x < y."""
+    """Elementwise x < y."""
 
     function = operator.lt
 
 
 class LessEqual(ComparisonOp):
-    """x <= y."""
+    """Elementwise x <= y."""
 
     function = operator.le
 
 
 class Greater(ComparisonOp):
-    """x > y."""
+    """Elementwise x > y."""
 
     function = operator.gt
 
 
 class GreaterEqual(ComparisonOp):
-    """x >= y."""
+    """Elementwise x >= y."""
 
     function = operator.ge
 
 
 class EqualityOp(ComparisonOp, abstract=True):
-    """Equal or not. Shapes that do not broadcast are an error, or say that it is not equal."""
+    """Equality test. Incompatible shapes are an error or, on request, count as unequal."""
 
     attrs = "incompatible_shape_error: bool = true"
     algebra = AlgebraicFacts(commutes=True)
@@ -84,7 +84,7 @@ def _broadcast_equality(x: Any, y: Any) -> bool:
 
 
 class Equal(EqualityOp):
-    """x == y."""
+    """Elementwise x == y."""
 
     algebra = replace(EqualityOp.algebra, boolean_semantics="equal")
     function = operator.eq
@@ -92,7 +92,7 @@ class Equal(EqualityOp):
 
 
 class NotEqual(EqualityOp):
-    """x != y."""
+    """Elementwise x != y."""
 
     algebra = replace(EqualityOp.algebra, boolean_semantics="differ")
     function = operator.ne
@@ -100,11 +100,11 @@ class NotEqual(EqualityOp):
 
 
 class ApproximateEqual(Elementwise):
-    """Whether two tensors of one shape differ by no more than the tolerance."""
+    """Elementwise |x - y| <= tolerance, for tensors of equal shape."""
 
     signature = "x: T, y: T -> z: bool"
     attrs = f"{one_of(ALL_NUMBERS)}, tolerance: float = 1e-05"
-    # TensorFlow says it does, but the difference of unsigned numbers wraps
+    # TensorFlow declares it commutative, but the difference of unsigned numbers wraps
     algebra = AlgebraicFacts(commutes=False)
 
     @classmethod
@@ -129,7 +129,7 @@ class ApproximateEqual(Elementwise):
 
 
 class LogicalAnd(Elementwise):
-    """Whether both hold."""
+    """Elementwise logical AND."""
 
     signature = "x: bool, y: bool -> z: bool"
     algebra = AlgebraicFacts(commutes=True, boolean_semantics="and")
@@ -137,7 +137,7 @@ class LogicalAnd(Elementwise):
 
 
 class LogicalOr(Elementwise):
-    """Whether either holds."""
+    """Elementwise logical OR."""
 
     signature = "x: bool, y: bool -> z: bool"
     algebra = AlgebraicFacts(commutes=True, boolean_semantics="or")
@@ -145,7 +145,7 @@ class LogicalOr(Elementwise):
 
 
 class LogicalNot(Elementwise):
-    """The opposite."""
+    """Elementwise logical NOT."""
 
     signature = "x: bool -> y: bool"
     algebra = AlgebraicFacts(boolean_semantics="not")
@@ -153,7 +153,7 @@ class LogicalNot(Elementwise):
 
 
 class Select(Op):
-    """t where the condition holds, else e; a scalar or vector condition chooses whole rows."""
+    """Elements of t where the condition is true, else of e; a vector condition selects rows."""
 
     signature = "condition: bool, t: T, e: T -> output: T"
 
@@ -204,7 +204,7 @@ def _select(condition: Any, t: Any, e: Any) -> Any:
 
 
 class SelectV2(Elementwise):
-    """t where the condition holds, else e; all three broadcast."""
+    """Elements of t where the condition is true, else of e; all three inputs broadcast."""
 
     signature = "condition: bool, t: T, e: T -> output: T"
     function = "where"

@@ -1,4 +1,4 @@
-"""Complex numbers and their parts."""
+"""Construction of complex numbers, their parts, and conjugates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
 
 
 class ComplexPart(Elementwise, abstract=True):
-    """A real number from each complex one."""
+    """A real component of each complex number."""
 
     signature = "input: T -> output: Tout"
     attrs = f"{one_of(COMPLEX)} = complex64, {one_of('float32', 'float64', attr='Tout')} = float32"
 
 
 class Real(ComplexPart):
-    """The real part."""
+    """Real part."""
 
     function = "real"
 
@@ -32,7 +32,7 @@ class Real(ComplexPart):
 
 
 class Imag(ComplexPart):
-    """The imaginary part."""
+    """Imaginary part."""
 
     function = "imag"
 
@@ -42,12 +42,12 @@ class Imag(ComplexPart):
 
 
 def _times_imaginary_unit(g: GradientBuilder, node: Node, dy: Output) -> Output:
-    """A real gradient times the imaginary unit."""
+    """Multiply a real gradient by the imaginary unit."""
     return g.Complex(g.const(0, node.attr("Tout")), dy, Tout=node.attr("T"))
 
 
 class Angle(ComplexPart):
-    """The angle to the real axis."""
+    """Phase angle in radians."""
 
     function = "angle"
 
@@ -57,7 +57,7 @@ class Angle(ComplexPart):
 
 
 class ComplexAbs(ComplexPart):
-    """The length."""
+    """Modulus sqrt(re^2 + im^2)."""
 
     signature = "x: T -> y: Tout"
     function = "abs"
@@ -69,7 +69,7 @@ class ComplexAbs(ComplexPart):
 
 
 class Conj(Elementwise):
-    """The number with its imaginary part negated; variants as they are."""
+    """Complex conjugate; variants are forwarded unchanged."""
 
     signature = "input: T -> output: T"
     attrs = f"{one_of(COMPLEX, 'variant')} = complex64"
@@ -87,12 +87,12 @@ class Conj(Elementwise):
 
 
 class Complex(Elementwise):
-    """A complex number from its two parts."""
+    """Complex number with the real and imaginary parts of the inputs."""
 
     signature = "real: T, imag: T -> out: Tout"
     attrs = f"{one_of('float32', 'float64')} = float32, {one_of(COMPLEX, attr='Tout')} = complex64"
 
-    # a product with 1j would make NaN of infinities, so the parts are laid side by side
+    # a product with 1j would turn infinities into NaN, so the parts are interleaved in memory
     compilation = CompilerSupport(traceable=False)
 
     @classmethod

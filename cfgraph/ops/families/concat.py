@@ -30,7 +30,7 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class ConcatV2(Op):
-    """Tensors one after the other along an axis that they have."""
+    """Concatenation of N tensors along an existing axis (last input)."""
 
     signature = "values: N*T, axis: Tidx -> output: T"
     attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
@@ -61,7 +61,7 @@ class ConcatV2(Op):
 
 
 class Concat(Op):
-    """Tensors one after the other along a dimension that they have."""
+    """Concatenation of N tensors along an existing axis (first input)."""
 
     signature = "concat_dim: int32, values: N*T -> output: T"
     attrs = "N: int >= 2"
@@ -90,7 +90,7 @@ class Concat(Op):
 def _split_gradient(
     g: GradientBuilder, parts: Sequence[Output], axis: Output, dz: Output
 ) -> Sequence[InputGradient]:
-    """What belongs to each of the parts that were put together along an axis."""
+    """Gradient of each concatenated part: the matching slice of `dz`."""
     place, sizes = _static_part_sizes(g, parts, axis)
     if axis.dtype != dtypes.int32:
         axis = g.Cast(axis, DstT=dtypes.int32)
@@ -114,7 +114,7 @@ def _split_gradient(
 def _static_part_sizes(
     g: GradientBuilder, parts: Sequence[Output], axis: Output
 ) -> tuple[int, list[int | None]]:
-    """The place of an axis and the sizes of all parts along it, None where they are not known."""
+    """Concatenation axis (non-negative) and part sizes along it, None for unknown sizes."""
     axis_value, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
     rank = next((len(dims) for dims in shapes if dims is not None), None)
     if axis_value is None or rank is None:
@@ -124,7 +124,7 @@ def _static_part_sizes(
 
 
 def _part_bounds(sizes: Sequence[int | None], number: int) -> tuple[int, int] | None:
-    """Where a part begins and ends, counted from either end; None if that is not known."""
+    """Bounds of a part, counted from the start or, as negatives, from the end; None if unknown."""
     size, before, after = sizes[number], 0, 0
     for item in sizes[:number]:
         if item is None:
@@ -136,12 +136,12 @@ def _part_bounds(sizes: Sequence[int | None], number: int) -> tuple[int, int] | 
         if item is None:
             return None
         after += item
-    # counted from the end, an empty part could not be told from a whole one
+    # counted from the end, an empty part is indistinguishable from the entire tensor
     return (-after - size, -after) if size else None
 
 
 def _slice_between(g: GradientBuilder, x: Output, place: int, begin: int, end: int) -> Output:
-    """The slice of a tensor along an axis; an end of 0 is the end of the tensor."""
+    """Slice of a tensor along an axis; an `end` of 0 means the end of the tensor."""
     whole = (1 << place) - 1
     first, last, step = (
         g.const([*[other] * place, bound], dtypes.int32)
@@ -185,7 +185,7 @@ def _concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
 
 
 class ConcatOffset(Op):
-    """Where each of several tensors of given shapes starts in their concatenation."""
+    """Start offset of each tensor in a concatenation, computed from the tensors' shapes."""
 
     signature = "concat_dim: int32, shape: N*shape_type -> offset: N*shape_type"
     attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
@@ -222,7 +222,7 @@ def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
 
 
 class Pack(Op):
-    """Tensors of one shape, put along a new axis."""
+    """Tensors of equal shape, stacked along a new axis."""
 
     signature = "values: N*T -> output: T"
     attrs = "axis: int = 0"
@@ -238,7 +238,7 @@ class Pack(Op):
         array, kind = np.array, dtype.numpy
 
         def pack(*values: Any) -> Any:
-            # for scalars, which loops pack all the time, np.stack takes five times as long
+            # loops often pack scalars, for which np.stack takes five times as long
             for value in values:
                 if value.shape:
                     return _stack(np, values, 0)
@@ -280,7 +280,7 @@ def _stack(xp: ModuleType, values: Sequence[Any], axis: int) -> Any:
 
 
 def object_array(value: Any) -> Any:
-    """A resource or variant as an array, so that it can be put together with others."""
+    """Wrap a resource or variant in an object array, so that it can be concatenated."""
     if isinstance(value, np.ndarray):
         return value
     array = np.empty((), object)

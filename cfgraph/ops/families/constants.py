@@ -16,7 +16,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class Const(Op):
-    """A constant tensor."""
+    """Constant tensor with the value of the `value` attribute."""
 
     signature = "-> output: dtype"
     attrs = "value: tensor, dtype: type"
@@ -35,7 +35,7 @@ class Const(Op):
 
 
 class Placeholder(Op):
-    """A tensor that must be fed."""
+    """Graph input; an error at run time unless it is fed."""
 
     signature = "-> output: dtype"
     attrs = "dtype: type, shape: shape = ?"
@@ -55,14 +55,14 @@ class Placeholder(Op):
 
 
 class PlaceholderV2(Placeholder):
-    """A tensor that must be fed, its shape strict."""
+    """Placeholder with a mandatory shape."""
 
     signature = "-> output: dtype"
     attrs = "dtype: type, shape: shape"
 
 
 class PlaceholderWithDefault(SameShape):
-    """Its input, unless it is fed."""
+    """Graph input that defaults to its input tensor unless it is fed."""
 
     signature = "input: dtype -> output: dtype"
     attrs = "shape: shape"
@@ -79,7 +79,7 @@ class PlaceholderWithDefault(SameShape):
 
 
 class Identity(SameShape):
-    """Its input."""
+    """Identity function: forwards its input."""
 
     signature = "input: T -> output: T"
     aliasing = Aliasing(preserves_elements=True, is_identity=True)
@@ -91,5 +91,5 @@ class Identity(SameShape):
 
 
 def identity(value: Any) -> Any:
-    """Its argument."""
+    """Return the argument."""
     return value

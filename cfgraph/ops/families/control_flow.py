@@ -1,4 +1,4 @@
-"""The primitives of control flow: signatures and facts. The executor implements them."""
+"""Signatures and facts of the control-flow primitives, which the executor implements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class ForwardingOp(SameShape, abstract=True):
-    """Outputs are input 0 itself."""
+    """An op whose outputs are input 0."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -26,7 +26,7 @@ class ForwardingOp(SameShape, abstract=True):
 
 
 class Switch(ForwardingOp):
-    """Hand the data to output 1 if the predicate is true, else to output 0; the other is dead."""
+    """Forward data to the output that the predicate selects; the other output is dead."""
 
     signature = "data: T, pred: bool -> output_false: T, output_true: T"
     role = Role.SWITCH
@@ -34,7 +34,7 @@ class Switch(ForwardingOp):
 
 
 class RefSwitch(ForwardingOp):
-    """Switch of a reference."""
+    """Switch for references."""
 
     signature = "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)"
     role = Role.SWITCH
@@ -42,7 +42,7 @@ class RefSwitch(ForwardingOp):
 
 
 class _SwitchN(ForwardingOp):
-    """Hand the data to the output that the index says; the last one where it is out of range."""
+    """Forward data to the output with the given index, or to the last if it is out of range."""
 
     signature = "data: T, output_index: int32 -> outputs: num_outs*T"
     role = Role.SWITCH
@@ -50,7 +50,7 @@ class _SwitchN(ForwardingOp):
 
 
 class MergeOp(Op, abstract=True):
-    """The one input that is live, and its slot."""
+    """Join of mutually exclusive inputs: forwards the live input and its index."""
 
     role = Role.MERGE
 
@@ -60,19 +60,19 @@ class MergeOp(Op, abstract=True):
 
 
 class Merge(MergeOp):
-    """Hand on the first input that is live, and its slot as `value_index`."""
+    """Forward the first live input, with its index as `value_index`."""
 
     signature = "inputs: N*T -> output: T, value_index: int32"
 
 
 class RefMerge(MergeOp):
-    """Merge of references."""
+    """Merge for references."""
 
     signature = "inputs: N*Ref(T) -> output: Ref(T), value_index: int32"
 
 
 class _XlaMerge(SameShape):
-    """Merge of a compiled cluster and its fallback; TensorFlow makes it around clusters."""
+    """Merge of a compiled cluster and its fallback, which TensorFlow adds for each cluster."""
 
     signature = "partitioned_call: T, xla_run: T -> output: T"
     role = Role.MERGE
@@ -80,7 +80,7 @@ class _XlaMerge(SameShape):
 
 
 class EnterOp(ForwardingOp, abstract=True):
-    """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
+    """Entry of a value into a loop frame: to iteration 0, or to all iterations if constant."""
 
     attrs = "frame_name: string, is_constant: bool = false, parallel_iterations: int = 10"
     role = Role.ENTER
@@ -91,47 +91,47 @@ class EnterOp(ForwardingOp, abstract=True):
 
 
 class Enter(EnterOp):
-    """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
+    """Forward a value into a loop frame: to iteration 0, or to all iterations if constant."""
 
     signature = "data: T -> output: T"
 
 
 class RefEnter(EnterOp):
-    """Enter of a reference."""
+    """Enter for references."""
 
     signature = "data: Ref(T) -> output: Ref(T)"
 
 
 class Exit(ForwardingOp):
-    """Hand a value out of a loop, to the iteration that the loop runs in."""
+    """Forward a value from a loop frame to the parent frame and iteration."""
 
     signature = "data: T -> output: T"
     role = Role.EXIT
 
 
 class RefExit(ForwardingOp):
-    """Exit of a reference."""
+    """Exit for references."""
 
     signature = "data: Ref(T) -> output: Ref(T)"
     role = Role.EXIT
 
 
 class NextIteration(ForwardingOp):
-    """Hand a value to the next iteration of the loop."""
+    """Forward a value to the next iteration of the loop."""
 
     signature = "data: T -> output: T"
     role = Role.NEXT_ITERATION
 
 
 class RefNextIteration(ForwardingOp):
-    """NextIteration of a reference."""
+    """NextIteration for references."""
 
     signature = "data: Ref(T) -> output: Ref(T)"
     role = Role.NEXT_ITERATION
 
 
 class LoopCond(ForwardingOp):
-    """The predicate of a loop, handed on unchanged."""
+    """Mark the predicate of a loop and forward it unchanged."""
 
     signature = "input: bool -> output: bool"
     role = Role.LOOP_COND
@@ -143,7 +143,7 @@ class LoopCond(ForwardingOp):
 
 
 class ControlTrigger(Op):
-    """Wait for the control inputs; live even if they are dead."""
+    """Synchronize control inputs; live even if they are dead."""
 
     signature = "->"
     role = Role.CONTROL_TRIGGER
@@ -154,7 +154,7 @@ class ControlTrigger(Op):
 
 
 class NoOp(Op):
-    """Do nothing; it orders what its control edges connect."""
+    """Do nothing; a target for control edges."""
 
     signature = "->"
 
@@ -168,7 +168,7 @@ def _no_outputs() -> None:
 
 
 class RefSelect(Op):
-    """The reference that the index says. Not control flow: all inputs must be live."""
+    """Forward the reference with the given index. Not control flow: all inputs must be live."""
 
     signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
     compilation = CompilerSupport(compiled=False)

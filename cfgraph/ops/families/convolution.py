@@ -1,4 +1,4 @@
-"""Convolutions in 2 and 3 dimensions and their transposes, one matrix product each."""
+"""Convolutions in 2 and 3 dimensions and their gradients, each as one batched matrix product."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cfgraph.ops.opdef.sliding_window import (
 
 
 def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
-    """The image, channels last, convolved with a grouped filter."""
+    """Convolve an image (channels last) with a grouped filter."""
     depth, filters = w.shape[-2:]
     product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
         w, x.shape[-1] // max(depth, 1)
@@ -35,7 +35,7 @@ def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
 
 
 def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: Any) -> Any:
-    """The transpose of `convolve` in its image."""
+    """Transpose of `convolve` with respect to the image."""
     depth = w.shape[-2]
     groups = channels // max(depth, 1)
     product = _outputs_by_group(xp, dy, groups) @ xp.swapaxes(_filter_by_group(w, groups), 1, 2)
@@ -46,7 +46,7 @@ def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: A
 
 
 def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any) -> Any:
-    """The transpose of `convolve` in its filter."""
+    """Transpose of `convolve` with respect to the filter."""
     groups = x.shape[-1] // depth
     patches = _patches_by_group(xp, fit.patches(xp, x), depth)
     product = xp.swapaxes(patches, 1, 2) @ _outputs_by_group(xp, dy, groups)
@@ -57,7 +57,7 @@ def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any
 
 
 def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:
-    """The patches as one matrix a group: windows by places and depth."""
+    """Patches as one matrix per group, of shape (windows, window size * depth)."""
     places, channels = patches.shape[-2:]
     groups, windows = channels // max(depth, 1), math.prod(patches.shape[:-2])
     split = patches.reshape((windows, places, groups, depth))
@@ -65,19 +65,19 @@ def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:
 
 
 def _filter_by_group(w: Any, groups: int) -> Any:
-    """The filter as one matrix a group: places and depth by outputs."""
+    """Filter as one matrix per group, of shape (window size * depth, filters per group)."""
     rows, filters = math.prod(w.shape[:-1]), w.shape[-1]
     return w.reshape((rows, groups, filters // max(groups, 1))).transpose((1, 0, 2))
 
 
 def _outputs_by_group(xp: ModuleType, dy: Any, groups: int) -> Any:
-    """The outputs as one matrix a group: windows by outputs."""
+    """Outputs as one matrix per group, of shape (windows, filters per group)."""
     windows = math.prod(dy.shape[:-1])
     return xp.moveaxis(dy.reshape((windows, groups, dy.shape[-1] // max(groups, 1))), 1, 0)
 
 
 def check_convolution_ranks(rank: int, *arrays: Any) -> None:
-    """Refuse arrays of another rank."""
+    """Check that all arrays have the expected rank."""
     for array in arrays:
         if array.ndim != rank:
             message = f"inputs must be {rank}-dimensional: {list(array.shape)}"
@@ -85,7 +85,7 @@ def check_convolution_ranks(rank: int, *arrays: Any) -> None:
 
 
 def check_filter_depths(channels: int, w: Any) -> None:
-    """Refuse a filter whose depth or number does not divide into the image's channels."""
+    """Check that the filter's depth divides the channels, and the groups divide the filters."""
     depth, filters = w.shape[-2:]
     if w.size == 0:
         message = "filter must not have zero elements (i.e. all dimensions must be non-zero)"
@@ -102,62 +102,62 @@ def check_filter_depths(channels: int, w: Any) -> None:
 
 
 def check_output_gradient(dy: Any, want: tuple[int, ...]) -> None:
-    """Refuse an output gradient of another shape than the output's (channels last)."""
+    """Check the shape of an output gradient (channels last)."""
     if tuple(dy.shape) != want:
         message = f"out_backprop has shape {list(dy.shape)}, the output has {list(want)}"
         raise OpError(message)
 
 
 class Convolution(Op, abstract=True):
-    """The frame of a convolution: the input channels fall into groups, each with its filters."""
+    """A grouped convolution: each group of input channels has its own filters."""
 
     rank: ClassVar[int] = 4
     depthwise: ClassVar[bool] = False
-    # the op itself is the stem, its gradients the stem with BackpropInput or BackpropFilter
+    # op name of the convolution; its gradients append BackpropInput or BackpropFilter
     stem: ClassVar[str] = "Conv2D"
     version: ClassVar[str] = ""
 
     @classmethod
     def forward(cls, g: GradientBuilder, node: Node, x: Output, w: Output) -> Output:
-        """The convolution that a node is, or is a gradient of."""
+        """The convolution of which the node is an instance or a gradient."""
         return same_attrs(g, cls.stem, node, x, w)
 
     @classmethod
     def by_image(cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output) -> Output:
-        """Its gradient with respect to the image."""
+        """Gradient with respect to the image."""
         return same_attrs(g, f"{cls.stem}BackpropInput{cls.version}", node, g.shape(x), w, dy)
 
     @classmethod
     def by_filter(cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output) -> Output:
-        """Its gradient with respect to the filter."""
+        """Gradient with respect to the filter."""
         return same_attrs(g, f"{cls.stem}BackpropFilter{cls.version}", node, x, g.shape(w), dy)
 
     @classmethod
     def layout(cls, node: Node) -> ImageLayout:
-        """Where the image keeps its channels."""
+        """Layout of the image: its rank and the position of the channels."""
         has_format = "data_format" in cls.parsed().attrs
         return image_layout(node) if has_format else ImageLayout(cls.rank, cls.rank - 1)
 
     @classmethod
     def move(cls, node: Node) -> SlidingWindow:
-        """How the filter moves over the image."""
+        """Strides, padding, and dilations of the filter's window."""
         return sliding_window(node, cls.layout(node), dilations=node.attr("dilations"))
 
     @classmethod
     def grouped(cls, w: Any) -> Any:
-        """The filter with the depth of one group before its outputs."""
+        """Reshape a depthwise filter to a grouped filter of depth 1; others are unchanged."""
         return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])) if cls.depthwise else w
 
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
-        # an image or its gradient, and a filter, which is the smallest: all ways do the same work
+        # image, output, and filter (the smallest) cost the same in all three directions
         tensors = [dims for dims in (*inputs, *outputs) if len(dims) == cls.rank]
         window = min(tensors, key=prod, default=())
         return 2.0 * max(map(prod, tensors), default=0) * prod(window[:-1])
 
 
 class ConvolutionForward(Convolution, abstract=True):
-    """Slide a filter over an image."""
+    """Convolution of an image with a filter."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -189,7 +189,7 @@ class ConvolutionForward(Convolution, abstract=True):
 
 
 class ConvolutionInputGradient(Convolution, abstract=True):
-    """The gradient of a convolution with respect to its image."""
+    """Gradient of a convolution with respect to its image."""
 
     explicit_sizes: ClassVar[bool] = True
     placement = HostPlacement(host_inputs=(0,))
@@ -213,13 +213,13 @@ class ConvolutionInputGradient(Convolution, abstract=True):
 
     @classmethod
     def image_shape(cls, layout: ImageLayout, sizes: Any, w: Any, dy: Any) -> tuple[int, ...]:
-        """The whole shape of the image."""
+        """Complete shape of the image, from the sizes or the image itself."""
         if not cls.explicit_sizes:
             return tuple(sizes.shape)
         if sizes.ndim == 1 and sizes.size == len(layout.spatial):
             return layout.shape_of([int(n) for n in sizes], dy.shape[0], w.shape[-2])
         if sizes.shape != (layout.rank,):
-            message = f"input_sizes must hold {layout.rank} sizes, got shape {list(sizes.shape)}"
+            message = f"input_sizes must contain {layout.rank} sizes, got shape {list(sizes.shape)}"
             raise OpError(message)
         return tuple(int(n) for n in sizes)
 
@@ -239,7 +239,7 @@ class ConvolutionInputGradient(Convolution, abstract=True):
 
 
 class ConvolutionFilterGradient(Convolution, abstract=True):
-    """The gradient of a convolution with respect to its filter."""
+    """Gradient of a convolution with respect to its filter."""
 
     explicit_sizes: ClassVar[bool] = True
     placement = HostPlacement(host_inputs=(1,))
@@ -253,7 +253,7 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
             check_convolution_ranks(layout.rank, x, dy)
             shape = tuple(int(n) for n in sizes) if cls.explicit_sizes else tuple(sizes.shape)
             if len(shape) != layout.rank:
-                message = f"filter_sizes must hold {layout.rank} sizes, got {len(shape)}"
+                message = f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}"
                 raise OpError(message)
             x, dy = layout.channels_last(xp, x), layout.channels_last(xp, dy)
             fit = move.fit(x.shape[1:-1], shape[:-2])
@@ -293,7 +293,7 @@ _ATTRS_2D_INT = _ATTRS_2D.replace("float64}", "float64, int32}")
 
 
 class Conv2D(ConvolutionForward):
-    """Convolution of images with filters."""
+    """2-D convolution (cross-correlation) of a batch of images with filters."""
 
     signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_2D_INT
@@ -307,7 +307,7 @@ class Conv2DBackpropInput(ConvolutionInputGradient):
 
 
 class Conv2DBackpropInputV2(ConvolutionInputGradient):
-    """Gradient of Conv2D with respect to the image, which is there for its shape."""
+    """Gradient of Conv2D with respect to the image, whose shape an image input provides."""
 
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D_INT
@@ -324,7 +324,7 @@ class Conv2DBackpropFilter(ConvolutionFilterGradient):
 
 
 class Conv2DBackpropFilterV2(ConvolutionFilterGradient):
-    """Gradient of Conv2D with respect to the filter, which is there for its shape."""
+    """Gradient of Conv2D with respect to the filter, whose shape a filter input provides."""
 
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D
@@ -337,7 +337,7 @@ _ATTRS_DEPTHWISE = _ATTRS_2D.replace("use_cudnn_on_gpu: bool = true, ", "")
 
 
 class DepthwiseConv2dNative(ConvolutionForward):
-    """Convolution of each channel with its own filters."""
+    """Depthwise 2-D convolution: each channel has its own filters."""
 
     signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
@@ -355,7 +355,7 @@ class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
 
 
 class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilterGradient):
-    """Gradient of DepthwiseConv2dNative with respect to the filters."""
+    """Gradient of DepthwiseConv2dNative with respect to the filter."""
 
     signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
@@ -375,7 +375,7 @@ _ATTRS_3D = (
 
 
 class Conv3D(ConvolutionForward):
-    """Convolution of volumes with filters."""
+    """3-D convolution of a batch of volumes with filters."""
 
     signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_3D
@@ -384,7 +384,7 @@ class Conv3D(ConvolutionForward):
 
 
 class Conv3DBackpropInput(ConvolutionInputGradient):
-    """Gradient of Conv3D with respect to the volume, which is there for its shape."""
+    """Gradient of Conv3D with respect to the volume, whose shape a volume input provides."""
 
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_3D_LAST
@@ -405,7 +405,7 @@ class Conv3DBackpropInputV2(ConvolutionInputGradient):
 
 
 class Conv3DBackpropFilter(ConvolutionFilterGradient):
-    """Gradient of Conv3D with respect to the filter, which is there for its shape."""
+    """Gradient of Conv3D with respect to the filter, whose shape a filter input provides."""
 
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_3D_LAST

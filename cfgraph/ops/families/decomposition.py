@@ -29,7 +29,7 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, INDEX, one_of
 
 
 class Cholesky(SquareMatrixOp):
-    """The lower triangle whose product with its adjoint is the matrix."""
+    """Cholesky factor: lower triangular L with L L^H = x; NaN if x is not positive definite."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -39,7 +39,7 @@ class Cholesky(SquareMatrixOp):
             if x.shape[-1] != x.shape[-2]:
                 message = f"Input matrix must be square, not {list(x.shape)}"
                 raise OpError(message) from None
-            if x.ndim == 2:  # as in TensorFlow, no error but no numbers
+            if x.ndim == 2:  # TensorFlow reports no error here but returns NaN
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
             return xp.stack([Cholesky.kernel(xp, each) for each in x])
 
@@ -47,19 +47,19 @@ class Cholesky(SquareMatrixOp):
 
 
 def _mirror_lower(xp: ModuleType, x: Any) -> Any:
-    """The lower triangle on both sides: not every namespace leaves the upper one unread."""
+    """Mirror the lower triangle into the upper one, which some namespaces read."""
     return xp.tril(x) + conjugate_transpose(xp.tril(x, -1))
 
 
 class BatchCholesky(Cholesky):
-    """The lower triangle whose product with its adjoint is the matrix."""
+    """Batch version of Cholesky in older graphs."""
 
     attrs = REAL_MATRIX_TYPES
     compilation = CompilerSupport(compiled=False)
 
 
 class CholeskyGrad(SquareMatrixOp):
-    """Gradient of Cholesky, from its result."""
+    """Gradient of Cholesky, computed from its output."""
 
     signature = "l: T, grad: T -> output: T"
     attrs = one_of("float16", "float32", "float64")
@@ -77,14 +77,14 @@ class CholeskyGrad(SquareMatrixOp):
 
 
 class BatchCholeskyGrad(CholeskyGrad):
-    """Gradient of Cholesky, from its result."""
+    """Gradient of BatchCholesky, computed from its output."""
 
     attrs = one_of("float32", "float64")
     compilation = CompilerSupport(compiled=False)
 
 
 class Qr(MatrixOp):
-    """An orthogonal and an upper triangular factor."""
+    """QR decomposition x = q r: q with orthonormal columns, r upper triangular."""
 
     signature = "input: T -> q: T, r: T"
     attrs = f"full_matrices: bool = false, {MATRIX_TYPES}"
@@ -104,12 +104,12 @@ class Qr(MatrixOp):
 
 
 def smaller_size(rows: int | None, columns: int | None) -> int | None:
-    """The smaller of two sizes, if both are known."""
+    """The smaller of two sizes, None if one is unknown."""
     return None if rows is None or columns is None else min(rows, columns)
 
 
 class Svd(MatrixOp):
-    """Singular values, and the two orthogonal factors that go with them."""
+    """Singular value decomposition x = u diag(s) v^H, singular values in descending order."""
 
     signature = "input: T -> s: T, u: T, v: T"
     attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRIX_TYPES}"
@@ -143,7 +143,7 @@ class Svd(MatrixOp):
 
 
 class BatchSvd(Svd):
-    """Singular values, and the two orthogonal factors that go with them."""
+    """Batch version of Svd in older graphs."""
 
     attrs = (
         "compute_uv: bool = true, full_matrices: bool = false, "
@@ -153,7 +153,7 @@ class BatchSvd(Svd):
 
 
 class Eigendecomposition(MatrixOp, abstract=True):
-    """Eigenvalues, and eigenvectors where `compute_v` asks for them."""
+    """Eigenvalues and, if `compute_v` is set, eigenvectors."""
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -166,7 +166,7 @@ class Eigendecomposition(MatrixOp, abstract=True):
 
 
 class SelfAdjointEigV2(Eigendecomposition):
-    """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
+    """Eigenvalues (ascending) and eigenvectors of self-adjoint matrices."""
 
     signature = "input: T -> e: T, v: T"
     attrs = f"compute_v: bool = true, {MATRIX_TYPES}"
@@ -188,14 +188,14 @@ class SelfAdjointEigV2(Eigendecomposition):
 
 
 class BatchSelfAdjointEigV2(SelfAdjointEigV2):
-    """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
+    """Batch version of SelfAdjointEigV2 in older graphs."""
 
     attrs = f"compute_v: bool = true, {REAL_MATRIX_TYPES}"
     compilation = CompilerSupport(compiled=False)
 
 
 class SelfAdjointEig(MatrixOp):
-    """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
+    """Eigenvalues (first row) and eigenvectors (rows below) of self-adjoint matrices."""
 
     signature = "input: T -> output: T"
     attrs = one_of("float64", "float32", "float16")
@@ -213,14 +213,14 @@ class SelfAdjointEig(MatrixOp):
 
 
 class BatchSelfAdjointEig(SelfAdjointEig):
-    """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
+    """Batch version of SelfAdjointEig in older graphs."""
 
     attrs = REAL_MATRIX_TYPES
     compilation = CompilerSupport(compiled=False)
 
 
 class Eig(Eigendecomposition):
-    """Eigenvalues and eigenvectors of square matrices."""
+    """Complex eigenvalues and eigenvectors of square matrices."""
 
     signature = "input: T -> e: Tout, v: Tout"
     attrs = (
@@ -245,7 +245,7 @@ class Eig(Eigendecomposition):
 
 
 class Lu(MatrixOp):
-    """Both triangular factors in one matrix, and the permutation of the rows."""
+    """LU decomposition with partial pivoting: both factors in one matrix, and the row order."""
 
     signature = "input: T -> lu: T, p: output_idx_type"
     attrs = f"{MATRIX_TYPES}, output_idx_type: {INDEX} = int32"

@@ -1,4 +1,4 @@
-"""Diagonals of tensors and matrices: extracted, inserted, replaced; bands and triangles."""
+"""Diagonals of tensors and matrices (extract, insert, replace), bands, and triangles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, INDEX, one_of
 
 
 def diag_part_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes) -> InputGradients:
-    """Zeros with the gradients of the diagonals in their places."""
+    """Gradient of an op that extracts diagonals: zeros except for these diagonals."""
     zeros = g.zeros_like(node.inputs[0])
     return _with_padding_gradient(
         g, node, dz, g.MatrixSetDiagV3(zeros, dz, _band_input(g, node, 1), align=align)
@@ -30,14 +30,14 @@ def diag_part_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes)
 def matrix_diag_gradient(
     g: GradientBuilder, node: Node, dz: Output, align: bytes
 ) -> InputGradients:
-    """The same diagonals of the gradient."""
+    """Gradient of an op that builds matrices from diagonals: the same diagonals of `dz`."""
     return _with_padding_gradient(
         g, node, dz, _take_diagonals(g, node, dz, _band_input(g, node, 1), align)
     )
 
 
 def set_diag_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes) -> InputGradients:
-    """The gradient without these diagonals, and these."""
+    """Gradient of an op that replaces diagonals: `dz` with zeros there, and its diagonals."""
     diagonal, k = node.inputs[1], _band_input(g, node, 2)
     return [
         lambda: g.MatrixSetDiagV3(dz, g.zeros_like(diagonal), k, align=align),
@@ -53,7 +53,7 @@ def _take_diagonals(g: GradientBuilder, node: Node, x: Output, k: Output, align:
 def _with_padding_gradient(
     g: GradientBuilder, node: Node, dz: Output, dx: Output
 ) -> InputGradients:
-    """What is not the gradient of the first input is that of the padding, the last input."""
+    """Append the gradient of the padding (the last input): the sum of `dz` that `dx` omits."""
     count = len(node.inputs)
     if count == 1:
         return [dx]
@@ -68,7 +68,7 @@ _DIAGONAL_TYPES = one_of(FLOATS, "int32", "int64", COMPLEX)
 
 
 class Diag(Op):
-    """A tensor of twice the rank, zero but on the diagonal."""
+    """Diagonal tensor of twice the rank: output[i..., i...] = diagonal[i...], zero elsewhere."""
 
     signature = "diagonal: T -> output: T"
     attrs = _DIAGONAL_TYPES
@@ -91,7 +91,7 @@ class Diag(Op):
 
 
 class DiagPart(Op):
-    """The diagonal of a tensor whose first half of dimensions is like its second."""
+    """Diagonal of a tensor of even rank: diagonal[i...] = input[i..., i...]."""
 
     signature = "input: T -> diagonal: T"
     attrs = _DIAGONAL_TYPES
@@ -125,7 +125,7 @@ class DiagPart(Op):
 
 
 class MatrixBandPart(SameShape):
-    """Matrices with zeros outside of a band around the diagonal; negative: a whole triangle."""
+    """Copy of a band around the diagonal, zero outside; a negative width is unlimited."""
 
     signature = "input: T, num_lower: Tindex, num_upper: Tindex -> band: T"
     attrs = f"Tindex: {INDEX} = int64"
@@ -166,7 +166,7 @@ def _check_band_width(name: str, width: Any, most: int) -> None:
 
 
 class BatchMatrixBandPart(MatrixBandPart):
-    """Matrices with zeros outside of a band around the diagonal; negative: a whole triangle."""
+    """Batch version of MatrixBandPart in older graphs."""
 
     signature = "input: T, num_lower: int64, num_upper: int64 -> band: T"
     attrs = ""
@@ -178,7 +178,7 @@ _LEFT_ALIGN = b"LEFT_LEFT"
 
 
 class DiagonalBand(NamedTuple):
-    """A band of diagonals of matrices of some size."""
+    """A band of adjacent diagonals of matrices of a fixed size."""
 
     low: int
     high: int
@@ -187,17 +187,17 @@ class DiagonalBand(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The length of the longest diagonal."""
+        """Length of the longest diagonal."""
         return min(self.rows + min(self.high, 0), self.columns - max(self.low, 0))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the diagonals: a vector where it is one, else a row for each."""
+        """Shape of the packed diagonals: a vector for one diagonal, otherwise one row for each."""
         count = self.high - self.low + 1
         return (self.length,) if count == 1 else (count, self.length)
 
     def places(self, align: bytes) -> tuple[Any, Any, Any]:
-        """For each place among the diagonals its row and column, and whether it is in use."""
+        """Row, column, and validity of each element of the packed diagonals."""
         superdiagonal, subdiagonal = (side == b"LEFT" for side in align.split(b"_"))
         number = np.arange(self.high, self.low - 1, -1)[:, None]
         sizes = np.minimum(self.rows + np.minimum(number, 0), self.columns - np.maximum(number, 0))
@@ -210,7 +210,7 @@ class DiagonalBand(NamedTuple):
 
 
 def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
-    """The band that an input `k` says. Raises OpError where matrices have none such."""
+    """The band that input `k` specifies. Raises OpError if it exceeds the matrix."""
     ends = [int(end) for end in k.reshape(-1)]
     if k.ndim > 1 or not 1 <= len(ends) <= 2:
         message = f"diag_index must be a scalar or vector of one or two, got {list(k.shape)}"
@@ -227,14 +227,14 @@ def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
 
 
 class DiagonalOp(Op, abstract=True):
-    """An op over a band of diagonals; where there is no `k`, over the main one."""
+    """An op on a band of diagonals, by default the main diagonal."""
 
     compilation = CompilerSupport(traceable=False)
     aligned: ClassVar[bytes | None] = _LEFT_ALIGN
 
     @classmethod
     def alignment(cls, node: Node) -> bytes:
-        """How short diagonals lie in their rows."""
+        """Alignment of shorter diagonals within their rows, such as `RIGHT_LEFT`."""
         return cls.aligned or node.attr("align")
 
 
@@ -242,7 +242,7 @@ _MAIN_DIAGONAL: Any = np.zeros((), np.int32)
 
 
 class MatrixDiagPart(DiagonalOp):
-    """The main diagonal of each matrix."""
+    """Main diagonal of each matrix."""
 
     signature = "input: T -> diagonal: T"
 
@@ -276,18 +276,18 @@ class MatrixDiagPart(DiagonalOp):
 
 
 def check_matrix_rank(value: Any) -> None:
-    """Raises OpError where there are no two dimensions."""
+    """Check that a tensor has at least two dimensions."""
     if value.ndim < 2:
         message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
         raise OpError(message)
 
 
 class BatchMatrixDiagPart(MatrixDiagPart):
-    """The main diagonal of each matrix."""
+    """Batch version of MatrixDiagPart in older graphs."""
 
 
 class MatrixDiagPartV2(MatrixDiagPart):
-    """A band of diagonals of each matrix, short ones padded at the right."""
+    """Band of diagonals of each matrix; shorter ones are padded on the right."""
 
     signature = "input: T, k: int32, padding_value: T -> diagonal: T"
     placement = HostPlacement(host_inputs=(1,))
@@ -295,14 +295,14 @@ class MatrixDiagPartV2(MatrixDiagPart):
 
 
 class MatrixDiagPartV3(MatrixDiagPartV2):
-    """A band of diagonals of each matrix, short ones padded as `align` says."""
+    """Band of diagonals of each matrix; shorter ones are padded according to `align`."""
 
     attrs = _ALIGN_ATTR
     aligned = None
 
 
 class MatrixDiag(DiagonalOp):
-    """Matrices with the given main diagonals."""
+    """Matrices with the input as main diagonals and zeros elsewhere."""
 
     signature = "diagonal: T -> output: T"
 
@@ -356,7 +356,7 @@ class MatrixDiag(DiagonalOp):
 
 
 def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> DiagonalBand:
-    """The band that diagonals of this shape are, sizes of -1 as small as they can be."""
+    """The band that packed diagonals of this shape form; a size of -1 means the minimum."""
     low, high = int(k.reshape(-1)[0]), int(k.reshape(-1)[-1])
     if low > high:
         message = f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}"
@@ -378,11 +378,11 @@ def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int)
 
 
 class BatchMatrixDiag(MatrixDiag):
-    """Matrices with the given main diagonals."""
+    """Batch version of MatrixDiag in older graphs."""
 
 
 class MatrixDiagV2(MatrixDiag):
-    """Matrices with the given band of diagonals, and padding elsewhere."""
+    """Matrices with the input as a band of diagonals, and padding elsewhere."""
 
     signature = (
         "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T -> output: T"
@@ -392,14 +392,14 @@ class MatrixDiagV2(MatrixDiag):
 
 
 class MatrixDiagV3(MatrixDiagV2):
-    """Matrices with the given band of diagonals, aligned as `align` says, and padding elsewhere."""
+    """Matrices with the input, aligned according to `align`, as a band of diagonals."""
 
     attrs = _ALIGN_ATTR
     aligned = None
 
 
 class MatrixSetDiag(DiagonalOp):
-    """Matrices with their main diagonal replaced."""
+    """Copy of matrices with the main diagonal replaced."""
 
     signature = "input: T, diagonal: T -> output: T"
 
@@ -433,11 +433,11 @@ class MatrixSetDiag(DiagonalOp):
 
 
 class BatchMatrixSetDiag(MatrixSetDiag):
-    """Matrices with their main diagonal replaced."""
+    """Batch version of MatrixSetDiag in older graphs."""
 
 
 class MatrixSetDiagV2(MatrixSetDiag):
-    """Matrices with a band of diagonals replaced."""
+    """Copy of matrices with a band of diagonals replaced."""
 
     signature = "input: T, diagonal: T, k: int32 -> output: T"
     placement = HostPlacement(host_inputs=(2,))
@@ -445,7 +445,7 @@ class MatrixSetDiagV2(MatrixSetDiag):
 
 
 class MatrixSetDiagV3(MatrixSetDiagV2):
-    """Matrices with a band of diagonals replaced, which lie as `align` says."""
+    """Copy of matrices with a band of diagonals, aligned according to `align`, replaced."""
 
     attrs = _ALIGN_ATTR
     aligned = None

@@ -1,4 +1,4 @@
-"""Grayscale dilation: the maximum over each window of image plus filter."""
+"""Grayscale morphological dilation and its gradients."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _DILATION_LAYOUT = ImageLayout(4, 3)
 
 
 class Dilation(Op, abstract=True):
-    """The frame of a dilation."""
+    """A dilation or its gradient."""
 
     @classmethod
     def move(cls, node: Node) -> SlidingWindow:
-        """How the filter moves over the image."""
+        """Strides, padding, and rates of the filter's window."""
         return sliding_window(node, _DILATION_LAYOUT, dilations=node.attr("rates"))
 
 
 def dilation_windows(move: SlidingWindow, x: Any, w: Any) -> WindowGrid:
-    """The windows of a filter over an image."""
+    """Positions of the filter over an image, after checks of both shapes."""
     if x.ndim != 4 or w.ndim != 3:
         message = f"input must be 4-dimensional and filter 3: {list(x.shape)}, {list(w.shape)}"
         raise OpError(message)
@@ -51,7 +51,7 @@ def dilation_windows(move: SlidingWindow, x: Any, w: Any) -> WindowGrid:
 
 
 def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any, Any]:
-    """The greatest sum of each window, and the first place that gives it."""
+    """Maximum of image + filter in each window, and the index of its first occurrence."""
     padded = fit.pad(xp, x)
     inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
     best = xp.full((x.shape[0], *fit.out, x.shape[-1]), lowest_finite(x.dtype), dtype=x.dtype)
@@ -64,7 +64,7 @@ def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any,
 
 
 class Dilation2D(Dilation):
-    """Greatest sum of image and filter in each window."""
+    """Grayscale dilation: maximum of image + filter in each window."""
 
     signature = "input: T, filter: T -> output: T"
     attrs = _DILATION_ATTRS

@@ -1,4 +1,4 @@
-"""Quotients and remainders, and the NoNan ops, which are 0 where one factor is 0."""
+"""Quotients and remainders, and NoNan ops, whose result is 0 if one operand is 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
 
 
 class Division(BinaryOp, abstract=True):
-    """A quotient or remainder: `function` or `kernel` of floats, `whole` of integers."""
+    """A quotient or remainder: `function` or `kernel` for floats, `whole` for integers."""
 
     whole: ClassVar[str | Kernel]
 
@@ -43,7 +43,7 @@ class Division(BinaryOp, abstract=True):
 
 
 def truncated_quotient(x: Any, y: Any) -> Any:
-    """The quotient of integers, rounded towards zero."""
+    """Quotient of integers, rounded toward zero."""
     quotient = x // y
     behind = (x < 0) ^ (y < 0)
     return quotient + (behind & (quotient * y != x)).astype(quotient.dtype)
@@ -57,7 +57,7 @@ def _quotient_gradient(
 
 
 class RealDiv(Division):
-    """The quotient; of integers, towards zero."""
+    """Quotient of two tensors; integer quotients are rounded toward zero."""
 
     function = operator.truediv
     whole = staticmethod(truncated_quotient)
@@ -68,11 +68,11 @@ class RealDiv(Division):
 
 
 class Div(RealDiv):
-    """The quotient; of integers, towards zero."""
+    """Quotient of two tensors (older name of RealDiv)."""
 
 
 class TruncateDiv(Division):
-    """The quotient, rounded towards zero."""
+    """Quotient rounded toward zero."""
 
     gradient = staticmethod(zero_gradient)
 
@@ -84,7 +84,7 @@ class TruncateDiv(Division):
 
 
 class FloorDiv(Division):
-    """The quotient, rounded down."""
+    """Quotient rounded down."""
 
     gradient = staticmethod(zero_gradient)
 
@@ -103,14 +103,14 @@ def _remainder_gradient(
 
 
 def _exact_remainder(xp: ModuleType, x: Any, y: Any) -> Any:
-    """The exact remainder with the sign of y; a card's own is x - floor(x / y) * y, rounded."""
+    """Exact remainder with the sign of y; CUDA's own, x - floor(x / y) * y, has rounding errors."""
     rest = xp.fmod(x, y)
     rest = xp.where((rest != 0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
     return xp.where(rest == 0, xp.copysign(rest, y), rest)
 
 
 class FloorMod(Division):
-    """The remainder of the quotient rounded down: it has the sign of y."""
+    """Remainder of the quotient rounded down, with the sign of y."""
 
     attrs = one_of(REAL)
     function = operator.mod
@@ -128,7 +128,7 @@ class FloorMod(Division):
 
 
 class TruncateMod(Division):
-    """The remainder of the quotient rounded towards zero: it has the sign of x."""
+    """Remainder of the quotient rounded toward zero, with the sign of x."""
 
     attrs = one_of("int32, int64", FLOATS)
     function = "fmod"
@@ -136,7 +136,8 @@ class TruncateMod(Division):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        if is_gpu_namespace(xp) and node.attr("T").is_integer:  # a card's own goes through float64
+        # the GPU's own fmod computes in float64
+        if is_gpu_namespace(xp) and node.attr("T").is_integer:
             return lambda x, y: x - truncated_quotient(x, y) * y
         return super().bind(node, xp)
 
@@ -146,11 +147,11 @@ class TruncateMod(Division):
 
 
 class Mod(TruncateMod):
-    """The remainder of the quotient rounded towards zero: it has the sign of x."""
+    """Remainder of the quotient rounded toward zero (older name of TruncateMod)."""
 
 
 class DivNoNan(Division):
-    """The quotient, which is 0 where y is 0."""
+    """Quotient, 0 where y is 0."""
 
     attrs = one_of(FLOATS, COMPLEX)
 
@@ -164,7 +165,7 @@ class DivNoNan(Division):
 
 
 class MulNoNan(BinaryOp):
-    """The product, which is 0 where y is 0, whatever x is."""
+    """Product, 0 where y is 0 even if x is infinite or NaN."""
 
     attrs = one_of(FLOATS, COMPLEX)
 
@@ -179,7 +180,7 @@ class MulNoNan(BinaryOp):
 
 
 class NoNanProduct(BinaryOp, abstract=True):
-    """x times a function of y, which is 0 where x is 0."""
+    """Product of x and a function of y, 0 where x is 0."""
 
     attrs = one_of(FLOATS, COMPLEX)
 
@@ -200,12 +201,12 @@ class NoNanProduct(BinaryOp, abstract=True):
 
     @staticmethod
     def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
-        """The derivative by y."""
+        """Derivative with respect to y."""
         raise NotImplementedError
 
 
 class Xlogy(NoNanProduct):
-    """x log(y), which is 0 where x is 0."""
+    """Product x log(y), 0 where x is 0."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
@@ -217,7 +218,7 @@ class Xlogy(NoNanProduct):
 
 
 class Xlog1py(NoNanProduct):
-    """x log(1 + y), which is 0 where x is 0."""
+    """Product x log(1 + y), 0 where x is 0."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
@@ -229,7 +230,7 @@ class Xlog1py(NoNanProduct):
 
 
 class Xdivy(NoNanProduct):
-    """x / y, which is 0 where x is 0."""
+    """Quotient x / y, 0 where x is 0."""
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sums of products in Einstein notation, with their gradients."""
+"""Sums of products in Einstein notation, and their gradients."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ELLIPSIS = "..."
 def operand_gradient(
     g: GradientBuilder, node: Node, dz: Output, terms: Sequence[str], result: str, number: int
 ) -> Output:
-    """The gradient of one operand: `ij,jk->ik` becomes `ik,jk->ij`.
+    """Gradient of one operand: for `ij,jk->ik`, the gradient of `ij` is `ik,jk->ij`.
 
-    A label that only this operand has is one that was summed: the gradient is repeated along it.
-    Dimensions under dots that were broadcast are summed.
+    The gradient is repeated along a label that only this operand has, and summed over broadcast
+    dimensions of its ellipsis.
     """
     x, term, dtype = node.inputs[number], terms[number], node.attr("T")
     others = [
@@ -45,7 +45,7 @@ def operand_gradient(
     dots = ELLIPSIS if ELLIPSIS in known else ""
     shared = "".join(dict.fromkeys(label for label in labels if label in known))
     alone = "".join(dict.fromkeys(label for label in labels if label not in known))
-    # TensorFlow takes two operands at most
+    # TensorFlow's Einsum accepts at most two operands
     left = ",".join([result, *(t for t, _ in others)])
     broadcasts = any(ELLIPSIS in t for t, _ in others)
     whole = dots + labels if broadcasts else term
@@ -71,7 +71,7 @@ def _einsum(g: GradientBuilder, equation: str, inputs: Sequence[Output]) -> Outp
 
 
 def _label_sizes(g: GradientBuilder, x: Output, term: str, labels: str) -> Output:
-    """The sizes of an operand at some labels of its term."""
+    """Sizes of an operand along some labels of its term."""
     before, _, after = term.partition(ELLIPSIS)
     places = [
         before.index(label) if label in before else after.index(label) - len(after)
@@ -90,7 +90,7 @@ def _label_sizes(g: GradientBuilder, x: Output, term: str, labels: str) -> Outpu
 
 
 class Einsum(Op):
-    """The sum of products that the equation says, such as `ij,jk->ik`."""
+    """Sum of products according to an Einstein equation such as `ij,jk->ik`."""
 
     signature = "inputs: N*T -> output: T"
     attrs = "equation: string"
@@ -153,7 +153,7 @@ class Einsum(Op):
 
 
 def parse_equation(equation: str, count: int) -> tuple[list[str], str]:
-    """The labels of each input and of the result. Raises OpError where it is no equation."""
+    """Labels of each input and of the result. Raises OpError for a malformed equation."""
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or len(terms) != count:
@@ -172,7 +172,7 @@ def parse_equation(equation: str, count: int) -> tuple[list[str], str]:
 
 
 def _check_label_sizes(terms: Sequence[str], inputs: Sequence[Any]) -> None:
-    """NumPy lets a size of 1 broadcast under a label; an einsum of TensorFlow does not."""
+    """Reject unequal sizes of one label: NumPy broadcasts a size of 1, TensorFlow does not."""
     sizes: dict[str, int] = {}
     for term, value in zip(terms, inputs, strict=True):
         labels = term.replace("...", "")
@@ -189,7 +189,7 @@ def _check_label_sizes(terms: Sequence[str], inputs: Sequence[Any]) -> None:
 
 
 def _spread_diagonals(xp: ModuleType, result: str) -> Kernel:
-    """Lay a value along the diagonal of every label that the result repeats."""
+    """Kernel that writes a value to the diagonal of every label that the result repeats."""
     once = "".join(dict.fromkeys(result.replace("...", "")))
 
     def spread(value: Any) -> Any:

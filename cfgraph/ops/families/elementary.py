@@ -21,14 +21,14 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, SIGNED, UNSIGNED, one_o
 
 
 class ElementaryFunction(Elementwise, abstract=True):
-    """A function of a real or complex number."""
+    """An elementwise function of a real or complex number."""
 
     signature = "x: T -> y: T"
     attrs = one_of(FLOATS, COMPLEX)
 
 
 class Neg(ElementaryFunction):
-    """The number with its sign changed."""
+    """Negation; the minimum of a signed integer type is its own negation."""
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = operator.neg
@@ -36,7 +36,7 @@ class Neg(ElementaryFunction):
 
 
 class Abs(ElementaryFunction):
-    """The absolute value; that of the least integer is itself."""
+    """Absolute value; that of the minimum of a signed integer type is itself."""
 
     attrs = one_of(FLOATS, SIGNED)
     function = operator.abs
@@ -44,7 +44,7 @@ class Abs(ElementaryFunction):
 
 
 class Sign(ElementaryFunction):
-    """-1, 0 or 1; of a complex number the direction."""
+    """Sign -1, 0, or 1; for complex numbers, x / |x|."""
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "sign"
@@ -54,13 +54,14 @@ class Sign(ElementaryFunction):
         dtype, x, y = node.attr("T"), node.inputs[0], node.output()
         if not dtype.is_complex:
             return [None]
-        outward = g.Real(g.Mul(dy, g.Conj(y)), Tout=dtype.real)  # a change of length does not count
+        # the radial component: the sign does not depend on the modulus
+        outward = g.Real(g.Mul(dy, g.Conj(y)), Tout=dtype.real)
         tangential = g.Sub(dy, g.Mul(y, g.Complex(outward, 0, Tout=dtype)))
         return [g.DivNoNan(tangential, g.Complex(g.ComplexAbs(x, Tout=dtype.real), 0, Tout=dtype))]
 
 
 class Square(ElementaryFunction):
-    """The number times itself."""
+    """Square x^2."""
 
     attrs = one_of(FLOATS, SIGNED, UNSIGNED, COMPLEX)
     function = "square"
@@ -68,14 +69,14 @@ class Square(ElementaryFunction):
 
 
 class Sqrt(ElementaryFunction):
-    """The square root."""
+    """Square root."""
 
     function = "sqrt"
     gradient = gradient_from_op("SqrtGrad")
 
 
 class Rsqrt(ElementaryFunction):
-    """One over the square root."""
+    """Reciprocal of the square root."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -89,7 +90,7 @@ class Rsqrt(ElementaryFunction):
 
 
 class Reciprocal(ElementaryFunction):
-    """One over the number."""
+    """Reciprocal 1 / x."""
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "reciprocal"
@@ -97,67 +98,67 @@ class Reciprocal(ElementaryFunction):
 
 
 class Inv(Reciprocal):
-    """One over the number."""
+    """Reciprocal 1 / x (older name of Reciprocal)."""
 
 
 class Exp(ElementaryFunction):
-    """The exponential."""
+    """Exponential function."""
 
     function = "exp"
     gradient = gradient_from_output(lambda g, dy, y: g.Mul(dy, y))
 
 
 class Expm1(ElementaryFunction):
-    """The exponential, less one."""
+    """Exponential minus one, exp(x) - 1, accurate near 0."""
 
     function = "expm1"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Exp(x)))
 
 
 class Log(ElementaryFunction):
-    """The natural logarithm."""
+    """Natural logarithm."""
 
     function = "log"
     gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, x))
 
 
 class Log1p(ElementaryFunction):
-    """The natural logarithm of one more than the number."""
+    """Natural logarithm log(1 + x), accurate near 0."""
 
     function = "log1p"
     gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, g.AddV2(x, 1)))
 
 
 class Sin(ElementaryFunction):
-    """The sine."""
+    """Sine of an angle in radians."""
 
     function = "sin"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cos(x)))
 
 
 class Cos(ElementaryFunction):
-    """The cosine."""
+    """Cosine of an angle in radians."""
 
     function = "cos"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.Sin(x))))
 
 
 class Tan(ElementaryFunction):
-    """The tangent."""
+    """Tangent of an angle in radians."""
 
     function = "tan"
     gradient = gradient_from_output(lambda g, dy, y: g.Mul(dy, g.AddV2(g.Square(y), 1)))
 
 
 class Asin(ElementaryFunction):
-    """The inverse sine."""
+    """Inverse sine, in radians."""
 
     function = "arcsin"
     gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, _root_of_one_minus_square(g, x)))
 
 
 class Acos(ElementaryFunction):
-    """The inverse cosine."""
+    """Inverse cosine, in radians."""
 
     function = "arccos"
     gradient = gradient_from_input(
@@ -166,66 +167,66 @@ class Acos(ElementaryFunction):
 
 
 class Atan(ElementaryFunction):
-    """The inverse tangent."""
+    """Inverse tangent, in radians."""
 
     function = "arctan"
     gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, g.AddV2(g.Square(x), 1)))
 
 
 class Sinh(ElementaryFunction):
-    """The hyperbolic sine."""
+    """Hyperbolic sine."""
 
     function = "sinh"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cosh(x)))
 
 
 class Cosh(ElementaryFunction):
-    """The hyperbolic cosine."""
+    """Hyperbolic cosine."""
 
     function = "cosh"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sinh(x)))
 
 
 class Tanh(ElementaryFunction):
-    """The hyperbolic tangent."""
+    """Hyperbolic tangent."""
 
     function = "tanh"
     gradient = gradient_from_output(lambda g, dy, y: g.TanhGrad(y, dy))
 
 
 class Asinh(ElementaryFunction):
-    """The inverse hyperbolic sine."""
+    """Inverse hyperbolic sine."""
 
     function = "arcsinh"
     gradient = gradient_from_output(lambda g, dy, y: g.RealDiv(dy, g.Cosh(y)))
 
 
 class Acosh(ElementaryFunction):
-    """The inverse hyperbolic cosine."""
+    """Inverse hyperbolic cosine."""
 
     function = "arccosh"
     gradient = gradient_from_output(lambda g, dy, y: g.RealDiv(dy, g.Sinh(y)))
 
 
 class Atanh(ElementaryFunction):
-    """The inverse hyperbolic tangent."""
+    """Inverse hyperbolic tangent."""
 
     function = "arctanh"
     gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, _one_minus_square(g, x)))
 
 
 def _one_minus_square(g: GradientBuilder, x: Output) -> Output:
-    """1 - x²."""
+    """Compute 1 - x²."""
     return g.Sub(1, g.Square(x))
 
 
 def _root_of_one_minus_square(g: GradientBuilder, x: Output) -> Output:
-    """√(1 - x²): the other side of the triangle."""
+    """Compute √(1 - x²)."""
     return g.Sqrt(_one_minus_square(g, x))
 
 
 class GradientFromResult(Elementwise, abstract=True):
-    """The gradient of y = f(x), given y and the gradient of y."""
+    """Gradient of y = f(x), computed from y and the gradient of y."""
 
     signature = "y: T, dy: T -> z: T"
     attrs = one_of(FLOATS, COMPLEX)
@@ -236,7 +237,7 @@ class GradientFromResult(Elementwise, abstract=True):
 
 
 def _scale_in_place(slope: Any, dy: Any) -> Any:
-    """The product; a slope of the same shape, which nobody else has, is written over."""
+    """Product of a slope and a gradient; overwrites the slope if the shapes are equal."""
     if slope.shape != dy.shape:
         return dy * slope
     slope *= dy
@@ -244,7 +245,7 @@ def _scale_in_place(slope: Any, dy: Any) -> Any:
 
 
 class SigmoidGrad(GradientFromResult):
-    """Gradient of Sigmoid."""
+    """Gradient of Sigmoid, computed from its output: dy y (1 - y)."""
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
@@ -264,7 +265,7 @@ class SigmoidGrad(GradientFromResult):
 
 
 class TanhGrad(GradientFromResult):
-    """Gradient of Tanh."""
+    """Gradient of Tanh, computed from its output: dy (1 - y²)."""
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
@@ -277,7 +278,7 @@ class TanhGrad(GradientFromResult):
 
 
 class UnboundedGradient(GradientFromResult, abstract=True):
-    """A gradient that can be infinite: times zero it is zero all the same."""
+    """A gradient with an unbounded slope; it is zero if the upstream gradient is zero."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -292,7 +293,7 @@ class UnboundedGradient(GradientFromResult, abstract=True):
 
 
 class SqrtGrad(UnboundedGradient):
-    """Gradient of Sqrt."""
+    """Gradient of Sqrt, computed from its output: dy / (2 y)."""
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
@@ -308,7 +309,7 @@ class SqrtGrad(UnboundedGradient):
 
 
 class RsqrtGrad(UnboundedGradient):
-    """Gradient of Rsqrt."""
+    """Gradient of Rsqrt, computed from its output: -dy y³ / 2."""
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
@@ -324,7 +325,7 @@ class RsqrtGrad(UnboundedGradient):
 
 
 class ReciprocalGrad(UnboundedGradient):
-    """Gradient of Reciprocal."""
+    """Gradient of Reciprocal, computed from its output: -dy y²."""
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
@@ -340,6 +341,6 @@ class ReciprocalGrad(UnboundedGradient):
 
 
 class InvGrad(ReciprocalGrad):
-    """Gradient of Inv."""
+    """Gradient of Inv (older name of ReciprocalGrad)."""
 
     compilation = CompilerSupport(compiled=False)

@@ -1,4 +1,4 @@
-"""Quantization simulated in floating point, and its gradients."""
+"""Fake quantization: rounding to quantization levels in floating point, and its gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _RANGE_ATTRS = f"min: float = -6.0, max: float = 6.0, {_BITS_ATTR}"
 
 
 class QuantizationSteps(NamedTuple):
-    """A range moved so that zero is one of its steps, the size of a step, and how many in one."""
+    """Quantization of a range, nudged so that zero is a level.
+
+    `size` is the distance of two levels, `each` its inverse as TensorFlow computes it.
+    """
 
     low: Any
     high: Any
@@ -47,7 +50,7 @@ def _check_bits(node: Node) -> None:
 
 
 def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: bool) -> Any:
-    """`divide` by the size of a step, or multiply by its inverse: they differ halfway."""
+    """Round to a level; `divide` by the step or multiply by its inverse, which differ at halves."""
     half = np.float32(0.5)
     zero = xp.floor((-steps.low / steps.size if divide else -steps.low * steps.each) + half)
     inside = xp.clip(inputs, steps.low, steps.high) - steps.low
@@ -58,25 +61,25 @@ def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: 
 def _fake_quant(
     node: Node, xp: ModuleType, inputs: Any, low: Any, high: Any, *, divide: bool
 ) -> Any:
-    """With an empty range everything is zero."""
+    """Quantize the inputs; an empty range yields zeros."""
     quantized = _quantize(xp, inputs, _quantization_steps(node, xp, low, high), divide=divide)
     empty = (low == 0) & (high == 0)
     return xp.where(empty, np.float32(0), quantized).astype(np.float32)
 
 
 def _straight_through(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-    """Straight through within the range, and to its ends beyond them."""
+    """Straight-through estimator: identity within the range, elsewhere a gradient of its bounds."""
     made = same_attrs(g, f"{node.op}Gradient", node, dy, *node.inputs).node
     return [made.output(port) for port in range(len(node.inputs))]
 
 
 class FakeQuantWithMinMaxArgs(SameShape):
-    """The inputs rounded to the steps of a range, which attributes say."""
+    """Inputs clipped to a constant range and rounded to its quantization levels."""
 
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32 -> outputs: float32"
     attrs = _RANGE_ATTRS
-    # a compiler fuses product and sum, and halves round to the other side
+    # compilers fuse multiplication and addition, which rounds halves differently
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
@@ -95,7 +98,7 @@ def _constant_bounds(node: Node) -> tuple[Any, Any]:
 
 
 class FakeQuantWithMinMaxArgsGradient(SameShape):
-    """The gradient where the inputs are in the range, else zero."""
+    """Gradient of FakeQuantWithMinMaxArgs: `gradients` within the range, zero elsewhere."""
 
     gradient = staticmethod(no_gradient)
     signature = "gradients: float32, inputs: float32 -> backprops: float32"
@@ -127,7 +130,7 @@ def _check_same_shapes(grad: Any, inputs: Any) -> None:
 
 
 class FakeQuantWithMinMaxVars(SameShape):
-    """The inputs rounded to the steps of a range, which two scalars say."""
+    """Inputs clipped to a range of two scalar inputs and rounded to its quantization levels."""
 
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
@@ -158,7 +161,7 @@ def _check_range_shape(low: Any, high: Any, wanted: tuple[int, ...]) -> None:
 
 
 class FakeQuantWithMinMaxVarsPerChannel(SameShape):
-    """The inputs rounded to the steps of a range for each place of their last dimension."""
+    """Inputs clipped to one range per channel (last dimension) and rounded to its levels."""
 
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
@@ -185,7 +188,7 @@ class FakeQuantWithMinMaxVarsPerChannel(SameShape):
 
 
 class FakeQuantWithMinMaxVarsGradient(Op):
-    """The gradients with respect to the inputs and to both ends of the range."""
+    """Gradients of FakeQuantWithMinMaxVars with respect to the inputs and both bounds."""
 
     gradient = staticmethod(no_gradient)
     signature = (
@@ -229,7 +232,7 @@ def _fake_quant_gradients(
 
 
 class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
-    """The gradients with respect to the inputs and to both ends of each channel's range."""
+    """Gradients of FakeQuantWithMinMaxVarsPerChannel with respect to the inputs and all bounds."""
 
     gradient = staticmethod(no_gradient)
     signature = (

@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
 def half_spectrum_gradient(
     g: GradientBuilder, node: Node, dz: Output, inverse: str, dims: int
 ) -> InputGradients:
-    """Of a transform to the half: the inverse one over `dims` axes, the other half zero."""
+    """Gradient of a real-to-complex transform: the inverse transform of zero-padded `dz`."""
     x, length = node.inputs
     sizes = g.shape(dz)
     whole = _concat_sizes(g, _slice_sizes(g, sizes, None, -1), _slice_sizes(g, length, -1, None))
@@ -30,7 +30,7 @@ def half_spectrum_gradient(
 def inverse_half_spectrum_gradient(
     g: GradientBuilder, node: Node, dz: Output, forward: str, dims: int
 ) -> InputGradients:
-    """Of a transform from the half: what stands for both halves counts twice."""
+    """Gradient of a complex-to-real transform; columns for two frequencies count twice."""
     x, length = node.inputs
     half = getattr(g, forward)(dz, length, Tcomplex=x.dtype)
     weights = g.RealDiv(_column_weights(g, length, dz), _real_block_size(g, node, dz))
@@ -39,7 +39,7 @@ def inverse_half_spectrum_gradient(
 
 
 def _column_weights(g: GradientBuilder, length: Output, like: Output) -> Output:
-    """2 for each column, 1 for those that are their own mirror image: the first and the middle."""
+    """Weights of spectrum columns: 1 for self-conjugate ones (first and middle), otherwise 2."""
     assert like.dtype is not None
     known = g.known_value(length)
     if known is not None:
@@ -53,7 +53,7 @@ def _column_weights(g: GradientBuilder, length: Output, like: Output) -> Output:
 
 
 def _real_block_size(g: GradientBuilder, node: Node, like: Output) -> Output:
-    """The number of elements of the real block, in the type of another tensor."""
+    """Number of elements of the real signal, in the dtype of `like`."""
     length = node.inputs[1]
     known = g.known_value(length)
     assert like.dtype is not None
@@ -68,7 +68,7 @@ def _undo_crop(g: GradientBuilder, y: Output, x: Output, dims: int) -> Output:
 
 
 def _place_in_corner(g: GradientBuilder, y: Output, sizes: Output, dims: int) -> Output:
-    """Zeros of a shape with `y` in the first corner of the last dimensions."""
+    """Zero-pad `y` at the end of its last `dims` dimensions."""
     begin, steps = (int32_constant(g, [item] * (dims + 1)) for item in (0, 1))
     end = _concat_sizes(g, int32_constant(g, [0]), _slice_sizes(g, g.shape(y), -dims, None))
     return g.StridedSliceGrad(sizes, begin, end, steps, y, ellipsis_mask=1)
@@ -103,7 +103,7 @@ class FourierTransform(Op, abstract=True):
     attrs = _COMPLEX_SIGNATURE
     dims: ClassVar[int] = 1
     function: ClassVar[str] = "fftn"
-    inverse: ClassVar[str]  # but for a factor, the number of elements
+    inverse: ClassVar[str]  # the inverse op, up to a factor: the number of elements
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -126,7 +126,7 @@ class FourierTransform(Op, abstract=True):
 
 
 def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
-    """The number of elements of each block that is transformed."""
+    """Number of elements that one transform covers."""
     known = g.known_shape(x)[-dims:].elements
     if known is not None:
         return known
@@ -136,55 +136,55 @@ def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
 
 
 def check_transform_rank(value: Any, dims: int) -> None:
-    """Raises OpError where there are fewer dimensions than the transform goes over."""
+    """Check that a tensor has at least the dimensions of the transform."""
     if value.ndim < dims:
         message = f"Input must have rank of at least {dims} but got: {list(value.shape)}"
         raise OpError(message)
 
 
 class FFT(FourierTransform):
-    """The Fourier transform of vectors."""
+    """1-D discrete Fourier transform."""
 
     inverse = "IFFT"
 
 
 class FFT2D(FourierTransform):
-    """The Fourier transform of matrices."""
+    """2-D discrete Fourier transform."""
 
     dims = 2
     inverse = "IFFT2D"
 
 
 class FFT3D(FourierTransform):
-    """The Fourier transform of blocks."""
+    """3-D discrete Fourier transform."""
 
     dims = 3
     inverse = "IFFT3D"
 
 
 class IFFT(FourierTransform):
-    """The inverse Fourier transform of vectors."""
+    """Inverse 1-D discrete Fourier transform."""
 
     function = "ifftn"
     inverse = "FFT"
 
 
 class IFFT2D(FourierTransform):
-    """The inverse Fourier transform of matrices."""
+    """Inverse 2-D discrete Fourier transform."""
 
     dims, function = 2, "ifftn"
     inverse = "FFT2D"
 
 
 class IFFT3D(FourierTransform):
-    """The inverse Fourier transform of blocks."""
+    """Inverse 3-D discrete Fourier transform."""
 
     dims, function = 3, "ifftn"
     inverse = "FFT3D"
 
 
 class RFFT(FourierTransform):
-    """The half of the Fourier transform of real vectors that says all."""
+    """1-D Fourier transform of real signals: only the non-negative frequencies."""
 
     signature = "input: Treal, fft_length: int32 -> output: Tcomplex"
     attrs = _REAL_COMPLEX_ATTRS
@@ -238,21 +238,21 @@ class RFFT(FourierTransform):
 
 
 class RFFT2D(RFFT):
-    """The half of the Fourier transform of real matrices that says all."""
+    """2-D Fourier transform of real signals: non-negative frequencies in the last dimension."""
 
     dims = 2
     inverse = "IFFT2D"
 
 
 class RFFT3D(RFFT):
-    """The half of the Fourier transform of real blocks that says all."""
+    """3-D Fourier transform of real signals: non-negative frequencies in the last dimension."""
 
     dims = 3
     inverse = "IFFT3D"
 
 
 class IRFFT(RFFT):
-    """Real vectors from one half of their Fourier transform."""
+    """Inverse of RFFT: real signals from their non-negative frequencies."""
 
     signature = "input: Tcomplex, fft_length: int32 -> output: Treal"
     function, halves = "irfftn", False
@@ -260,14 +260,14 @@ class IRFFT(RFFT):
 
 
 class IRFFT2D(IRFFT):
-    """Real matrices from one half of their Fourier transform."""
+    """Inverse of RFFT2D: real signals from their non-negative frequencies."""
 
     dims = 2
     inverse = "RFFT2D"
 
 
 class IRFFT3D(IRFFT):
-    """Real blocks from one half of their Fourier transform."""
+    """Inverse of RFFT3D: real signals from their non-negative frequencies."""
 
     dims = 3
     inverse = "RFFT3D"

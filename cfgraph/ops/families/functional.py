@@ -1,4 +1,4 @@
-"""Functional control flow and calls, and the helper ops that lowering reads or adds."""
+"""Functional control flow, function calls, and the auxiliary ops that lowering reads or adds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
 
 
 def is_cluster_call(op: type[Op] | None) -> bool:
-    """True for the call of a cluster."""
+    """True for an op that launches a compiled cluster."""
     return op is not None and op.calls.kind == "launch"
 
 
@@ -44,7 +44,7 @@ def _needs_lowering(op: type[Op] | None) -> bool:
 
 
 class FunctionalOp(Op, abstract=True):
-    """An op that calls the functions of its `calls`; they take the inputs from an argument on."""
+    """An op that calls the functions in `calls`, with the inputs from `first_argument` on."""
 
     compilation = CompilerSupport(runnable=False)
     calls = FunctionCalls(first_argument=0)
@@ -58,7 +58,7 @@ class FunctionalOp(Op, abstract=True):
 
 
 class StatelessIf(FunctionalOp):
-    """Call one of two functions, without side effects."""
+    """Conditional: call one of two side-effect-free functions."""
 
     signature = "cond: Tcond, input: Tin -> output: Tout"
     attrs = (
@@ -71,14 +71,14 @@ class StatelessIf(FunctionalOp):
 
 
 class If(StatelessIf):
-    """Call one of two functions."""
+    """Conditional: call one of two functions."""
 
     effects = SideEffects(stateful=True)
     calls = replace(StatelessIf.calls, inlined=False)
 
 
 class _If(StatelessIf):
-    """Call one of two functions; the form of old files."""
+    """Conditional: call one of two functions (older form of If)."""
 
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, then_branch: func, else_branch: func"
     effects = SideEffects(stateful=True)
@@ -86,7 +86,7 @@ class _If(StatelessIf):
 
 
 class StatelessCase(FunctionalOp):
-    """Call the function that the index says, the last one where it is out of range."""
+    """Call the side-effect-free branch with the given index, or the last one if out of range."""
 
     signature = "branch_index: int32, input: Tin -> output: Tout"
     attrs = (
@@ -97,13 +97,13 @@ class StatelessCase(FunctionalOp):
 
 
 class Case(StatelessCase):
-    """Call the function that the index says, with side effects."""
+    """Call the branch with the given index, or the last one if it is out of range."""
 
     effects = SideEffects(stateful=True)
 
 
 class StatelessWhile(FunctionalOp):
-    """Call the body as long as the condition holds, without side effects."""
+    """Loop: call the body while the condition is true; both are free of side effects."""
 
     signature = "input: T -> output: T"
     attrs = (
@@ -114,14 +114,14 @@ class StatelessWhile(FunctionalOp):
 
 
 class While(StatelessWhile):
-    """Call the body as long as the condition holds."""
+    """Loop: call the body while the condition is true."""
 
     effects = SideEffects(stateful=True)
     calls = replace(StatelessWhile.calls, inlined=False)
 
 
 class _While(StatelessWhile):
-    """Call the body as long as the condition holds; the form of old files."""
+    """Loop: call the body while the condition is true (older form of While)."""
 
     attrs = "T: list(type) >= 0, cond: func, body: func"
     effects = SideEffects(stateful=True)
@@ -129,7 +129,7 @@ class _While(StatelessWhile):
 
 
 class For(FunctionalOp):
-    """Call the body with each index from start to limit, and what the call before gave."""
+    """Loop: call the body for each index from start to limit, with the results of the last call."""
 
     signature = "start: int32, limit: int32, delta: int32, input: T -> output: T"
     attrs = "T: list(type) >= 0, body: func"
@@ -164,7 +164,7 @@ class RemoteCall(FunctionalOp):
 
 
 class SymbolicGradient(FunctionalOp):
-    """The gradient of a function, given its inputs and the gradients of its outputs."""
+    """Gradient of a function, computed from its inputs and the gradients of its outputs."""
 
     signature = "input: Tin -> output: Tout"
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, f: func"
@@ -178,7 +178,7 @@ class SymbolicGradient(FunctionalOp):
 
 
 class XlaLaunch(FunctionalOp):
-    """Call a function that is compiled as a whole; the runtime has the kernel."""
+    """Call a function compiled as one unit; the runtime provides the kernel."""
 
     signature = (
         "constants: Tconstants, args: Targs, resources: Nresources*resource -> results: Tresults"
@@ -193,34 +193,34 @@ class XlaLaunch(FunctionalOp):
 
 
 class PythonCall(Op, abstract=True):
-    """A call into the Python process that built the graph, which a file cannot hold."""
+    """A call into the Python process that built the graph; cannot be serialized."""
 
     compilation = CompilerSupport(runnable=False)
     effects = SideEffects(stateful=True)
 
 
 class PyFunc(PythonCall):
-    """Call a Python function by token."""
+    """Call a Python function, identified by a token."""
 
     signature = "input: Tin -> output: Tout"
     attrs = "token: string, Tin: list(type) >= 0, Tout: list(type) >= 0"
 
 
 class PyFuncStateless(PyFunc):
-    """Call a Python function without side effects by token."""
+    """Call a side-effect-free Python function, identified by a token."""
 
     effects = SideEffects(stateful=False)
 
 
 class EagerPyFunc(PythonCall):
-    """Call a Python function on eager tensors by token."""
+    """Call a Python function on eager tensors, identified by a token."""
 
     signature = "input: Tin -> output: Tout"
     attrs = "token: string, is_async: bool = false, Tin: list(type) >= 0, Tout: list(type) >= 0"
 
 
 class FunctionArgument(Op, abstract=True):
-    """One argument of a function's body."""
+    """Argument of a function body."""
 
     compilation = CompilerSupport(runnable=False)
     effects = SideEffects(stateful=True, is_input=True)
@@ -228,21 +228,21 @@ class FunctionArgument(Op, abstract=True):
 
 
 class _Arg(FunctionArgument):
-    """One argument of a function's body."""
+    """Argument of a function body, with its index."""
 
     signature = "-> output: T"
     attrs = "index: int >= 0"
 
 
 class _DeviceArg(FunctionArgument):
-    """One argument of a function's body, in the device's memory."""
+    """Argument of a function body in device memory."""
 
     signature = "-> output: T"
     attrs = "index: int >= 0"
 
 
 class _Retval(Op):
-    """One result of a function's body."""
+    """Result of a function body, with its index."""
 
     signature = "input: T ->"
     attrs = "index: int >= 0"
@@ -252,11 +252,11 @@ class _Retval(Op):
 
 
 class _DeviceRetval(_Retval):
-    """One result of a function's body, in the device's memory."""
+    """Result of a function body in device memory."""
 
 
 class ToBool(Op):
-    """True for a scalar that is not zero or empty, and for any other tensor that has elements."""
+    """Truth value: a scalar that is nonzero or nonempty, or a tensor with elements, is true."""
 
     signature = "input: T -> output: bool"
     algebra = AlgebraicFacts(boolean_semantics="truth")
@@ -289,7 +289,7 @@ def _string_truth(value: Any) -> Any:
 
 
 class FakeParam(Op):
-    """A stand-in for a value that the branch not taken would have given."""
+    """Stand-in for the output that an untaken branch would have produced."""
 
     signature = "-> output: dtype"
     attrs = "shape: shape"
@@ -310,7 +310,7 @@ class FakeParam(Op):
 
 
 class DeviceIndex(Op):
-    """The place of this node's kind of device in a list of kinds; their number if it is not in."""
+    """Index of this node's device type in a list of types; the length of the list if absent."""
 
     signature = "-> index: int32"
     attrs = "device_names: list(string)"
@@ -330,7 +330,7 @@ class DeviceIndex(Op):
 
 
 class RegroupOp(Op, abstract=True):
-    """The outputs are the inputs, grouped into other arguments."""
+    """An op that forwards its inputs under a different grouping of arguments."""
 
     gradient = staticmethod(identity_gradient)
 
@@ -350,14 +350,14 @@ def _all_inputs(*values: Any) -> tuple[Any, ...]:
 
 
 class _ListToArray(RegroupOp):
-    """Tensors of a list of types, as N of one type."""
+    """Forward a list of tensors as N tensors of one type."""
 
     signature = "input: Tin -> output: N*T"
     attrs = "Tin: list(type) >= 1"
 
 
 class _ArrayToList(RegroupOp):
-    """N tensors of one type, as tensors of a list of types."""
+    """Forward N tensors of one type as a list of tensors."""
 
     signature = "input: N*T -> output: out_types"
     attrs = "out_types: list(type) >= 1"

@@ -1,4 +1,4 @@
-"""Slices selected by indices: Gather, GatherV2, GatherNd, and their gradients."""
+"""Slices selected by indices (Gather, GatherV2, GatherNd) and their gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SizeLike = int | Output
 
 
 def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of Gather, GatherV2 and ResourceGather."""
+    """Gradient of Gather, GatherV2, and ResourceGather."""
     params, indices = node.inputs[:2]
     batch = _batch_dims(g, node)
     axis = node.inputs[2] if len(node.inputs) > 2 else int32_constant(g, batch)
@@ -44,7 +44,7 @@ def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradient
 
 
 def row_gather_gradient(g: GradientBuilder, x: Output, indices: Output, dz: Output) -> Output:
-    """The gradient of x, of each row of which some elements were picked."""
+    """Gradient of x for an op that selects elements of each row."""
     if g.known_shape(x).rank == 1:
         return g.UnsortedSegmentSum(dz, indices, _size_tensor(g, _dims_product(g, x, 0, 1)))
     outer, size, many = (
@@ -58,18 +58,19 @@ def row_gather_gradient(g: GradientBuilder, x: Output, indices: Output, dz: Outp
 def matrix_row_gather_gradient(
     g: GradientBuilder, x: Output, indices: Output, dz: Output
 ) -> Output:
-    """The gradient of matrices, of each of which some rows were picked."""
+    """Gradient of x for an op that selects rows of each matrix."""
     batch, rows = _dims_product(g, x, 0, -2), _dims_product(g, x, -2, -1)
     columns, many = _dims_product(g, x, -1, None), _dims_product(g, dz, -2, -1)
     return _scatter_sum(g, x, indices, dz, [batch, 1, rows, columns, many])
 
 
 def gather_nd_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of GatherNd and ResourceGatherNd."""
+    """Gradient of GatherNd and ResourceGatherNd."""
     params, indices = node.inputs[0], widen_indices(g, node.inputs[1])
     shape = g.known_shape(indices)
     if shape.rank and shape[-1:].elements == 0:
-        return g.Sum(dz, int32_constant(g, range(shape.rank - 1))), None  # each is all of it
+        # an empty index vector selects the entire tensor
+        return g.Sum(dz, int32_constant(g, range(shape.rank - 1))), None
     if shape.rank == 1:
         indices, dz = (g.ExpandDims(item, int32_constant(g, 0)) for item in (indices, dz))
     policy = {key: value for key, value in node.attrs.items() if key == "bad_indices_policy"}
@@ -77,24 +78,24 @@ def gather_nd_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradi
 
 
 def widen_indices(g: GradientBuilder, indices: Output) -> Output:
-    """The indices in a type that all ops take."""
+    """Cast indices to int32 unless their dtype is accepted by every op."""
     enough = indices.dtype in (dtypes.int32, dtypes.int64)
     return indices if enough else g.Cast(indices, DstT=dtypes.int32)
 
 
 def _batch_dims(g: GradientBuilder, node: Node) -> int:
-    """How many of the first dimensions go together, counted from the front."""
+    """Number of batch dimensions, as a non-negative number."""
     batch: int = node.attrs.get("batch_dims", 0)
     rank = g.known_shape(node.inputs[1]).rank
     if batch < 0 and rank is None:
         message = f"batch_dims {batch} counts from the end of indices of unknown rank"
-        hint = "give batch_dims from the front"
+        hint = "use a non-negative batch_dims"
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
     return batch + (rank or 0) if batch < 0 else batch
 
 
 def _sizes_by_axis(g: GradientBuilder, params: Output, axis: Output, batch: int) -> list[SizeLike]:
-    """The sizes of the batch, of what is between it and the axis, of the axis, of what follows."""
+    """Element counts of the batch, the dimensions before the axis, the axis, and the rest."""
     known, rank = g.known_value(axis), g.known_shape(params).rank
     if known is not None and (rank is not None or known >= 0):
         place = int(known) if rank is None else int(known) % rank
@@ -117,10 +118,10 @@ def _sizes_by_axis(g: GradientBuilder, params: Output, axis: Output, batch: int)
 def _scatter_sum(
     g: GradientBuilder, params: Output, indices: Output, dz: Output, sizes: list[SizeLike]
 ) -> Output:
-    """The gradient where every slice but those along one axis has indices, or a place, of its own.
+    """Gradient of a gather along one axis, as one segment sum over flattened positions.
 
-    `sizes` are those of the batch, of what is between it and the axis, of the axis, of what
-    follows, and the number of indices in each batch.
+    `sizes` are the element counts of the batch, the dimensions before the axis, the axis, and the
+    rest, and the number of indices per batch.
     """
     batch, between, size, after, many = sizes
     rows = g.Reshape(dz, _size_vector(g, batch, between, many, after))
@@ -137,7 +138,7 @@ def _scatter_sum(
 
 
 def _dims_product(g: GradientBuilder, x: Output, start: int, end: int | None) -> SizeLike:
-    """The product of some dimensions."""
+    """Product of a range of dimensions."""
     known = g.known_shape(x)[start:end]
     if known.elements is not None:
         return known.elements
@@ -171,7 +172,7 @@ def _size_vector(g: GradientBuilder, *sizes: SizeLike) -> Output:
 
 
 class GatherV2(Op):
-    """The slices of `params` along an axis that `indices` names, the first dimensions batched."""
+    """Slices of `params` along an axis, selected by `indices`, optionally with batch dimensions."""
 
     signature = "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams"
     attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
@@ -201,7 +202,7 @@ class GatherV2(Op):
 
 
 class Gather(Op):
-    """The slices of `params` along its first dimension that `indices` names."""
+    """Slices of `params` along its first dimension, selected by `indices`."""
 
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
@@ -225,9 +226,9 @@ class Gather(Op):
 
 
 def take_slices(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
-    """Slices along an axis. Raises OpError where an index is out of range.
+    """Select slices along an axis. Raises OpError for an index out of range.
 
-    On an accelerator, where a kernel cannot fail, such an index is moved into the range.
+    Kernels on an accelerator cannot fail; they clip the index instead.
     """
     if xp is not np:
         return xp.take(params, xp.clip(indices, 0, max(params.shape[axis] - 1, 0)), axis=axis)
@@ -236,7 +237,7 @@ def take_slices(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
             raise OpError(_is_out_of_range(indices, params.shape[0]))
         return params[indices]
     if isinstance(indices, np.ndarray) and indices.dtype == np.int32:
-        # a negative index, read as unsigned, is too large: one check does for both ends
+        # read as unsigned, a negative index is too large: one comparison checks both bounds
         unsigned = indices.view(np.uint32)
     elif indices.size and indices.min() < 0:
         raise OpError(_is_out_of_range(indices, params.shape[axis]))
@@ -258,7 +259,7 @@ def _is_out_of_range(indices: Any, size: int) -> str:
 
 
 def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, batch: int) -> Any:
-    """Slices along an axis, the first `batch` dimensions of both going together."""
+    """Select slices along an axis, per element of the first `batch` dimensions."""
     batch = batch + indices.ndim if batch < 0 else batch
     if not 0 <= batch <= min(indices.ndim, params.ndim):
         message = f"batch_dims {batch} must be in [0, {min(indices.ndim, params.ndim)}]"
@@ -275,7 +276,8 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     size = params.shape[axis]
     if xp is np and indices.size and (indices.min() < 0 or indices.max() >= size):
         raise OpError(_is_out_of_range(indices, size))
-    # the gathered axis moves in front of what lies between it and the batch, and back
+    # move the gathered axis next to the batch dimensions, and the dimensions between back at the
+    # end
     moved = xp.moveaxis(params, axis, batch)
     rows = [
         xp.arange(indices.shape[place]).reshape([-1] + [1] * (indices.ndim - place - 1))
@@ -314,7 +316,7 @@ def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -
 
 
 class GatherNd(Op):
-    """The slices that index vectors name: each vector indexes the first dimensions."""
+    """Slices of `params` selected by index vectors over its leading dimensions."""
 
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "Tindices: {int16, int32, int64}, bad_indices_policy: string = ''"
@@ -345,7 +347,7 @@ class GatherNd(Op):
             return [UNKNOWN_SHAPE]
         depth = indices.dims[-1]
         if depth > len(params.dims):
-            message = f"index vectors of {depth} for a tensor of shape {params}"
+            message = f"index vectors of length {depth} exceed the rank of shape {params}"
             raise ValueError(message)
         return [indices[:-1] + params[depth:]]
 
@@ -353,7 +355,7 @@ class GatherNd(Op):
 
 
 def with_index_depth(xp: ModuleType, params: Any, indices: Any) -> tuple[Any, Any]:
-    """The same with one dimension more where index vectors are empty: each names all of it."""
+    """Add a leading dimension if index vectors are empty: each selects the entire tensor."""
     if indices.ndim < 1:
         message = "indices must be at least a vector"
         raise OpError(message)
@@ -365,9 +367,9 @@ def with_index_depth(xp: ModuleType, params: Any, indices: Any) -> tuple[Any, An
 def index_vectors(
     xp: ModuleType, indices: Any, sizes: tuple[int, ...], *, check: bool
 ) -> tuple[tuple[Any, ...], Any | None]:
-    """An index of arrays, made of index vectors, and which of them point outside (None: none).
+    """Convert index vectors to an index of arrays, and a mask of invalid vectors (None: none).
 
-    Raises OpError where one does, if `check`; on an accelerator none is checked.
+    Raises OpError for an invalid vector if `check` is set, except on an accelerator.
     """
     depth = indices.shape[-1]
     if depth > len(sizes):

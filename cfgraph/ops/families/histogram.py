@@ -1,4 +1,4 @@
-"""Histograms, and norms of whole tensors."""
+"""Histograms, bin counts, and the L2 loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTED_TYPES = "int32, int64, float32, float64"
 
 
 class L2Loss(Op):
-    """Half the sum of squares."""
+    """Half the sum of squares: sum(t²) / 2."""
 
     signature = "t: T -> output: T"
     attrs = one_of(FLOATS)
@@ -41,7 +41,7 @@ class L2Loss(Op):
 
 
 class Bincount(Op):
-    """How often each number from 0 to size - 1 occurs, or the sum of its weights."""
+    """Number of occurrences, or sum of weights, of each integer from 0 to size - 1."""
 
     signature = "arr: int32, size: int32, weights: T -> bins: T"
     attrs = one_of(_COUNTED_TYPES)
@@ -62,7 +62,7 @@ class Bincount(Op):
 
 
 class DenseBincount(Op):
-    """Bincount, of each row where the input is a matrix; `binary_output` says only whether."""
+    """Bin counts of a vector or of each row of a matrix; presence only if `binary_output`."""
 
     signature = "input: Tidx, size: Tidx, weights: T -> output: T"
     attrs = f"Tidx: {INDEX}, {one_of(_COUNTED_TYPES)}, binary_output: bool = false"
@@ -98,7 +98,7 @@ class DenseBincount(Op):
 
 
 def check_bin_count(size: Any) -> Any:
-    """A number of bins. Raises OpError where it is no scalar, or negative."""
+    """Check a number of bins. Raises OpError unless it is a non-negative scalar."""
     if size.ndim and size.size != 1:
         message = f"Shape must be rank 0 but is rank {size.ndim}"
         raise OpError(message)
@@ -109,7 +109,7 @@ def check_bin_count(size: Any) -> Any:
 
 
 def bin_counter(xp: ModuleType, *, binary: bool) -> Kernel:
-    """Counts the values of one array: (values, size, weights) to a vector."""
+    """A kernel that counts the values of one array: (values, size, weights) -> bins."""
 
     def count(values: Any, size: Any, weights: Any) -> Any:
         if weights.size and weights.shape != values.shape:
@@ -132,7 +132,7 @@ def bin_counter(xp: ModuleType, *, binary: bool) -> Kernel:
 
 
 class HistogramFixedWidth(Op):
-    """How many values fall in each of equally wide bins; the outer bins take what lies outside."""
+    """Number of values in each of `nbins` equal-width bins; the outer bins are unbounded."""
 
     signature = "values: T, value_range: T, nbins: int32 -> out: dtype"
     attrs = f"{one_of(_COUNTED_TYPES)}, dtype: {INDEX} = int32"

@@ -1,4 +1,4 @@
-"""Ops that forward their inputs with a promise or a check; zeros and ones of a given shape."""
+"""Ops that forward their inputs with a promise or a check, and ops for zeros and ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cfgraph.ops.opdef.variant_math import zeros_like_value
 
 
 class ForwardingIdentity(SameShape, abstract=True):
-    """Its input."""
+    """An op that forwards its input."""
 
     signature = "input: T -> output: T"
     aliasing = Aliasing(is_identity=True)
@@ -40,13 +40,13 @@ class ForwardingIdentity(SameShape, abstract=True):
 
 
 class StopGradient(ForwardingIdentity):
-    """Its input; no gradient flows back."""
+    """Forward the input; no gradient flows back."""
 
     gradient = staticmethod(no_gradient)
 
 
 class PreventGradient(ForwardingIdentity):
-    """Its input; to ask for its gradient is an error."""
+    """Forward the input; differentiation is an error."""
 
     attrs = "message: string = ''"
 
@@ -57,25 +57,25 @@ class PreventGradient(ForwardingIdentity):
 
 
 class Snapshot(ForwardingIdentity):
-    """Its input, as it is now."""
+    """Forward the input at its current value."""
 
 
 class Copy(ForwardingIdentity):
-    """Its input, for a debugger to look at."""
+    """Forward the input to a debugger."""
 
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
     compilation = CompilerSupport(compiled=False)
 
 
 class CopyHost(Copy):
-    """Its input in host memory, for a debugger to look at."""
+    """Forward the input to a debugger in host memory."""
 
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
     compilation = CompilerSupport(compiled=False)
 
 
 class DebugIdentity(ForwardingIdentity):
-    """Its input, for a debugger to look at."""
+    """Forward the input to a debugger; has no other effect."""
 
     attrs = (
         "device_name: string = '', tensor_name: string = '', debug_urls: list(string) = [], "
@@ -85,27 +85,27 @@ class DebugIdentity(ForwardingIdentity):
 
 
 class DebugGradientIdentity(ForwardingIdentity):
-    """Its input; a debugger finds its gradient by it."""
+    """Forward the input, so that a debugger can identify its gradient."""
 
     compilation = CompilerSupport(compiled=False)
 
 
 class DebugGradientRefIdentity(ForwardingIdentity):
-    """The reference; a debugger finds its gradient by it."""
+    """Forward a reference, so that a debugger can identify its gradient."""
 
     signature = "input: Ref(T) -> output: Ref(T)"
     compilation = CompilerSupport(compiled=False)
 
 
 class RefIdentity(ForwardingIdentity):
-    """The reference."""
+    """Forward a reference."""
 
     signature = "input: Ref(T) -> output: Ref(T)"
     compilation = CompilerSupport(compiled=False)
 
 
 class IdentityN(Op):
-    """Its inputs."""
+    """Forward all inputs."""
 
     signature = "input: T -> output: T"
     aliasing = Aliasing(is_identity=True)
@@ -126,7 +126,7 @@ def _all_values(*values: Any) -> Any:
 
 
 class GuaranteeConst(ForwardingIdentity):
-    """Its input, promised never to change."""
+    """Forward the input, which is guaranteed never to change."""
 
     effects = SideEffects(stateful=True)
 
@@ -136,7 +136,7 @@ class GuaranteeConst(ForwardingIdentity):
 
 
 class DeepCopy(SameShape):
-    """A copy of its input."""
+    """Copy of the input in new memory."""
 
     signature = "x: T -> y: T"
     effects = SideEffects(stateful=True)
@@ -148,7 +148,7 @@ class DeepCopy(SameShape):
 
 
 class EnsureShape(Op):
-    """Its input, which must have the given shape."""
+    """Forward the input after a check that it has the declared shape."""
 
     signature = "input: T -> output: T"
     aliasing = Aliasing(is_identity=True)
@@ -176,7 +176,7 @@ class EnsureShape(Op):
 
 
 class CheckNumerics(SameShape):
-    """Its input, which must have no NaN and no infinity."""
+    """Forward the input after a check that it contains neither NaN nor infinity."""
 
     signature = "tensor: T -> output: T"
     attrs = f"{one_of(FLOATS)}, message: string"
@@ -200,13 +200,13 @@ class CheckNumerics(SameShape):
 
     @staticmethod
     def found(xp: ModuleType, tensor: Any) -> str:
-        """What the tensor holds that it should not."""
+        """Names of the non-finite values that the tensor contains."""
         words = [("NaN", xp.isnan(tensor)), ("Inf", xp.isinf(tensor))]
         return " and ".join(word for word, places in words if places.any())
 
 
 class CheckNumericsV2(CheckNumerics):
-    """Its input, which must have no NaN and no infinity; an error tells their signs."""
+    """Forward the input after a check for NaN and infinity; the error names their signs."""
 
     @staticmethod
     def found(xp: ModuleType, tensor: Any) -> str:
@@ -217,7 +217,7 @@ class CheckNumericsV2(CheckNumerics):
 
 
 class ZerosLike(SameShape):
-    """Zeros of the same shape."""
+    """Zeros with the shape and dtype of the input."""
 
     signature = "x: T -> y: T"
     gradient = staticmethod(no_gradient)
@@ -232,7 +232,7 @@ class ZerosLike(SameShape):
 
 
 class OnesLike(SameShape):
-    """Ones of the same shape."""
+    """Ones with the shape and dtype of the input."""
 
     signature = "x: T -> y: T"
     attrs = one_of(NUMBERS, "bool")

@@ -1,4 +1,4 @@
-"""Incomplete gamma functions, and derivatives with respect to the parameter a."""
+"""Incomplete gamma functions and their derivatives with respect to the parameter a."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BIG: Final = 2.0**52
 
 
 class IncompleteGamma(Elementwise, abstract=True):
-    """An incomplete gamma function; there is none of a negative x, or with a not positive."""
+    """A regularized incomplete gamma function; NaN for negative x or non-positive a."""
 
     signature = "a: T, x: T -> z: T"
     attrs = one_of(FLOATS)
@@ -63,7 +63,7 @@ class IncompleteGamma(Elementwise, abstract=True):
 
 
 class Igamma(IncompleteGamma):
-    """The lower regularized incomplete gamma function."""
+    """Lower regularized incomplete gamma function P(a, x)."""
 
     function = "gammainc"
     at_zero = 0.0
@@ -71,7 +71,7 @@ class Igamma(IncompleteGamma):
 
 
 class Igammac(IncompleteGamma):
-    """The upper regularized incomplete gamma function."""
+    """Upper regularized incomplete gamma function Q(a, x) = 1 - P(a, x)."""
 
     function = "gammaincc"
     at_zero = float("nan")
@@ -80,7 +80,7 @@ class Igammac(IncompleteGamma):
 
 
 class GammaParameterDerivative(Elementwise, abstract=True):
-    """A derivative by the parameter a of the gamma distribution, computed in doubles."""
+    """A derivative with respect to the gamma distribution's parameter a, in float64."""
 
     signature = "a: T, x: T -> z: T"
     attrs = one_of("float32", "float64")
@@ -108,13 +108,13 @@ def _sample_by_a(a: Any, x: Any) -> Any:
 
 
 class IgammaGradA(GammaParameterDerivative):
-    """The derivative of Igamma by its parameter a."""
+    """Derivative of P(a, x) (Igamma) with respect to a."""
 
     formula = staticmethod(_igamma_by_a)
 
 
 class RandomGammaGrad(GammaParameterDerivative):
-    """How a sample of the gamma distribution moves with its parameter, at the same probability.
+    """Derivative of a gamma-distributed sample with respect to its parameter.
 
     Figurnov et al. 2018, Implicit Reparameterization Gradients: -(∂P/∂a) / (∂P/∂x).
     """
@@ -124,7 +124,7 @@ class RandomGammaGrad(GammaParameterDerivative):
 
 
 def _relative_derivative(a: Any, x: Any) -> Any:
-    """The derivative of Igamma by a, over x times that by x, where both are positive."""
+    """Quotient (∂P/∂a) / (x ∂P/∂x) for positive a and x."""
     a, x = np.broadcast_arrays(a, x)
     valid = (a > 0) & (x > 0)
     safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
@@ -137,7 +137,7 @@ def _relative_derivative(a: Any, x: Any) -> Any:
 
 
 def _derivative_by_series(a: Any, x: Any) -> Any:
-    """Term by term: P = x^a exp(-x) / Γ(a+1) Σ c_n, where c_n = c_(n-1) x / (a+n)."""
+    """Series P = x^a exp(-x) / Γ(a+1) Σ c_n, c_n = c_(n-1) x / (a+n), differentiated by term."""
     functions = scipy_special(np)
     term, total = np.ones_like(x), np.ones_like(x)
     slope, slopes = np.zeros_like(x), np.zeros_like(x)
@@ -152,7 +152,7 @@ def _derivative_by_series(a: Any, x: Any) -> Any:
 
 
 def _derivative_by_continued_fraction(a: Any, x: Any) -> Any:
-    """The continued fraction of the upper function, with its derivative beside it."""
+    """Continued fraction of Q(a, x), evaluated together with its derivative."""
     functions = scipy_special(np)
     y, z = 1 - a, x + 2 - a
     p2, p1, q2, q1 = np.ones_like(x), x + 1, x, z * x

@@ -1,4 +1,4 @@
-"""Solutions of linear equations."""
+"""Solutions of systems of linear equations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
 
 
 class SolveOp(MatrixOp, abstract=True):
-    """The x for which matrix x = rhs."""
+    """A solution x of matrix x = rhs."""
 
     signature = "matrix: T, rhs: T -> output: T"
 
@@ -41,7 +41,7 @@ class SolveOp(MatrixOp, abstract=True):
 
 
 def check_solve_rows(matrix: Any, rhs: Any, *, same_batch: bool = True) -> None:
-    """Raises OpError where a right-hand side does not go with the matrix."""
+    """Check that a right-hand side matches the rows and batch of a matrix."""
     if rhs.ndim < 2 or matrix.shape[-2] != rhs.shape[-2]:
         message = f"Input matrix and rhs are incompatible: {list(matrix.shape)}, {list(rhs.shape)}"
         raise OpError(message)
@@ -51,7 +51,7 @@ def check_solve_rows(matrix: Any, rhs: Any, *, same_batch: bool = True) -> None:
 
 
 class MatrixSolve(SolveOp):
-    """The x for which matrix x = rhs; the matrix or its adjoint."""
+    """Solution x of matrix x = rhs, or of matrix^H x = rhs if `adjoint` is set."""
 
     attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
     compilation = CompilerSupport(uncompiled_types=COMPLEX)
@@ -70,14 +70,14 @@ class MatrixSolve(SolveOp):
 
 
 class BatchMatrixSolve(MatrixSolve):
-    """The x for which matrix x = rhs; the matrix or its adjoint."""
+    """Batch version of MatrixSolve in older graphs."""
 
     attrs = f"adjoint: bool = false, {REAL_MATRIX_TYPES}"
     compilation = replace(MatrixSolve.compilation, compiled=False)
 
 
 class MatrixTriangularSolve(SolveOp):
-    """The x for which matrix x = rhs, of which one triangle is read; outer dimensions broadcast."""
+    """Solution x of matrix x = rhs for a triangular matrix; batch dimensions broadcast."""
 
     attrs = (
         "lower: bool = true, adjoint: bool = false, "
@@ -95,7 +95,8 @@ class MatrixTriangularSolve(SolveOp):
             read = conjugate_transpose(triangle(matrix)) if turned else triangle(matrix)
             try:
                 return xp.linalg.solve(read, rhs)
-            except np.linalg.LinAlgError:  # as in TensorFlow, what follows is not finite
+            # TensorFlow returns the non-finite result of a singular matrix
+            except np.linalg.LinAlgError:
                 return _substitute(read, rhs, upper=upper)
 
         return solve
@@ -111,7 +112,7 @@ class MatrixTriangularSolve(SolveOp):
 
 
 def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:
-    """Row after row, each from those that are known."""
+    """Forward or back substitution; a zero on the diagonal yields infinity or NaN."""
     size = matrix.shape[-1]
     batch = np.broadcast_shapes(matrix.shape[:-2], rhs.shape[:-2])
     result = np.zeros(batch + rhs.shape[-2:], rhs.dtype)
@@ -126,14 +127,14 @@ def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:
 
 
 class BatchMatrixTriangularSolve(MatrixTriangularSolve):
-    """The x for which matrix x = rhs, of which one triangle is read."""
+    """Batch version of MatrixTriangularSolve in older graphs."""
 
     attrs = f"lower: bool = true, adjoint: bool = false, {REAL_MATRIX_TYPES}"
     compilation = CompilerSupport(compiled=False)
 
 
 class BandedTriangularSolve(MatrixTriangularSolve):
-    """MatrixTriangularSolve of a matrix given by its diagonals, one a row."""
+    """Solution of a triangular system whose matrix is stored as diagonals, one per row."""
 
     attrs = f"lower: bool = true, adjoint: bool = false, {MATRIX_TYPES}"
 
@@ -170,7 +171,7 @@ class BandedTriangularSolve(MatrixTriangularSolve):
 
 
 class MatrixSolveLs(MatrixOp):
-    """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
+    """Least-squares solution of matrix x = rhs with L2 regularization."""
 
     signature = "matrix: T, rhs: T, l2_regularizer: float64 -> output: T"
     attrs = f"{MATRIX_TYPES}, fast: bool = true"
@@ -206,14 +207,14 @@ class MatrixSolveLs(MatrixOp):
 
 
 class BatchMatrixSolveLs(MatrixSolveLs):
-    """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
+    """Batch version of MatrixSolveLs in older graphs."""
 
     attrs = f"{REAL_MATRIX_TYPES}, fast: bool = true"
     compilation = CompilerSupport(compiled=False)
 
 
 class TridiagonalSolve(MatrixOp):
-    """The x for which matrix x = rhs, the matrix given by its three diagonals."""
+    """Solution of a tridiagonal system; the matrix is its three diagonals."""
 
     signature = "diagonals: T, rhs: T -> output: T"
     attrs = (
@@ -263,7 +264,7 @@ def _solve_with_pivoting(diagonals: Any, rhs: Any) -> Any:
 
 
 def _solve_by_thomas(diagonals: Any, rhs: Any) -> Any:
-    """Thomas's algorithm: no exchange of rows, so that a zero on the diagonal ends in NaN."""
+    """Thomas algorithm: no pivoting, so a zero on the diagonal yields NaN."""
     above, main, below = (band[..., None] for band in _bands(diagonals, rhs))
     main, result = main.copy(), rhs.copy()
     for row in range(1, rhs.shape[-2]):
@@ -278,7 +279,7 @@ def _solve_by_thomas(diagonals: Any, rhs: Any) -> Any:
 
 
 class TridiagonalMatMul(MatrixOp):
-    """The product of a matrix, given by its three diagonals, with another."""
+    """Product of a tridiagonal matrix, stored as three diagonals, and a matrix."""
 
     signature = "superdiag: T, maindiag: T, subdiag: T, rhs: T -> output: T"
     attrs = one_of("float64", "float32", COMPLEX)

@@ -1,4 +1,4 @@
-"""Lookup tables: their state, their ops, and the forms with string handles."""
+"""Lookup tables: the resource, its ops, and the older ops with string handles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class LookupTable(Resource):
-    """A table of values of one shape by scalar keys; `once`: filled at one stroke or not at all."""
+    """Table from scalar keys to values of one shape; with `once`, it is initialized in one step."""
 
     __slots__ = ("container", "initialized", "key", "name", "once", "rows", "value", "value_shape")
     shape = ()
@@ -37,13 +37,13 @@ class LookupTable(Resource):
         self.rows: dict[Any, Any] = {}
 
     def require(self) -> None:
-        """Raise OpError unless there is something to look up in."""
+        """Check that the table is initialized."""
         if not self.initialized:
             message = f"Table {self.name} not initialized."
             raise OpError(message)
 
     def find(self, keys: Any, default: Any) -> Any:
-        """The values of keys; the default where there is none."""
+        """Values of the keys; the default for missing keys."""
         self.require()
         self._check(keys, default)
         shape = keys.shape + self.value_shape
@@ -65,7 +65,7 @@ class LookupTable(Resource):
         return flat.reshape(shape)
 
     def insert(self, keys: Any, values: Any) -> None:
-        """Add rows, or replace them. Raises OpError where the shapes do not fit."""
+        """Insert or overwrite rows. Raises OpError if the shapes do not match."""
         self._check(keys, values)
         if values.shape != keys.shape + self.value_shape:
             message = (
@@ -77,9 +77,9 @@ class LookupTable(Resource):
         self.rows.update(zip(keys.ravel().tolist(), flat, strict=True))
 
     def fill(self, keys: Any, values: Any) -> None:
-        """Give all rows at once. Raises OpError where it holds others already."""
+        """Initialize the table with all its rows. Raises OpError if it has different rows."""
         if not self.once:
-            message = "only a table that is filled once can be initialized"
+            message = "only an immutable table can be initialized"
             raise OpError(message)
         self._check(keys, values)
         if keys.ndim != 1 or keys.shape != values.shape:
@@ -97,7 +97,7 @@ class LookupTable(Resource):
                 )
                 raise OpError(message)
         if self.initialized:
-            # TensorFlow takes as many rows for the same rows
+            # TensorFlow accepts a second initialization with the same number of rows
             if len(rows) != len(self.rows):
                 message = f"Table {self.name} already initialized."
                 raise OpError(message)
@@ -105,7 +105,7 @@ class LookupTable(Resource):
         self.rows, self.initialized = rows, True
 
     def export(self) -> tuple[Any, Any]:
-        """All keys and their values, in one order."""
+        """All keys and their values, in matching order."""
         self.require()
         keys = np.array(list(self.rows), self.key.numpy)
         values = np.empty((len(keys), *self.value_shape), self.value.numpy)
@@ -116,7 +116,7 @@ class LookupTable(Resource):
     def _check(self, keys: Any, values: Any) -> None:
         if keys.dtype != self.key.numpy or values.dtype != self.value.numpy:
             message = (
-                f"Table {self.name} goes from {self.key} to {self.value}, not from {keys.dtype} "
+                f"Table {self.name} maps {self.key} to {self.value}, not {keys.dtype} "
                 f"to {values.dtype}"
             )
             raise OpError(message)
@@ -132,7 +132,7 @@ SHARING_ATTRS = (
 
 
 class TableHandle(Op, abstract=True):
-    """The handle of a table."""
+    """An op that creates or looks up a table and returns its handle."""
 
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
@@ -155,7 +155,7 @@ class TableHandle(Op, abstract=True):
         def handle(step: Any, *keys: Any) -> LookupTable:
             found = make() if anonymous else step.resource(container, name, make)
             if not isinstance(found, LookupTable) or (found.key, found.value) != (key, value):
-                message = f"Resource {name} is no table from {key} to {value} but {found!r}"
+                message = f"resource {name} is {found!r}, expected a table from {key} to {value}"
                 raise OpError(message)
             return found
 
@@ -167,7 +167,7 @@ class TableHandle(Op, abstract=True):
 
 
 class HashTableV2(TableHandle):
-    """The handle of a table that is filled once."""
+    """Handle of a shared table that is initialized once."""
 
     signature = "-> table_handle: resource"
     attrs = SHARING_ATTRS
@@ -175,7 +175,7 @@ class HashTableV2(TableHandle):
 
 
 class AnonymousHashTable(TableHandle):
-    """A new table that is filled once."""
+    """Handle of a new table that is initialized once."""
 
     signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type"
@@ -183,35 +183,35 @@ class AnonymousHashTable(TableHandle):
 
 
 class MutableHashTableV2(TableHandle):
-    """The handle of a table of scalars."""
+    """Handle of a shared mutable table of scalars."""
 
     signature = "-> table_handle: resource"
     attrs = SHARING_ATTRS
 
 
 class AnonymousMutableHashTable(TableHandle):
-    """A new table of scalars."""
+    """Handle of a new mutable table of scalars."""
 
     signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type"
 
 
 class MutableHashTableOfTensorsV2(TableHandle):
-    """The handle of a table of tensors."""
+    """Handle of a shared mutable table of tensors."""
 
     signature = "-> table_handle: resource"
     attrs = f"{SHARING_ATTRS}, value_shape: shape = []"
 
 
 class AnonymousMutableHashTableOfTensors(TableHandle):
-    """A new table of tensors."""
+    """Handle of a new mutable table of tensors."""
 
     signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type, value_shape: shape = []"
 
 
 class LookupTableFindV2(Op):
-    """The values of keys; the default where there is none."""
+    """Values of the keys in a table; the default for missing keys."""
 
     signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
     effects = SideEffects(stateful=True)
@@ -223,7 +223,7 @@ class LookupTableFindV2(Op):
 
 
 class LookupTableInsertV2(Op):
-    """Add rows to a table, or replace them."""
+    """Insert or overwrite rows of a mutable table."""
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
     effects = SideEffects(stateful=True)
@@ -241,7 +241,7 @@ class LookupTableInsertV2(Op):
 
 
 class LookupTableRemoveV2(Op):
-    """Take rows out of a table; keys that it does not have are passed over."""
+    """Remove keys from a table; missing keys are ignored."""
 
     signature = "table_handle: resource, keys: Tin ->"
     effects = SideEffects(stateful=True)
@@ -277,7 +277,7 @@ class LookupTableImportV2(Op):
 
 
 class LookupTableExportV2(Op):
-    """All keys of a table, and their values."""
+    """All keys of a table and their values."""
 
     signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
     effects = SideEffects(stateful=True)
@@ -293,7 +293,7 @@ class LookupTableExportV2(Op):
 
 
 class LookupTableSizeV2(Op):
-    """The number of rows of a table."""
+    """Number of rows of a table."""
 
     signature = "table_handle: resource -> size: int64"
     effects = SideEffects(stateful=True)
@@ -309,7 +309,7 @@ class LookupTableSizeV2(Op):
 
 
 class InitializeTableV2(Op):
-    """Fill a table, once."""
+    """Initialize a table that can be initialized once."""
 
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
     effects = SideEffects(stateful=True, initializes=True)
@@ -321,54 +321,54 @@ class InitializeTableV2(Op):
 
 
 class HashTable(HashTableV2):
-    """The handle of a table that is filled once."""
+    """Handle of a table that is initialized once (older string handle)."""
 
     signature = "-> table_handle: Ref(string)"
 
 
 class MutableHashTable(MutableHashTableV2):
-    """The handle of a table of scalars."""
+    """Handle of a mutable table of scalars (older string handle)."""
 
     signature = "-> table_handle: Ref(string)"
 
 
 class MutableHashTableOfTensors(MutableHashTableOfTensorsV2):
-    """The handle of a table of tensors."""
+    """Handle of a mutable table of tensors (older string handle)."""
 
     signature = "-> table_handle: Ref(string)"
 
 
 class LookupTableFind(LookupTableFindV2):
-    """The values of keys; the default where there is none."""
+    """Values of the keys in a table (older string handle)."""
 
     signature = "table_handle: Ref(string), keys: Tin, default_value: Tout -> values: Tout"
 
 
 class LookupTableInsert(LookupTableInsertV2):
-    """Add rows to a table, or replace them."""
+    """Insert or overwrite rows of a mutable table (older string handle)."""
 
     signature = "table_handle: Ref(string), keys: Tin, values: Tout ->"
 
 
 class LookupTableImport(LookupTableImportV2):
-    """Replace all rows of a table."""
+    """Replace all rows of a table (older string handle)."""
 
     signature = "table_handle: Ref(string), keys: Tin, values: Tout ->"
 
 
 class LookupTableExport(LookupTableExportV2):
-    """All keys of a table, and their values."""
+    """All keys of a table and their values (older string handle)."""
 
     signature = "table_handle: Ref(string) -> keys: Tkeys, values: Tvalues"
 
 
 class LookupTableSize(LookupTableSizeV2):
-    """The number of rows of a table."""
+    """Number of rows of a table (older string handle)."""
 
     signature = "table_handle: Ref(string) -> size: int64"
 
 
 class InitializeTable(InitializeTableV2):
-    """Fill a table, once."""
+    """Initialize a table that can be initialized once (older string handle)."""
 
     signature = "table_handle: Ref(string), keys: Tkey, values: Tval ->"

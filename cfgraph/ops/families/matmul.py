@@ -20,17 +20,17 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, UNSIGNED, one_of
 
 
 def transpose_matrices(x: Any) -> Any:
-    """The matrices with rows and columns exchanged."""
+    """Transpose the matrices in the last two dimensions."""
     return x.swapaxes(-1, -2)
 
 
 def conjugate_transpose(x: Any) -> Any:
-    """The matrices transposed and conjugated."""
+    """Transpose and conjugate the matrices in the last two dimensions."""
     return x.swapaxes(-1, -2).conj()
 
 
 class MatMul(Op):
-    """The product of two matrices, each as it is or transposed."""
+    """Product of two matrices, each optionally transposed."""
 
     signature = "a: T, b: T -> product: T"
     attrs = (
@@ -46,7 +46,7 @@ class MatMul(Op):
 
     @classmethod
     def product(cls, node: Node) -> Kernel:
-        """The product, the operands transposed as the flags say."""
+        """Kernel of the product that transposes the operands as the flags say."""
         turn_a, turn_b = node.attr("transpose_a"), node.attr("transpose_b")
 
         def product(a: Any, b: Any) -> Any:
@@ -87,9 +87,9 @@ class MatMul(Op):
 def factor_gradients(
     product: Callable[..., Output], dz: Output, x: Output, y: Output, turn_x: bool, turn_y: bool
 ) -> tuple[Callable[[], Output], Callable[[], Output]]:
-    """The gradients of two factors, by `product(x, y, turn_x, turn_y)`: each with the other one.
+    """Gradients of both factors of a product, computed by `product(x, y, turn_x, turn_y)`.
 
-    Of a factor that is turned, the product is turned, so that its factors change places.
+    The gradient of a transposed factor is the transposed product: its factors are exchanged.
     """
     return (
         lambda: product(y, dz, turn_y, True) if turn_x else product(dz, y, False, not turn_y),
@@ -102,16 +102,17 @@ def _cast_like(g: GradientBuilder, x: Output, like: Output) -> Output:
 
 
 def matmul_flops(inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
-    """The operations of a product of matrices, or of a batch of them, whichever way they lie.
+    """Floating-point operations of a batch of matrix products, for any transposition.
 
-    Of sizes m by k, k by n and m by n: each is in two of them, so the root of all is m·k·n.
+    Each of m, k, and n occurs in two of the three sizes m·k, k·n, and m·n, so the square root of
+    their product is m·k·n.
     """
     batch = prod(outputs[0][:-2])
     return 2 * sqrt(prod(map(prod, [*inputs[:2], outputs[0]])) / max(batch, 1))
 
 
 def require_inner_sizes(left: Any, right: Any) -> None:
-    """Raise OpError where the inner sizes of two matrices, or batches of them, differ."""
+    """Check that the inner dimensions of two matrices or batches agree."""
     if left.shape[-1] != right.shape[-2]:
         message = (
             f"the columns of In[0] must be the rows of In[1], but the shapes to multiply are"
@@ -121,7 +122,7 @@ def require_inner_sizes(left: Any, right: Any) -> None:
 
 
 class SparseMatMul(MatMul):
-    """The product in float32 of two matrices with many zeros, each as it is or transposed."""
+    """Product of two matrices with many zeros, each optionally transposed, in float32."""
 
     signature = "a: Ta, b: Tb -> product: float32"
     compilation = CompilerSupport(uncompiled_types="")
@@ -150,7 +151,7 @@ class SparseMatMul(MatMul):
 
 
 class BatchMatMulV2(Op):
-    """Products of matrices, each as it is or its adjoint; all other dimensions broadcast."""
+    """Batched matrix product, each operand optionally adjoint; batch dimensions broadcast."""
 
     signature = "x: T, y: T -> output: T"
     flags: ClassVar[str] = (
@@ -166,7 +167,7 @@ class BatchMatMulV2(Op):
 
     @classmethod
     def product(cls, node: Node, turn: Kernel) -> Kernel:
-        """The product, the operands turned as the flags say."""
+        """Kernel of the product that applies `turn` to the operands as the flags say."""
         turn_x, turn_y, broadcasts = node.attr("adj_x"), node.attr("adj_y"), cls.broadcasts
 
         def product(x: Any, y: Any) -> Any:
@@ -217,14 +218,14 @@ class BatchMatMulV2(Op):
 
 
 class BatchMatMul(BatchMatMulV2):
-    """Products of matrices, each as it is or its adjoint."""
+    """Batched matrix product, each operand optionally adjoint; batch dimensions are equal."""
 
     attrs = f"{one_of(FLOATS, 'int32', 'int64', COMPLEX)}, {BatchMatMulV2.flags}"
     broadcasts = False
 
 
 class BatchMatMulV3(BatchMatMulV2):
-    """Products of matrices in a type of their own; all other dimensions broadcast."""
+    """Batched matrix product with mixed input dtypes; batch dimensions broadcast."""
 
     signature = "x: Ta, y: Tb -> output: Tout"
     _some = f"{FLOATS}, uint8, int8, int16, int32, int64, {COMPLEX}"

@@ -1,6 +1,6 @@
-"""Matrix calculus: gradients of inverses, determinants, linear solutions, and decompositions.
+"""Gradients of inverses, determinants, linear solves, and matrix decompositions.
 
-Decompositions after Giles 2008, Walter and Lehmann 2018, and Murray 2016.
+Decompositions follow Giles 2008, Walter and Lehmann 2018, and Murray 2016.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cfgraph.ops.opdef.gradient_api import (
 def matrix_product(
     g: GradientBuilder, x: Output, y: Output, *, adj_x: bool = False, adj_y: bool = False
 ) -> Output:
-    """The products of matrices, of either one or its adjoint."""
+    """Product of matrices, each optionally adjoint."""
     return g.BatchMatMulV2(x, y, adj_x=adj_x, adj_y=adj_y)
 
 
 def adjoint_matrix(g: GradientBuilder, x: Output) -> Output:
-    """The adjoint of each matrix."""
+    """Adjoint (conjugate transpose) of each matrix."""
     rank = g.known_shape(x).rank
     if rank is None:
         count = g.Rank(x)
@@ -41,31 +41,31 @@ def adjoint_matrix(g: GradientBuilder, x: Output) -> Output:
 
 
 def triangular_part(g: GradientBuilder, x: Output, *, lower: bool = True) -> Output:
-    """Matrices with zeros above the diagonal, or below it."""
+    """Lower or upper triangle of each matrix, zeros elsewhere."""
     return g.MatrixBandPart(
         x, int32_constant(g, -1 if lower else 0), int32_constant(g, 0 if lower else -1)
     )
 
 
 def diagonal_part(g: GradientBuilder, x: Output) -> Output:
-    """Matrices with zeros beside the diagonal."""
+    """Diagonal of each matrix, zeros elsewhere."""
     return g.MatrixBandPart(x, int32_constant(g, 0), int32_constant(g, 0))
 
 
 def numbers_as_matrices(g: GradientBuilder, x: Output) -> Output:
-    """Numbers as matrices of one element."""
+    """View each number as a 1 by 1 matrix."""
     return g.ExpandDims(g.ExpandDims(x, int32_constant(g, -1)), int32_constant(g, -1))
 
 
 def inverse_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """With y the inverse: minus y^H dz y^H; where it is that of the adjoint, minus y dz^H y."""
+    """Gradient of y = x^-1: -y^H dz y^H; for the inverse of the adjoint, -y dz^H y."""
     y, turns = node.output(), node.attr("adjoint")
     right = matrix_product(g, dz, y, adj_x=turns, adj_y=not turns)
     return [g.Neg(matrix_product(g, y, right, adj_x=not turns))]
 
 
 def determinant_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """The determinant times the adjoint of the inverse."""
+    """Gradient of the determinant: the determinant times the adjoint of the inverse."""
     inverse = g.MatrixInverse(node.inputs[0], adjoint=True)
     return [g.Mul(numbers_as_matrices(g, g.Mul(dz, conjugate(g, node.output()))), inverse)]
 
@@ -73,7 +73,7 @@ def determinant_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGra
 def log_determinant_gradient(
     g: GradientBuilder, node: Node, of_sign: Output | None, dz: Output | None
 ) -> InputGradients:
-    """The adjoint of the inverse; the sign is flat, but turns where it is complex."""
+    """Gradient of the log-determinant: x^-H; the sign contributes only a complex phase."""
     x = node.inputs[0]
     assert x.dtype is not None
     if x.dtype.is_complex:
@@ -88,8 +88,10 @@ def log_determinant_gradient(
 
 
 def solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of the right-hand side the solution of the adjoint equations, of the matrix its outer
-    product with the solution.
+    """Gradient of a linear solve.
+
+    For the right-hand side, the solution of the adjoint system; for the matrix, minus the outer
+    product of that and the solution.
     """
     matrix, turns = node.inputs[0], node.attr("adjoint")
     of_rhs = g.MatrixSolve(matrix, dz, adjoint=not turns)
@@ -97,7 +99,7 @@ def solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients
 
 
 def triangular_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Likewise, of one triangle; what was broadcast is summed."""
+    """Gradient of a triangular solve: one triangle only, summed over broadcast dimensions."""
     matrix, rhs = node.inputs
     turns, lower = node.attr("adjoint"), node.attr("lower")
     back = g.MatrixTriangularSolve(matrix, dz, adjoint=not turns, lower=lower)
@@ -110,7 +112,7 @@ def triangular_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> Inp
 
 
 def banded_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Likewise, of the diagonals in use."""
+    """Gradient of a banded solve: the stored diagonals only."""
     bands, rhs = node.inputs
     turns, lower = node.attr("adjoint"), node.attr("lower")
     back = g.BandedTriangularSolve(bands, dz, adjoint=not turns, lower=lower)
@@ -140,19 +142,19 @@ def _row_count(g: GradientBuilder, x: Output) -> Output:
 
 
 def least_squares_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Through the equations that are solved, of which there are as many as the smaller size.
+    """Gradient through the normal equations, in the smaller of both sizes.
 
-    Raises Unsupported where it is not known which size that is.
+    Raises Unsupported if the smaller size is not statically known.
     """
     a, b, regularizer = node.inputs
     x, sizes = node.output(), g.known_shape(a)[-2:]
     if not sizes.is_full:
-        message = "MatrixSolveLs has a gradient only where the sizes of the matrix are known"
+        message = "the gradient of MatrixSolveLs requires a statically known matrix size"
         raise Unsupported(message, node=node, code="CFG502")
     rows, columns = sizes
     tall = (rows or 0) >= (columns or 0)
     square = matrix_product(g, a, a, adj_x=tall, adj_y=not tall)
-    if node.attr("fast"):  # else the regularizer is not read
+    if node.attr("fast"):  # without `fast`, the regularizer is not used
         weight = g.ExpandDims(g.Cast(regularizer, DstT=a.dtype), int32_constant(g, -1))
         square = g.MatrixSetDiag(square, g.AddV2(g.MatrixDiagPart(square), weight))
     if tall:
@@ -179,8 +181,10 @@ def _regularizer_gradient(
 
 
 def tridiagonal_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of the right-hand side the solution of the adjoint equations, of a diagonal the product of
-    that with the solution.
+    """Gradient of a tridiagonal solve.
+
+    For the right-hand side, the solution of the adjoint system; for a diagonal, its products with
+    the shifted solution.
     """
     diagonals, x = node.inputs[0], node.output()
     above, main, below = _three_bands(g, diagonals)
@@ -199,7 +203,7 @@ def tridiagonal_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> In
 
 
 def tridiagonal_product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a diagonal the product with the other factor, of that the product of the adjoint."""
+    """Gradient of a tridiagonal product: row-wise products for diagonals, the adjoint for rhs."""
     above, main, below, rhs = node.inputs
 
     def of_band(by: int) -> Output:
@@ -223,7 +227,7 @@ def _shift(g: GradientBuilder, x: Output, by: int, *, axis: int) -> Output:
 
 
 def _shift_rows(g: GradientBuilder, x: Output, by: int) -> Output:
-    """The rows shifted by one, a row of zeros where nothing comes in."""
+    """Shift rows by one and fill with zeros."""
     begin, end = ([0, 1], [0, 0]) if by < 0 else ([0, 0], [0, -1])
     bounds = [int32_constant(g, [*item, 0]) for item in (begin, end)]
     steps = int32_constant(g, [1, 1, 1])
@@ -238,7 +242,7 @@ def _shift_rows(g: GradientBuilder, x: Output, by: int) -> Output:
 
 
 def cholesky_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of the matrix as if it were known to be self-adjoint."""
+    """Gradient of the Cholesky factor, for a symmetric variation of the matrix."""
     lower = node.output()
     inner = matrix_product(g, lower, dz, adj_x=True)
     half = g.Mul(_one_half(g, inner), diagonal_part(g, inner))
@@ -251,7 +255,7 @@ def cholesky_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradie
 def self_adjoint_eigen_gradient(
     g: GradientBuilder, node: Node, de: Output | None, dv: Output | None
 ) -> InputGradients:
-    """Of self-adjoint matrices; only the lower triangle is read, and has a gradient."""
+    """Gradient of a self-adjoint eigendecomposition, in the lower triangle, which alone is read."""
     values, vectors = node.output(0), node.output(1)
     if not node.attr("compute_v"):
         again = g.SelfAdjointEigV2(node.inputs[0], compute_v=True).node
@@ -271,7 +275,7 @@ def self_adjoint_eigen_gradient(
 def eigen_gradient(
     g: GradientBuilder, node: Node, de: Output | None, dv: Output | None
 ) -> InputGradients:
-    """Of any square matrices, whose eigenvectors have the length 1."""
+    """Gradient of an eigendecomposition with eigenvectors of unit length."""
     x, dtype = node.inputs[0], node.attr("Tout")
     values, vectors = node.output(0), node.output(1)
     if not node.attr("compute_v"):
@@ -294,7 +298,7 @@ def eigen_gradient(
 def svd_gradient(
     g: GradientBuilder, node: Node, ds: Output | None, du: Output | None, dv: Output | None
 ) -> InputGradients:
-    """Of the matrix u diag(s) v^H; further columns of u and v only complete the others."""
+    """Gradient of the SVD x = u diag(s) v^H, including columns that only complete u and v."""
     x, full = node.inputs[0], node.attr("full_matrices")
     if not node.attr("compute_uv"):
         node, full, du, dv = g.Svd(x, compute_uv=True).node, False, None, None
@@ -325,7 +329,7 @@ def svd_gradient(
 
 
 class _OrthonormalFactor:
-    """Orthonormal columns: the first `count` of them, what completes them, and their gradient."""
+    """Orthonormal columns of a factor (the first `count`), their completion, and the gradients."""
 
     def __init__(
         self, g: GradientBuilder, y: Output, dy: Output | None, count: Output | None
@@ -338,7 +342,7 @@ class _OrthonormalFactor:
                 self.gradient, self.of_other = _split_at(g, dy, count, -1)
 
     def beyond(self, g: GradientBuilder) -> Output | None:
-        """The part of the gradient that is orthogonal to the columns."""
+        """Component of the gradient orthogonal to the columns."""
         dy, shape = self.gradient, g.known_shape(self.own)[-2:]
         if dy is None or (shape.is_full and shape[:1] == shape[1:]):
             return None
@@ -355,7 +359,7 @@ class _OrthonormalFactor:
 def qr_gradient(
     g: GradientBuilder, node: Node, dq: Output | None, dr: Output | None
 ) -> InputGradients:
-    """Of the first columns as of a square or tall matrix, to which the others are a product."""
+    """Gradient of QR; a wide matrix is a tall factorization and a product for the other columns."""
     x, q, r = node.inputs[0], node.output(0), node.output(1)
     sizes = g.known_shape(x)[-2:]
     rows, columns = sizes if sizes.is_full else (None, None)
@@ -389,7 +393,7 @@ def _last_size(g: GradientBuilder, x: Output) -> Output:
 
 
 def _split_at(g: GradientBuilder, x: Output, count: Output, axis: int) -> tuple[Output, Output]:
-    """The first places along an axis, and the rest."""
+    """Split a tensor along an axis after `count` elements."""
     known = g.known_value(count)
     sizes = (
         g.Pack(count, int32_constant(g, -1))
@@ -407,14 +411,14 @@ def _sum_parts(g: GradientBuilder, parts: Sequence[Output]) -> Output:
 def _tall_qr_gradient(g: GradientBuilder, q: Output, r: Output, dq: Output, dr: Output) -> Output:
     inner = g.Sub(matrix_product(g, r, dr, adj_y=True), matrix_product(g, dq, q, adj_x=True))
     strict = g.Sub(triangular_part(g, inner), g.Mul(_one_half(g, inner), diagonal_part(g, inner)))
-    # the lower triangle on both sides, the diagonal once
+    # mirror the lower triangle; the diagonal counts once
     middle = g.AddV2(strict, adjoint_matrix(g, strict))
     whole = g.AddV2(dq, matrix_product(g, q, middle))
     return adjoint_matrix(g, g.MatrixTriangularSolve(r, adjoint_matrix(g, whole), lower=False))
 
 
 def lu_gradient(g: GradientBuilder, node: Node, dz: Output, _: Output | None) -> InputGradients:
-    """Of the matrix whose rows are permuted to the product of both factors."""
+    """Gradient of the LU decomposition, with the row permutation undone."""
     both, rows = node.output(0), node.output(1)
     lower = triangular_part(g, g.MatrixSetDiag(both, g.OnesLike(g.MatrixDiagPart(both))))
     upper = triangular_part(g, both, lower=False)
@@ -443,5 +447,5 @@ def _column(g: GradientBuilder, x: Output) -> Output:
 
 
 def _reciprocal_or_zero(g: GradientBuilder, gaps: Output) -> Output:
-    """1 over the gaps, 0 where there is none."""
+    """Reciprocal of each gap, 0 for a gap of 0."""
     return g.DivNoNan(g.OnesLike(gaps), gaps)

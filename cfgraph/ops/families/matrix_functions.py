@@ -29,7 +29,7 @@ REAL_MATRIX_TYPES = one_of("float64", "float32")
 
 
 class MatrixOp(Op, abstract=True):
-    """A function of the matrices in the last two dimensions; `kernel` computes it."""
+    """A function of the matrices in the last two dimensions, computed by `kernel`."""
 
     attrs = MATRIX_TYPES
 
@@ -50,18 +50,18 @@ class MatrixOp(Op, abstract=True):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        """The kernel, once ranks and types are seen to."""
+        """The kernel without checks of rank and dtype."""
         kernel: Any = cls.kernel
         return lambda *inputs: kernel(xp, *inputs)
 
     @staticmethod
     def failure(error: Exception) -> str:
-        """What to say where there is no result."""
+        """Error message for a failed computation."""
         return "Input matrix is not invertible."
 
 
 def matrix_dims(shape: Shape) -> tuple[Shape, int | None, int | None]:
-    """The outer dimensions, the rows and the columns of matrices."""
+    """Batch shape, rows, and columns of matrices."""
     require_rank_at_least(shape, 2)
     if shape.dims is None:
         return UNKNOWN_SHAPE, None, None
@@ -69,14 +69,14 @@ def matrix_dims(shape: Shape) -> tuple[Shape, int | None, int | None]:
 
 
 def square_dims(shape: Shape) -> tuple[Shape, int | None]:
-    """The outer dimensions and the size of square matrices; ValueError where they are not."""
+    """Batch shape and size of square matrices. Raises ValueError if they are not square."""
     batch, rows, columns = matrix_dims(shape)
     size = (Shape((rows,)).merge(Shape((columns,))).dims or (None,))[0]
     return batch, size
 
 
 class SquareMatrixOp(MatrixOp, abstract=True):
-    """A square matrix from each."""
+    """A function from square matrices to square matrices."""
 
     signature = "input: T -> output: T"
 
@@ -87,7 +87,7 @@ class SquareMatrixOp(MatrixOp, abstract=True):
 
 
 class MatrixInverse(SquareMatrixOp):
-    """The inverse of each matrix, or of its adjoint."""
+    """Inverse of each matrix, or of its adjoint."""
 
     attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
     compilation = CompilerSupport(uncompiled_types=COMPLEX)
@@ -101,14 +101,14 @@ class MatrixInverse(SquareMatrixOp):
 
 
 class BatchMatrixInverse(MatrixInverse):
-    """The inverse of each matrix, or of its adjoint."""
+    """Batch version of MatrixInverse in older graphs."""
 
     attrs = f"adjoint: bool = false, {REAL_MATRIX_TYPES}"
     compilation = replace(MatrixInverse.compilation, compiled=False)
 
 
 class MatrixDeterminant(MatrixOp):
-    """The determinant of each matrix."""
+    """Determinant of each matrix."""
 
     signature = "input: T -> output: T"
     compilation = CompilerSupport(compiled=False)
@@ -125,14 +125,14 @@ class MatrixDeterminant(MatrixOp):
 
 
 class BatchMatrixDeterminant(MatrixDeterminant):
-    """The determinant of each matrix."""
+    """Batch version of MatrixDeterminant in older graphs."""
 
     attrs = one_of("float32", "float64", COMPLEX)
     compilation = CompilerSupport(compiled=False)
 
 
 class LogMatrixDeterminant(MatrixOp):
-    """The sign of each determinant, and the logarithm of its absolute value."""
+    """Sign of each determinant and logarithm of its absolute value."""
 
     signature = "input: T -> sign: T, log_abs_determinant: T"
     compilation = CompilerSupport(compiled=False)
@@ -150,7 +150,7 @@ class LogMatrixDeterminant(MatrixOp):
 
 
 class MatrixFunction(SquareMatrixOp, abstract=True):
-    """A function of each matrix; `named` says which one of SciPy's."""
+    """A matrix function computed by the SciPy function `named`."""
 
     named: ClassVar[str]
     compilation = CompilerSupport(traceable=False)
@@ -164,7 +164,7 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
         def of_all(x: Any) -> Any:
             result = np.empty(x.shape, x.dtype)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # SciPy's doubts about its accuracy
+                warnings.simplefilter("ignore")  # SciPy warns about its accuracy
                 for place in np.ndindex(x.shape[:-2]):
                     value = each(x[place])
                     real = np.iscomplexobj(x) or not np.iscomplexobj(value)
@@ -179,26 +179,26 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
 
 
 class MatrixExponential(MatrixFunction):
-    """The exponential of each matrix."""
+    """Matrix exponential."""
 
     named = "expm"
 
 
 class MatrixLogarithm(MatrixFunction):
-    """The principal logarithm of each matrix."""
+    """Principal matrix logarithm."""
 
     attrs = one_of(COMPLEX)
     named = "logm"
 
 
 class MatrixSquareRoot(MatrixFunction):
-    """The principal square root of each matrix; NaN where a real one has no real root."""
+    """Principal matrix square root; NaN if a real matrix has no real root."""
 
     named = "sqrtm"
 
 
 def _block_triangular_derivative(g: GradientBuilder, op: str, x: Output, dz: Output) -> Output:
-    """The derivative of the adjoint matrix in the direction dz.
+    """Derivative of the function at the adjoint matrix in direction dz.
 
     It is the upper right block of the same function of [[x^H, dz], [0, x^H]] (Mathias 1996).
     """
@@ -211,7 +211,7 @@ def _block_triangular_derivative(g: GradientBuilder, op: str, x: Output, dz: Out
 
 
 class Cross(SameShape):
-    """The cross product of vectors of three."""
+    """Cross product of vectors with three components."""
 
     signature = "a: T, b: T -> product: T"
     attrs = one_of(REAL)

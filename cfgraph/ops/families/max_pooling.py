@@ -1,4 +1,4 @@
-"""Max pooling and its gradients, also with the indices of the maxima."""
+"""Max pooling, its first and second gradients, and variants with indices of the maxima."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SOLID_ATTRS = (
 
 
 class MaxPooling(Pooling, abstract=True):
-    """The greatest value that each window sees."""
+    """Maximum of each window."""
 
     way_back: ClassVar[str] = "MaxPoolGrad"
 
@@ -60,7 +60,7 @@ class MaxPooling(Pooling, abstract=True):
 
 
 def window_maximum(xp: ModuleType, window: PoolingWindow, x: Any) -> Any:
-    """The greatest value of each window; a NaN is passed over."""
+    """Maximum of each window; NaN is ignored."""
     layout = window.layout
     x = layout.channels_last(xp, x)
     fit, low = window.fit(x), lowest_finite(x.dtype)
@@ -75,7 +75,7 @@ def window_maximum(xp: ModuleType, window: PoolingWindow, x: Any) -> Any:
 
 
 def lowest_finite(dtype: Any) -> Any:
-    """The least finite value of a type."""
+    """Lowest finite value of a dtype."""
     if np.issubdtype(dtype, np.integer):
         return np.iinfo(dtype).min
     import ml_dtypes
@@ -85,7 +85,7 @@ def lowest_finite(dtype: Any) -> Any:
 
 
 class MaxPool(MaxPooling):
-    """Greatest value of each window of an image."""
+    """Maximum of each window of an image."""
 
     signature = "input: T -> output: T"
     attrs = (
@@ -97,7 +97,7 @@ class MaxPool(MaxPooling):
 
 
 class MaxPool3D(MaxPooling):
-    """Greatest value of each window of a volume."""
+    """Maximum of each window of a volume."""
 
     signature = "input: T -> output: T"
     way_back = "MaxPool3DGrad"
@@ -106,7 +106,7 @@ class MaxPool3D(MaxPooling):
 
 
 class MaxPoolV2(MaxPooling):
-    """Greatest value of each window of an image, the window given by inputs."""
+    """Maximum of each window of an image; inputs specify the window."""
 
     signature = "input: T, ksize: int32, strides: int32 -> output: T"
     way_back = "MaxPoolGradV2"
@@ -130,7 +130,7 @@ class MaxPoolV2(MaxPooling):
 
 
 class MaxPoolingGradient(Pooling, abstract=True):
-    """Each window's gradient goes to the first of its greatest values."""
+    """Gradient of max pooling: each window's gradient goes to its first maximum."""
 
     window_is_input: ClassVar[bool] = False
     adjoint: ClassVar[str]
@@ -155,7 +155,7 @@ class MaxPoolingGradient(Pooling, abstract=True):
 
     @classmethod
     def winners(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-        """For each place in the window what it meets, and which windows have their peak there."""
+        """For each offset in the window, its view of the image and the mask of maxima there."""
         _, where = first_maxima(xp, fit, x)
         for place, (_, view) in enumerate(fit.views()):
             yield view, where == place
@@ -170,13 +170,13 @@ class MaxPoolingGradient(Pooling, abstract=True):
 
 
 def linear_gradient(g: GradientBuilder, op: str, node: Node, dz: Output) -> InputGradients:
-    """The gradient of what is linear in its third input; the places of the peaks stay."""
+    """Gradient of an op that is linear in its third input; the maxima are constant."""
     x, y, _, *sizes = node.inputs
     return None, None, same_attrs(g, op, node, x, y, dz, *sizes), *[None] * len(sizes)
 
 
 class MaxPoolGrad(MaxPoolingGradient):
-    """Gradient of MaxPool."""
+    """Gradient of MaxPool: each window's gradient goes to its first maximum."""
 
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPoolGradGrad"
@@ -184,7 +184,7 @@ class MaxPoolGrad(MaxPoolingGradient):
 
 
 class MaxPoolGradV2(MaxPoolingGradient):
-    """Gradient of MaxPoolV2."""
+    """Gradient of MaxPoolV2: each window's gradient goes to its first maximum."""
 
     signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
     adjoint = "MaxPoolGradGradV2"
@@ -195,7 +195,7 @@ class MaxPoolGradV2(MaxPoolingGradient):
 
 
 class MaxPool3DGrad(MaxPoolingGradient):
-    """Gradient of MaxPool3D; all that are equal to the greatest value get the whole of it."""
+    """Gradient of MaxPool3D: every maximum of a window receives the full gradient."""
 
     signature = "orig_input: TInput, orig_output: TInput, grad: T -> output: T"
     adjoint = "MaxPool3DGradGrad"
@@ -213,7 +213,7 @@ class MaxPool3DGrad(MaxPoolingGradient):
 
 
 class MaxPoolingGradGrad(Pooling, abstract=True):
-    """Each window takes from the gradient what lies at its greatest value."""
+    """Second gradient of max pooling: each window reads the gradient at its first maximum."""
 
     window_is_input: ClassVar[bool] = False
     adjoint: ClassVar[str]
@@ -249,7 +249,7 @@ class MaxPoolingGradGrad(Pooling, abstract=True):
 
 
 class MaxPoolGradGrad(MaxPoolingGradGrad):
-    """Gradient of MaxPoolGrad with respect to the gradient it is given."""
+    """Gradient of MaxPoolGrad with respect to its upstream gradient."""
 
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPoolGrad"
@@ -258,7 +258,7 @@ class MaxPoolGradGrad(MaxPoolingGradGrad):
 
 
 class MaxPoolGradGradV2(MaxPoolingGradGrad):
-    """Gradient of MaxPoolGradV2 with respect to the gradient it is given."""
+    """Gradient of MaxPoolGradV2 with respect to its upstream gradient."""
 
     signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
     adjoint = "MaxPoolGradV2"
@@ -271,7 +271,7 @@ class MaxPoolGradGradV2(MaxPoolingGradGrad):
 
 
 class MaxPool3DGradGrad(MaxPoolingGradGrad):
-    """Gradient of MaxPool3DGrad with respect to the gradient it is given."""
+    """Gradient of MaxPool3DGrad with respect to its upstream gradient."""
 
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPool3DGrad"
@@ -288,17 +288,17 @@ _ARGMAX_ATTRS = "ksize: list(int) >= 4, strides: list(int) >= 4, "
 
 
 class ArgmaxPooling(Pooling, abstract=True):
-    """Pooling that tells, by a flat index, where each greatest value lies."""
+    """Pooling with flat indices of the maxima."""
 
     @classmethod
     def batches(cls, xp: ModuleType, shape: Sequence[int]) -> Any:
-        """What to add to an index within an image to make it one within the whole batch."""
+        """Offset of each image's indices within the batch."""
         count, image = shape[0], int(np.prod(shape[1:]))
         return (xp.arange(count) * image).reshape((count, *(1,) * (len(shape) - 1)))
 
 
 class MaxPoolWithArgmax(ArgmaxPooling):
-    """Greatest value of each window, and where it lies."""
+    """Maximum of each window and its flat index."""
 
     signature = "input: T -> output: T, argmax: Targmax"
     attrs = (
@@ -340,7 +340,7 @@ class MaxPoolWithArgmax(ArgmaxPooling):
 
 
 class MaxPoolGradWithArgmax(ArgmaxPooling):
-    """Gradient of MaxPoolWithArgmax: each gradient is added where its index says."""
+    """Gradient of MaxPoolWithArgmax: gradients are added at the indices of the maxima."""
 
     signature = "input: T, grad: T, argmax: Targmax -> output: T"
     attrs = (
@@ -373,7 +373,7 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
 
 
 class MaxPoolGradGradWithArgmax(ArgmaxPooling):
-    """Gradient of MaxPoolGradWithArgmax with respect to the gradient it is given."""
+    """Gradient of MaxPoolGradWithArgmax with respect to its upstream gradient."""
 
     signature = "input: T, grad: T, argmax: Targmax -> output: T"
     attrs = MaxPoolGradWithArgmax.attrs
@@ -402,7 +402,7 @@ class MaxPoolGradGradWithArgmax(ArgmaxPooling):
 
 
 def check_argmax_indices(where: Any, count: int) -> None:
-    """Refuse indices that lie outside."""
+    """Check that all indices are in range."""
     if where.size and (where.min() < 0 or where.max() >= count):
         message = f"invalid output index: argmax lies outside of [0, {count})"
         raise OpError(message)
