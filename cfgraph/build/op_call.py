@@ -170,7 +170,9 @@ class _OpCall:
         if attr not in self.attrs:
             args = [arg for arg in self.signature.inputs if arg.type_attr == attr]
             items = [item for arg in args for item in self._items(arg)]
-            known = next((found for item in items if (found := _first_tensor_dtype(item))), None)
+            known = next(
+                (candidate for item in items if (candidate := _first_tensor_dtype(item))), None
+            )
             allowed = declared.allowed
             dtype = known or (natural_dtype(items, allowed) if items else None)
             if dtype is None and items:

@@ -34,12 +34,12 @@ class DeviceName(NamedTuple):
             match = _COMPONENT.match(text, index)
             if match is None:
                 return None
-            found = {key: value for key, value in match.groupdict().items() if value is not None}
-            if "short" in found:
-                found = {"kind": found["short"], "number": found["place"]}
-            if "kind" in found:
-                found["kind"] = found["kind"].upper()
-            parts.update((key, None if value == "*" else value) for key, value in found.items())
+            fields = {key: value for key, value in match.groupdict().items() if value is not None}
+            if "short" in fields:
+                fields = {"kind": fields["short"], "number": fields["place"]}
+            if "kind" in fields:
+                fields["kind"] = fields["kind"].upper()
+            parts.update((key, None if value == "*" else value) for key, value in fields.items())
             index = match.end()
         return cls(**parts)
 
@@ -58,13 +58,13 @@ def merge_device_names(inner: str, outer: str) -> str:
     """Device request `inner`, with its unspecified components taken from `outer`."""
     if not inner or not outer or inner == outer:
         return inner or outer
-    mine, theirs = DeviceName.parse(inner), DeviceName.parse(outer)
-    if mine is None or theirs is None:
+    request, base = DeviceName.parse(inner), DeviceName.parse(outer)
+    if request is None or base is None:
         return inner
-    merged = DeviceName(*(a if a is not None else b for a, b in zip(mine, theirs, strict=True)))
-    if mine.kind is not None and mine.kind != theirs.kind:
-        merged = merged._replace(number=mine.number)
-    return inner if merged == mine else str(merged)
+    merged = DeviceName(*(a if a is not None else b for a, b in zip(request, base, strict=True)))
+    if request.kind is not None and request.kind != base.kind:
+        merged = merged._replace(number=request.number)
+    return inner if merged == request else str(merged)
 
 
 _DEVICE_KINDS: Final = ("CPU", "GPU")

@@ -308,10 +308,10 @@ class _FunctionInstantiator:
         index = rest[-1] if rest and rest[-1].isdecimal() else None
         group = self.arguments.get(name)
         if group is not None:
-            place = int(index or 0)
-            if place >= len(group) or len(rest) > 1:
+            position = int(index or 0)
+            if position >= len(group) or len(rest) > 1:
                 raise self.unresolved(text, reader)
-            return Output(group[place])
+            return Output(group[position])
         node = self.graph.nodes.get(name)
         if node is None or not rest or rest[0].isdecimal() or len(rest) > 2:
             raise self.unresolved(text, reader)

@@ -107,14 +107,14 @@ class Shape:
         return "[" + ",".join("?" if dim is None else str(dim) for dim in self.dims) + "]"
 
 
-def _merge_dim(a: int | None, b: int | None, left: Shape, right: Shape) -> int | None:
+def _merge_dim(a: int | None, b: int | None, first: Shape, second: Shape) -> int | None:
     if a is None or b is None or a == b:
         return b if a is None else a
-    message = f"shapes {left} and {right} contradict each other"
+    message = f"shapes {first} and {second} contradict each other"
     raise ValueError(message)
 
 
-def _broadcast_dim(a: int | None, b: int | None, left: Shape, right: Shape) -> int | None:
+def _broadcast_dim(a: int | None, b: int | None, first: Shape, second: Shape) -> int | None:
     if a == 1:
         return b
     if b == 1:
@@ -122,7 +122,7 @@ def _broadcast_dim(a: int | None, b: int | None, left: Shape, right: Shape) -> i
     if a is None or b is None:
         return b if a is None else a
     if a != b:
-        message = f"shapes {left} and {right} do not broadcast"
+        message = f"shapes {first} and {second} do not broadcast"
         raise ValueError(message)
     return a
 

@@ -43,8 +43,8 @@ def run_with_tensorflow(
     with tf.compat.v1.Session(graph=graph) as session:
         for operation in before:
             session.run(operation.name, feed)
-        found = session.run([item.name for item in fetches], feed)
-    return [item.tolist() for item in found if item is not None]
+        result = session.run([item.name for item in fetches], feed)
+    return [item.tolist() for item in result if item is not None]
 
 
 def line_of(action: Callable[[], Any]) -> int:

@@ -147,8 +147,8 @@ def programs() -> st.SearchStrategy[tuple[Any, ...]]:
 
 def assigned(block: tuple[Any, ...]) -> list[str]:
     """The names that a block may change, in a fixed order."""
-    found = set(_assigned(block))
-    return [name for name in NAMES if name in found]
+    result = set(_assigned(block))
+    return [name for name in NAMES if name in result]
 
 
 def _assigned(block: tuple[Any, ...]) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _assigned(block: tuple[Any, ...]) -> Iterator[str]:
             case Branch(_, then, other):
                 yield from _assigned((*then, *other))
             case Choose(_, inner):
-                yield from (name for one in inner for name in _assigned(one))
+                yield from (name for value in inner for name in _assigned(value))
             case Repeat(_, _, inner):
                 yield from _assigned(inner)
 
@@ -247,17 +247,17 @@ class BuilderInterpreter:
                 env[into] = self.total % PRIME
             case Branch(test, then, other):
                 names = assigned((*then, *other))
-                made = b.cond(
+                tensor = b.cond(
                     self.holds(test, env),
                     self.block(then, env, names),
                     self.block(other, env, names),
                 )
-                env.update(made if names else {})
+                env.update(tensor if names else {})
             case Choose(index, inner):
-                names = assigned(tuple(s for one in inner for s in one))
-                blocks = [self.block(one, env, names) for one in inner]
-                made = b.case(evaluated(index, env), blocks)
-                env.update(made if names else {})
+                names = assigned(tuple(s for value in inner for s in value))
+                blocks = [self.block(value, env, names) for value in inner]
+                tensor = b.case(evaluated(index, env), blocks)
+                env.update(tensor if names else {})
             case Repeat():
                 self.repeat(statement, env)
 

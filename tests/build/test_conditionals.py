@@ -122,12 +122,12 @@ def test_two_structures_are_shown() -> None:
 
 def test_a_value_of_one_branch_is_not_read_in_the_other() -> None:
     b, pred, x = choosing()
-    kept: list[Any] = []
-    b.cond(pred, lambda: kept.append(x * 2), lambda: None)
-    error = rejection(lambda: b.cond(pred, lambda: x, lambda: kept[0] + 1))
+    leaked: list[Any] = []
+    b.cond(pred, lambda: leaked.append(x * 2), lambda: None)
+    error = rejection(lambda: b.cond(pred, lambda: x, lambda: leaked[0] + 1))
     assert "'Mul:0' was made in the then branch of 'cond'" in error.message
     assert "cannot be read in the else branch of 'cond'" in error.message
-    assert "cannot be read in the graph itself" in rejection(lambda: b.Identity(kept[0])).message
+    assert "cannot be read in the graph itself" in rejection(lambda: b.Identity(leaked[0])).message
 
 
 @pytest.mark.parametrize("shape", [[2], [1], [None, 1]])

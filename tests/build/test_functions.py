@@ -81,22 +81,22 @@ def test_a_function_that_calls_itself_is_refused() -> None:
     error = None
     try:
         again(x)
-    except Exception as found:
-        error = found
+    except Exception as result:
+        error = result
     assert str(error).startswith("function 'again' calls itself")
 
 
 def test_what_a_function_reads_must_be_there_where_it_is_called() -> None:
     b, x, _ = scaling()
-    kept: list[Any] = []
+    leaked: list[Any] = []
 
     def branch() -> Any:
         y = x + 1
-        kept.append(b.function(lambda a: a + y, name="adds"))
-        return kept[0](x)
+        leaked.append(b.function(lambda a: a + y, name="adds"))
+        return leaked[0](x)
 
     b.cond(x > 0, branch, lambda: x)
-    message = rejection(lambda: kept[0](x)).message
+    message = rejection(lambda: leaked[0](x)).message
     assert "was made in the then branch of 'cond'" in message
 
 

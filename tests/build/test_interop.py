@@ -49,7 +49,7 @@ def grown(b: Builder) -> tuple[list[Any], dict[str, Any]]:
 def chosen(b: Builder) -> tuple[list[Any], dict[str, Any]]:
     k, x = b.placeholder("k", "int32", []), b.placeholder("x", "int64", [None])
     branches = [lambda: x, lambda: x * 2, lambda: x[::-1]]
-    return [b.case(k + place, branches) for place in (-2, 0, 1, 5)], {"k": 1, "x": [1, 2, 3]}
+    return [b.case(k + index, branches) for index in (-2, 0, 1, 5)], {"k": 1, "x": [1, 2, 3]}
 
 
 def called(b: Builder) -> tuple[list[Any], dict[str, Any]]:

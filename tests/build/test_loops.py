@@ -91,14 +91,14 @@ def test_a_loop_over_resources_alone_gets_a_counter() -> None:
     assert run_builder(b, [after], None, [b.initializer()]) == [12]
 
 
-@pytest.mark.parametrize("said", [([], [None]), {"a": [None]}])
-def test_shapes_may_grow_where_that_is_said(said: Any) -> None:
+@pytest.mark.parametrize("invariants", [([], [None]), {"a": [None]}])
+def test_shapes_may_grow_where_invariants_allow_it(invariants: Any) -> None:
     b, limit, x = summing()
     _, out = b.while_loop(
         lambda i, a: i < limit,
         lambda i, a: (i + 1, b.ConcatV2([a, x], 0)),
         (0, x),
-        shape_invariants=said,
+        shape_invariants=invariants,
     )
     assert str(out.shape) == "[?]"
     assert run_builder(b, [out], {"n": 2, "x": [1, 2]}) == [[1.0, 2.0] * 3]
@@ -175,14 +175,14 @@ def test_a_condition_is_one_scalar_bool() -> None:
 
 def test_a_value_of_the_body_is_not_read_outside() -> None:
     b, limit, _ = summing()
-    kept: list[Any] = []
+    leaked: list[Any] = []
 
     def body(i: Any) -> Any:
-        kept.append(i + 1)
-        return kept[0]
+        leaked.append(i + 1)
+        return leaked[0]
 
     b.while_loop(lambda i: i < limit, body, [0])
-    assert "was made in the body of 'while'" in rejection(lambda: kept[0] + 1).message
+    assert "was made in the body of 'while'" in rejection(lambda: leaked[0] + 1).message
 
 
 def test_condition_and_body_take_the_loop_variables() -> None:

@@ -30,7 +30,7 @@ def test_several_outputs_are_a_named_tuple_and_none_the_operation() -> None:
     switch = b.Switch(x, k > 0)
     assert switch.output_true.name == "Switch:1"
     parts = b.Split(0, x, num_split=2)
-    assert [part.name for part in parts] == ["Split:0", "Split:1"]
+    assert [field.name for field in parts] == ["Split:0", "Split:1"]
     assert b.NoOp().name == "NoOp"
 
 
@@ -114,8 +114,8 @@ def test_operators_do_what_python_does() -> None:
         (p | ~p, True),
         (p ^ p, False),
     ]
-    found = run_builder(b, [made for made, _ in pairs], {"x": a, "k": 3})
-    assert found == [np.asarray(want).tolist() for _, want in pairs]
+    result = run_builder(b, [tensor for tensor, _ in pairs], {"x": a, "k": 3})
+    assert result == [np.asarray(want).tolist() for _, want in pairs]
 
 
 def test_matrices_are_multiplied_singly_and_in_stacks() -> None:
@@ -143,10 +143,10 @@ def test_an_index_takes_the_part_that_numpy_takes() -> None:
         (x[k], a[1]),
         (x[k:, 0, k + 1], a[1:, 0, 2]),
     ]
-    assert run_builder(b, [made for made, _ in pairs], {"x": a, "k": 1}) == [
+    assert run_builder(b, [tensor for tensor, _ in pairs], {"x": a, "k": 1}) == [
         w.tolist() for _, w in pairs
     ]
-    assert [str(made.shape) for made, _ in pairs[:5]] == [
+    assert [str(tensor.shape) for tensor, _ in pairs[:5]] == [
         str(list(w.shape)).replace(" ", "") for _, w in pairs[:5]
     ]
 
@@ -197,9 +197,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("message", MISTAKES)
 def test_a_mistake_is_named_at_the_line_of_the_user(message: str) -> None:
-    mistake, given = MISTAKES[message], values()
+    mistake, arguments = MISTAKES[message], values()
     with pytest.raises(cfgraph.CfgraphError) as caught:
-        mistake(*given)
+        mistake(*arguments)
     assert caught.value.message == message
     assert caught.value.path == f"{__file__}:{mistake.__code__.co_firstlineno}"
 

@@ -53,9 +53,11 @@ def test_a_written_program_does_what_it_says_under_every_schedule(
     program: tuple[Any, ...], start: dict[str, Any], seed: int
 ) -> None:
     b, fetches = written(program)
-    wanted, before = expected(program, start), [b.initializer()]
-    assert run_builder(b, fetches, start, before) == wanted
-    assert run_builder(b, fetches, start, before, schedule="random", schedule_seed=seed) == wanted
+    reference, before = expected(program, start), [b.initializer()]
+    assert run_builder(b, fetches, start, before) == reference
+    assert (
+        run_builder(b, fetches, start, before, schedule="random", schedule_seed=seed) == reference
+    )
 
 
 @pytest.mark.interop

@@ -52,13 +52,13 @@ def memory_limit(limit: int = MAX_MEMORY) -> Iterator[None]:
 def outcome(data: bytes, format: str | None = None) -> Graph | InvalidInput:
     """The graph, used in every way that a file can be used, or the error, printed."""
     with time_limit():
-        found = load_graph(data, format)
-        if isinstance(found, Graph):
-            exercise_graph(found)
+        failure = load_graph(data, format)
+        if isinstance(failure, Graph):
+            exercise_graph(failure)
         else:
-            assert str(found)
-            assert found.code is not None
-    return found
+            assert str(failure)
+            assert failure.code is not None
+    return failure
 
 
 def load_graph(data: bytes, format: str | None) -> Graph | InvalidInput:
@@ -86,15 +86,15 @@ def exercise_graph(graph: Graph) -> None:
 
 
 def assert_rejected(data: bytes, format: str | None = None) -> InvalidInput:
-    found = outcome(data, format)
-    assert isinstance(found, InvalidInput)
-    return found
+    failure = outcome(data, format)
+    assert isinstance(failure, InvalidInput)
+    return failure
 
 
 def assert_accepted(data: bytes, format: str | None = None) -> Graph:
-    found = outcome(data, format)
-    assert isinstance(found, Graph)
-    return found
+    failure = outcome(data, format)
+    assert isinstance(failure, Graph)
+    return failure
 
 
 def constant(dtype: int, dims: tuple[int, ...], *fields: tuple[int, bytes]) -> bytes:

@@ -54,13 +54,13 @@ def make(tmp_path: Path) -> Any:
 
 
 def test_what_tensorflow_wrote_is_read(fixtures: Path) -> None:
-    found = Checkpoint(str(fixtures / "saved_model" / "variables" / "variables"))
+    result = Checkpoint(str(fixtures / "saved_model" / "variables" / "variables"))
     value = "/.ATTRIBUTES/VARIABLE_VALUE"
-    assert found.read(f"steps{value}") == 3
-    assert found.read(f"label{value}").item() == b"cat"
-    np.testing.assert_array_equal(found.read(f"w{value}"), [[0.5, -0.25], [0.125, 1.0]])
+    assert result.read(f"steps{value}") == 3
+    assert result.read(f"label{value}").item() == b"cat"
+    np.testing.assert_array_equal(result.read(f"w{value}"), [[0.5, -0.25], [0.125, 1.0]])
     with pytest.raises(UsageError, match="no tensor 'W/"):
-        found.read(f"W{value}")
+        result.read(f"W{value}")
 
 
 def test_a_tensor_is_where_its_entry_says(make: Any) -> None:
@@ -108,19 +108,19 @@ def test_a_table_that_breaks_off_is_refused(size: int) -> None:
         list(table_entries(WHOLE[:size]))
 
 
-@pytest.mark.parametrize("place", range(len(WHOLE) - len(MAGIC)))
-def test_a_wrong_byte_in_a_table_is_no_bug_of_ours(place: int) -> None:
+@pytest.mark.parametrize("offset", range(len(WHOLE) - len(MAGIC)))
+def test_a_wrong_byte_in_a_table_is_no_bug_of_ours(offset: int) -> None:
     for byte in (0, 1, 5, 0x7F, 0x80, 0xFF):
-        changed = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
+        changed = WHOLE[:offset] + bytes([byte]) + WHOLE[offset + 1 :]
         with suppress(InvalidInput, Unsupported):
             list(table_entries(changed))
 
 
 def test_a_text_whose_length_has_no_end_is_refused_at_once(make: Any, tmp_path: Path) -> None:
-    found = make(dtype=7, size=1_000_000)
+    result = make(dtype=7, size=1_000_000)
     (tmp_path / "c.data-00000-of-00001").write_bytes(b"\xff" * 1_000_000)
     with pytest.raises(InvalidInput, match="is truncated"):
-        found.read("x")
+        result.read("x")
 
 
 def table_of(first: bytes, index: bytes) -> bytes:
@@ -140,7 +140,7 @@ def test_keys_that_grow_far_beyond_their_file_are_refused() -> None:
 def test_a_block_that_is_listed_again_and_again_is_refused() -> None:
     first = block({b"key": b"value" * 20})
     where = varint(0) + varint(len(first) - 5)
-    index = block({bytes([place]): where for place in range(100)})
+    index = block({bytes([number]): where for number in range(100)})
     with pytest.raises(InvalidInput, match="its blocks exceed the file size"):
         list(table_entries(table_of(first, index)))
 

@@ -77,8 +77,8 @@ def test_devices_are_written_in_short_and_in_full(text: str, names: list[str]) -
 
 
 def test_ranges_of_tasks_and_numbers_multiply() -> None:
-    found = parse_devices("/job:w/task:0-1/gpu:3-4")
-    assert found == tuple(
+    result = parse_devices("/job:w/task:0-1/gpu:3-4")
+    assert result == tuple(
         f"/job:w/replica:0/task:{task}/device:GPU:{number}" for task in (0, 1) for number in (3, 4)
     )
 

@@ -161,7 +161,7 @@ def test_a_folder_without_a_saved_model_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("requested", "meant"),
     [
         ("nested.pbtxt", "nested.pb"),
         ("Nested.pb", "nested.pb"),
@@ -173,12 +173,12 @@ def test_a_folder_without_a_saved_model_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_suffix_alone_makes_no_name_similar(
-    asked: str, meant: str | None, tmp_path: Path
+    requested: str, meant: str | None, tmp_path: Path
 ) -> None:
     for name in ("nested.pb", "deadness_mismatch.pb", "lstm_grad.pb", ".x.pb"):
         (tmp_path / name).touch()
     with pytest.raises(InvalidInput, match="no such file") as caught:
-        load(tmp_path / asked)
+        load(tmp_path / requested)
     assert caught.value.hint == (meant and f"did you mean {meant!r}?")
 
 

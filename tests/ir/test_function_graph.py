@@ -42,16 +42,16 @@ function pair(x: A, y: float32) -> (x: A, y: float32) {
 
 def test_arguments_and_outputs_become_flat() -> None:
     types = (dtypes.float32, dtypes.int32)
-    found = instance(LISTS, "spread", T=dtypes.float32, N=2, L=types)
-    assert [node.name for node in found.arguments] == ["xs", "xs_1", "rest", "rest_1"]
-    assert found.input_types == (dtypes.float32, dtypes.float32, *types)
-    assert found.output_types == (dtypes.float32, dtypes.float32, dtypes.float32, *types)
-    nodes = found.graph
+    result = instance(LISTS, "spread", T=dtypes.float32, N=2, L=types)
+    assert [node.name for node in result.arguments] == ["xs", "xs_1", "rest", "rest_1"]
+    assert result.input_types == (dtypes.float32, dtypes.float32, *types)
+    assert result.output_types == (dtypes.float32, dtypes.float32, dtypes.float32, *types)
+    nodes = result.graph
     assert nodes["split"].inputs == (nodes["axis"].output(), nodes["xs_1"].output())
     assert nodes["two"].inputs[1] == nodes["split"].output(1)
     assert [item.name for item in nodes["merge"].inputs] == ["pair:1", "pair:0"]
     assert nodes["merge"].controls == (nodes["two"],)
-    names = [item.name for item in found.returns]
+    names = [item.name for item in result.returns]
     assert names == ["merge:0", "two:0", "two:1", "rest:0", "rest_1:0"]
 
 
@@ -73,8 +73,8 @@ function f(x: T) -> (y: T) {
     nodes = FunctionInstances(graph.functions).get("f", attrs).graph
     assert nodes["a"].attrs["Tin"] == (dtypes.int32,)
     assert nodes["a"].attrs["then_branch"] == Func("g")
-    wanted = Func("h", {"T": dtypes.int32, "deep": Func("k", {"n": 3})})
-    assert nodes["a"].attrs["else_branch"] == wanted
+    expected = Func("h", {"T": dtypes.int32, "deep": Func("k", {"n": 3})})
+    assert nodes["a"].attrs["else_branch"] == expected
     first, second = nodes["b"].attrs["branches"]
     assert (first.attrs["T"], second.attrs["T"]) == (dtypes.int32, dtypes.float32)
 
@@ -124,9 +124,9 @@ function f() -> (y: float32, z: float32) {
   return z = a:out:2
 }
 """
-    found = instance(text, "f")
-    assert [item.name for item in found.returns] == ["a:0", "a:2"]
-    assert found.guessed == ("a",)
+    result = instance(text, "f")
+    assert [item.name for item in result.returns] == ["a:0", "a:2"]
+    assert result.guessed == ("a",)
 
 
 def test_two_outputs_of_an_unknown_op_have_no_order() -> None:

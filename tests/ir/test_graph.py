@@ -93,8 +93,8 @@ class Edits(RuleBasedStateMachine):
     @rule(old=st.integers(0, 99), new=st.integers(0, 99))
     def replace_uses(self, old: int, new: int) -> None:
         source, target = self.ports([old, new])
-        wanted = sum(item == source for node in self.graph for item in node.inputs)
-        assert self.graph.replace_uses(source, target) == wanted
+        expected = sum(item == source for node in self.graph for item in node.inputs)
+        assert self.graph.replace_uses(source, target) == expected
         assert source == target or not source.node.readers(source.port)
 
     @precondition(lambda self: len(self.graph))
@@ -257,10 +257,10 @@ def test_a_missing_node_names_a_similar_one(graph: Graph) -> None:
     assert caught.value.hint == "did you mean 'counter'?"
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("s", "s:0"), ("s:0", "s:0"), ("s:1", "s:1")])
-def test_a_tensor_is_found_by_its_name(name: str, wanted: str, graph: Graph) -> None:
-    assert graph.tensor(name).name == wanted
-    assert str(graph.tensor(name)) == wanted
+@pytest.mark.parametrize(("name", "expected"), [("s", "s:0"), ("s:0", "s:0"), ("s:1", "s:1")])
+def test_a_tensor_is_found_by_its_name(name: str, expected: str, graph: Graph) -> None:
+    assert graph.tensor(name).name == expected
+    assert str(graph.tensor(name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_what_is_no_tensor_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("a", ("a", 0)),
         ("a:0", ("a", 0)),
@@ -297,8 +297,8 @@ def test_what_is_no_tensor_is_refused(
         ("a:٣", ("a:٣", 0)),
     ],
 )
-def test_the_name_of_a_tensor_is_read_from_its_end(text: str, wanted: object) -> None:
-    assert split_tensor_name(text) == wanted
+def test_the_name_of_a_tensor_is_read_from_its_end(text: str, expected: object) -> None:
+    assert split_tensor_name(text) == expected
 
 
 def test_guessing_what_was_meant_is_bounded() -> None:
@@ -385,12 +385,12 @@ def test_only_the_graph_itself_counts_its_edits(root: Path) -> None:
 
 
 def test_a_part_whose_names_are_taken_is_not_taken_over() -> None:
-    whole, part = Graph(), Graph()
-    for graph in (whole, part):
+    whole, other = Graph(), Graph()
+    for graph in (whole, other):
         graph.add("NoOp", name="a")
     with pytest.raises(InvalidInput, match="two nodes have the name 'a'"):
-        whole.absorb(part)
-    part.rename(part["a"], "b")
+        whole.absorb(other)
+    other.rename(other["a"], "b")
     before = whole.edits
-    whole.absorb(part)
+    whole.absorb(other)
     assert (list(whole.nodes), whole.edits > before) == (["a", "b"], True)

@@ -68,8 +68,8 @@ def test_garbage_is_refused(kind: str) -> None:
 @pytest.mark.parametrize("name", FIXTURES[:4])
 def test_a_file_cut_at_any_length_is_refused_or_a_graph(name: str) -> None:
     data = fixture_bytes(name)
-    kept = [length for length in range(len(data)) if isinstance(outcome(data[:length]), Graph)]
-    assert len(kept) < len(data) / 10  # only between nodes can a cut go unseen
+    retained = [length for length in range(len(data)) if isinstance(outcome(data[:length]), Graph)]
+    assert len(retained) < len(data) / 10  # only between nodes can a cut go unseen
 
 
 @pytest.mark.parametrize("name", FIXTURES[:4])
@@ -87,10 +87,10 @@ def test_a_packed_file_cut_at_any_length_is_refused() -> None:
 
 def test_damage_to_a_packed_file_is_found() -> None:
     data = bytearray(gzip.compress(fixture_bytes("counter")))
-    for place in range(10, len(data)):
-        data[place] ^= 0x10
+    for index in range(10, len(data)):
+        data[index] ^= 0x10
         assert_rejected(bytes(data))
-        data[place] ^= 0x10
+        data[index] ^= 0x10
 
 
 # -- claims that are larger than the file ----------------------------------------------------------

@@ -83,17 +83,17 @@ def test_a_cycle_without_a_loop_is_loaded_for_check_to_report() -> None:
 
 def test_a_long_chain_of_nodes_without_types_does_not_hang() -> None:
     count = 20_000
-    lines = [f"n{place} = Identity(n{place + 1})" for place in range(count)]
+    lines = [f"n{index} = Identity(n{index + 1})" for index in range(count)]
     text = "\n".join([*lines, f"n{count} = Placeholder() {{dtype=float32}}"])
     with time_limit():
         graph = loads(text.encode())
-    assert all(graph[f"n{place}"].attrs for place in range(count))
+    assert all(graph[f"n{index}"].attrs for index in range(count))
 
 
 def test_a_node_that_reads_many_nodes_without_types_does_not_hang() -> None:
     count = 5_000
-    lines = [f"n{place} = Identity(n{place + 1})" for place in range(count)]
-    inputs = ", ".join(f"n{place}" for place in range(count))
+    lines = [f"n{index} = Identity(n{index + 1})" for index in range(count)]
+    inputs = ", ".join(f"n{index}" for index in range(count))
     text = "\n".join([f"all = IdentityN({inputs})", *lines, f"n{count} = P() {{dtype=float32}}"])
     with time_limit():
         loads(text.replace("P()", "Placeholder()").encode())
@@ -106,7 +106,7 @@ def test_many_duplicate_names_are_rejected() -> None:
 
 
 def test_many_inputs_that_lead_nowhere_are_refused() -> None:
-    nodes = [node_def(f"node_{place}", "A", (3, f"nod_{place}")) for place in range(10_000)]
+    nodes = [node_def(f"node_{index}", "A", (3, f"nod_{index}")) for index in range(10_000)]
     error = assert_rejected(b"".join(wire_field(1, item) for item in nodes))
     assert len(error.findings) == 10_000
     assert error.code == "CFG105"

@@ -46,8 +46,8 @@ def test_flipped_bytes_are_refused_or_a_graph(data: st.DataObject) -> None:
 @given(st.data())
 def test_bytes_moved_about_are_refused_or_a_graph(data: st.DataObject) -> None:
     file = fixture_bytes(data.draw(st.sampled_from(FIXTURES)))
-    places = st.integers(0, len(file))
-    start, stop, target = data.draw(st.tuples(places, places, places))
+    positions = st.integers(0, len(file))
+    start, stop, target = data.draw(st.tuples(positions, positions, positions))
     outcome(file[:target] + file[start:stop] + file[target:])
     outcome(file[:start] + file[stop:])
 
@@ -60,10 +60,10 @@ SIGNS = '{}[]()=,:"@$?#^\\-+>*. \n\t09aeT'
 def test_changed_text_is_refused_or_a_graph(data: st.DataObject) -> None:
     text = fixture_text(data.draw(st.sampled_from(FIXTURES))).decode()
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(text)))
+        position = data.draw(st.integers(0, len(text)))
         gone = data.draw(st.integers(0, 3))
         new = data.draw(st.text(st.one_of(st.sampled_from(SIGNS), st.characters()), max_size=3))
-        text = text[:place] + new + text[place + gone :]
+        text = text[:position] + new + text[position + gone :]
     outcome(text.encode(errors="surrogatepass"), "graph")
 
 

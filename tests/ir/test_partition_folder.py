@@ -65,7 +65,10 @@ def test_each_part_is_a_graph_with_the_functions_that_it_calls(tmp_path: Path) -
 
 def test_the_manifest_lists_the_devices(tmp_path: Path) -> None:
     manifest = json.loads((saved(tmp_path) / "manifest.json").read_text())
-    parts = [(part["device"], part["file"], part["nodes"]) for part in manifest["parts"]]
+    parts = [
+        (partition["device"], partition["file"], partition["nodes"])
+        for partition in manifest["parts"]
+    ]
     assert parts == [(A, FILES[0], 2), (B, FILES[1], 3)]
 
 
@@ -77,16 +80,16 @@ def test_saving_again_leaves_nothing_of_the_old_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("x = NoOp()", "the node has no device"),
         (f'x = NoOp() @"{A}"\ny = NoOp(^x) @"{B}"', "the input 'x' is on another device"),
     ],
 )
 def test_a_graph_that_is_not_partitioned_is_not_saved_in_parts(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         saved(tmp_path, text)
     assert not (tmp_path / "parts").exists()
 
@@ -119,8 +122,8 @@ def test_parts_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="two nodes have the name 'x'"):
         cfgraph.load(folder)
     other = graph(TEXT.replace("add = AddV2", "other = AddV2").replace("add:z", "other:z"))
-    part = cfgraph.loads(cfgraph.dumps(other))
-    part.remove(part["a"], part["x"])
-    cfgraph.save(part, folder / FILES[1])
+    partition = cfgraph.loads(cfgraph.dumps(other))
+    partition.remove(partition["a"], partition["x"])
+    cfgraph.save(partition, folder / FILES[1])
     with pytest.raises(InvalidInput, match="two different functions have the name 'double'"):
         cfgraph.load(folder)

@@ -72,8 +72,8 @@ def test_recorded_functions_survive_decoding(chunk: int) -> None:
         for function in graph_from_bytes(data).functions.values():
             whole = function_pb2.FunctionDef.FromString(function_to_bytes(function))
             whole.signature.description = ""  # which a Definition does not have
-            made = Function(function.name, function.definition)
-            assert function_to_bytes(made) == whole.SerializeToString(deterministic=True), name
+            copy = Function(function.name, function.definition)
+            assert function_to_bytes(copy) == whole.SerializeToString(deterministic=True), name
 
 
 def survives_pbtxt(name: str, data: bytes) -> None:

@@ -79,68 +79,68 @@ LISTS: list[tuple[int, int, bytes, list[Any]]] = [
 LIST_IDS = [repr(DType.from_number(row[0])) for row in LISTS]
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_a_typed_list_gives_the_elements(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
     got = array(proto(dtype, (2,), (number, content)))
     assert got.dtype == DType.from_number(dtype).numpy
-    assert got.tolist() == wanted
+    assert got.tolist() == expected
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_a_short_list_repeats_its_last_element(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
     got = array(proto(dtype, (2, 2), (number, content)))
-    assert got.tolist() == [wanted, [wanted[1]] * 2]
+    assert got.tolist() == [expected, [expected[1]] * 2]
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_the_surplus_of_a_long_list_is_ignored(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
-    assert array(proto(dtype, (1,), (number, content))).tolist() == wanted[:1]
+    assert array(proto(dtype, (1,), (number, content))).tolist() == expected[:1]
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_an_empty_list_means_zeros(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
     got = array(proto(dtype, (3,)))
     assert got.dtype == DType.from_number(dtype).numpy
     assert got.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_a_shape_without_elements_ignores_the_list(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
     got = array(proto(dtype, (2, 0), (number, content)))
     assert got.shape == (2, 0)
     assert got.dtype == DType.from_number(dtype).numpy
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_raw_content_wins_over_the_list(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
-    raw = np.array(wanted[::-1], object).astype(DType.from_number(dtype).numpy).tobytes()
+    raw = np.array(expected[::-1], object).astype(DType.from_number(dtype).numpy).tobytes()
     got = array(proto(dtype, (2,), (4, raw), (number, content)))
     assert got.dtype == DType.from_number(dtype).numpy
-    assert got.tolist() == wanted[::-1]
+    assert got.tolist() == expected[::-1]
 
 
-@pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
+@pytest.mark.parametrize(("dtype", "number", "content", "expected"), LISTS, ids=LIST_IDS)
 def test_an_array_is_written_so_that_it_reads_back(
-    dtype: int, number: int, content: bytes, wanted: list[Any]
+    dtype: int, number: int, content: bytes, expected: list[Any]
 ) -> None:
-    values = np.array(wanted, object).astype(DType.from_number(dtype).numpy)
-    for made in (values, values[:1], values[:0], values[1].reshape(()), values.reshape(1, 2)):
-        again = attr_from_bytes(attr_to_bytes(TensorValue(made)))
-        assert again.array.dtype == made.dtype
-        assert again.array.shape == made.shape
-        assert again.array.tobytes() == made.tobytes()
+    values = np.array(expected, object).astype(DType.from_number(dtype).numpy)
+    for tensor in (values, values[:1], values[:0], values[1].reshape(()), values.reshape(1, 2)):
+        again = attr_from_bytes(attr_to_bytes(TensorValue(tensor)))
+        assert again.array.dtype == tensor.dtype
+        assert again.array.shape == tensor.shape
+        assert again.array.tobytes() == tensor.tobytes()
 
 
 def test_unpacked_lists_are_read_too() -> None:
@@ -178,10 +178,10 @@ def test_bfloat16_in_raw_content_is_two_bytes_little_endian() -> None:
     assert got.tolist() == [1.0, -2.0]
 
 
-@pytest.mark.parametrize(("dtype", "wanted"), [(UINT8, 255), (INT8, -1), (UINT16, 65535)])
-def test_numbers_beyond_the_type_are_cut_to_its_bits(dtype: int, wanted: int) -> None:
-    assert array(proto(dtype, (1,), (7, varints(-1)))).tolist() == [wanted]
-    assert array(proto(dtype, (1,), (7, varints(2**31 - 1)))).tolist() == [wanted]
+@pytest.mark.parametrize(("dtype", "expected"), [(UINT8, 255), (INT8, -1), (UINT16, 65535)])
+def test_numbers_beyond_the_type_are_cut_to_its_bits(dtype: int, expected: int) -> None:
+    assert array(proto(dtype, (1,), (7, varints(-1)))).tolist() == [expected]
+    assert array(proto(dtype, (1,), (7, varints(2**31 - 1)))).tolist() == [expected]
     assert array(proto(dtype, (1,), (7, varints(-(2**31))))).tolist() == [0]
 
 

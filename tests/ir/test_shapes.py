@@ -55,11 +55,11 @@ def test_merging_keeps_what_either_says(first: Shape, second: Shape) -> None:
 def test_merging_accepts_what_both_accept(
     first: Shape, second: Shape, sizes: tuple[int, ...]
 ) -> None:
-    wanted = first.accepts(sizes) and second.accepts(sizes)
+    expected = first.accepts(sizes) and second.accepts(sizes)
     try:
-        assert first.merge(second).accepts(sizes) == wanted
+        assert first.merge(second).accepts(sizes) == expected
     except ValueError:
-        assert not wanted
+        assert not expected
 
 
 @given(SHAPES, SHAPES, SIZES)
@@ -77,24 +77,24 @@ def test_full_shapes_broadcast_as_arrays_do(
     first: tuple[int, ...], second: tuple[int, ...]
 ) -> None:
     try:
-        wanted = np.broadcast_shapes(first, second)
+        expected = np.broadcast_shapes(first, second)
     except ValueError:
         with pytest.raises(ValueError, match="do not broadcast"):
             Shape(first).broadcast(Shape(second))
     else:
-        assert Shape(first).broadcast(Shape(second)) == Shape(wanted)
+        assert Shape(first).broadcast(Shape(second)) == Shape(expected)
 
 
 @given(SHAPES, SHAPES, SIZES, SIZES)
 def test_what_is_not_known_broadcasts_to_what_may_be(
-    one: Shape, two: Shape, first: tuple[int, ...], second: tuple[int, ...]
+    value: Shape, two: Shape, first: tuple[int, ...], second: tuple[int, ...]
 ) -> None:
     try:
-        wanted = np.broadcast_shapes(first, second)
+        expected = np.broadcast_shapes(first, second)
     except ValueError:
         return
-    if one.accepts(first) and two.accepts(second):
-        assert one.broadcast(two).accepts(wanted)
+    if value.accepts(first) and two.accepts(second):
+        assert value.broadcast(two).accepts(expected)
 
 
 @given(SIZES, SIZES)

@@ -55,11 +55,11 @@ ATTRS: list[tuple[str, AttrDef]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "wanted"), ATTRS, ids=[row[0] for row in ATTRS])
-def test_an_attribute_has_a_kind_bounds_and_a_default(text: str, wanted: AttrDef) -> None:
+@pytest.mark.parametrize(("text", "expected"), ATTRS, ids=[row[0] for row in ATTRS])
+def test_an_attribute_has_a_kind_bounds_and_a_default(text: str, expected: AttrDef) -> None:
     attrs = Signature("", f"before: int, {text}, after: bool").attrs
     assert list(attrs) == ["before", "a", "after"]
-    assert attrs["a"] == wanted
+    assert attrs["a"] == expected
 
 
 @pytest.mark.parametrize("text", ["a", "a: ", "a: int >=", "a: {", "a b: int"])
@@ -147,6 +147,6 @@ def test_an_undetermined_type_is_an_error() -> None:
 
 def test_explicit_attributes_stay() -> None:
     signature = Signature("x: T -> y: T")
-    given = {"T": DType.from_number(57), "_note": b"n"}
-    assert signature.infer([int32], given) == given
-    assert given == {"T": DType.from_number(57), "_note": b"n"}
+    known = {"T": DType.from_number(57), "_note": b"n"}
+    assert signature.infer([int32], known) == known
+    assert known == {"T": DType.from_number(57), "_note": b"n"}

@@ -133,8 +133,8 @@ def test_unknown_fields_of_a_node_survive_its_edits() -> None:
     loaded.set_attr(x, "T", dtypes.int32)
     loaded.set_device(x, "/cpu:0")
     data = graph_to_bytes(loaded)
-    wanted = node_def("y", "A", (4, "/cpu:0"), (5, map_entry("T", wire_field(6, 3)))) + UNKNOWN
-    assert data == graph(wanted)
+    expected = node_def("y", "A", (4, "/cpu:0"), (5, map_entry("T", wire_field(6, 3)))) + UNKNOWN
+    assert data == graph(expected)
 
 
 def test_an_attribute_that_is_set_anew_loses_what_the_old_one_held() -> None:
@@ -152,8 +152,8 @@ def test_an_attribute_that_is_removed_is_not_written() -> None:
 def test_unknown_fields_of_versions_survive_a_new_version() -> None:
     loaded = graph_from_bytes(graph(more=wire_field(4, wire_field(1, 27) + UNKNOWN)))
     loaded.versions = Versions(28, 12)
-    wanted = wire_field(1, 28) + wire_field(2, 12) + UNKNOWN
-    assert graph_to_bytes(loaded) == graph(more=wire_field(4, wanted))
+    expected = wire_field(1, 28) + wire_field(2, 12) + UNKNOWN
+    assert graph_to_bytes(loaded) == graph(more=wire_field(4, expected))
 
 
 def test_unknown_fields_of_a_gradient_survive_another_gradient() -> None:

@@ -188,9 +188,9 @@ def _without_known_fields(whole: Any) -> Any:
         extra.signature.ClearField(name)
     for name, known in _KNOWN_FIELDS:
         parts = getattr(extra.signature, name)
-        for part in parts:
+        for definition in parts:
             for field in known:
-                part.ClearField(field)
+                definition.ClearField(field)
         if not any(map(_message_bytes, parts)):
             extra.signature.ClearField(name)
     return extra
