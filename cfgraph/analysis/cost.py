@@ -75,7 +75,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Size:
+class _TensorSize:
     """Estimated size of a tensor; there is one object per shape and type."""
 
     dims: Dims
@@ -88,9 +88,11 @@ class CostEstimates:
     def __init__(self, shapes: StaticShapes, graph_frames: Frames) -> None:
         self._shapes = shapes
         self._frames = graph_frames
-        self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _Size] = {}
-        self._sizes: dict[Node, tuple[_Size, ...]] = {}
-        self._works: dict[tuple[str, tuple[_Size, ...], tuple[_Size, ...]], tuple[float, int]] = {}
+        self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _TensorSize] = {}
+        self._sizes: dict[Node, tuple[_TensorSize, ...]] = {}
+        self._works: dict[
+            tuple[str, tuple[_TensorSize, ...], tuple[_TensorSize, ...]], tuple[float, int]
+        ] = {}
         self.runs: dict[Frame, float] = {graph_frames.root: 1.0}
         for frame in graph_frames.all:
             if frame.parent is not None:
@@ -116,12 +118,12 @@ class CostEstimates:
         """The bytes of a tensor."""
         return self._size(output).bytes
 
-    def _size(self, output: Output) -> _Size:
+    def _size(self, output: Output) -> _TensorSize:
         node, port = output
         sizes = self._sizes.get(node) or self._made(node)
         return sizes[port] if port < len(sizes) else self._known_size(UNKNOWN_SHAPE, None)
 
-    def _made(self, node: Node) -> tuple[_Size, ...]:
+    def _made(self, node: Node) -> tuple[_TensorSize, ...]:
         """Sizes of the outputs of a node."""
         known = self._sizes.get(node)
         if known is None:
@@ -130,14 +132,14 @@ class CostEstimates:
             known = self._sizes[node] = tuple(map(self._known_size, shapes, types))
         return known
 
-    def _known_size(self, shape: Shape, dtype: DType | None) -> _Size:
+    def _known_size(self, shape: Shape, dtype: DType | None) -> _TensorSize:
         """The size of a tensor of a shape and type; zero without a type."""
         key = (shape.dims, dtype)
         known = self._known.get(key)
         if known is None:
             raw = (_UNKNOWN_ELEMENTS,) if shape.dims is None else shape.dims
             dims = tuple(SIZE if dim is None else dim for dim in raw)
-            known = self._known[key] = _Size(
+            known = self._known[key] = _TensorSize(
                 dims, _element_bytes(dtype) * prod(dims) if dtype else 0
             )
         return known
@@ -149,20 +151,20 @@ class CostEstimates:
 
     def _bound(self, predicate: Output) -> float | None:
         """The constant that a counter from 0 is compared with, or None."""
-        pending, found, seen = [predicate], list[float](), {predicate}
+        pending, limits, seen = [predicate], list[float](), {predicate}
         while pending:
             node = pending.pop().node
             op = lookup(node.op)
             if op is None or len(node.inputs) != 2:
                 continue
             if issubclass(op, LogicalAnd):
-                pending.extend(item for item in node.inputs if item not in seen)
+                pending.extend(source for source in node.inputs if source not in seen)
                 seen.update(node.inputs)
             elif issubclass(op, Less | LessEqual):
                 limit = self._shapes.value(node.inputs[1])
                 if limit is not None and limit.size == 1:
-                    found.append(max(float(limit.reshape(-1)[0]), 0.0))
-        return min(found, default=None)
+                    limits.append(max(float(limit.reshape(-1)[0]), 0.0))
+        return min(limits, default=None)
 
 
 def _types(node: Node, count: int) -> Sequence[DType | None]:

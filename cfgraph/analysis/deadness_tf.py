@@ -30,8 +30,8 @@ from cfgraph.ir.topological_order import OpRoles
 def _tf_frame(node: Node, graph_frames: Frames) -> Frame:
     """The frame of a node in TensorFlow's terms; an Enter belongs to the frame that it enters."""
     frame = graph_frames.of[node]
-    inside = graph_frames.of_outputs[node]
-    return inside if inside.depth > frame.depth else frame
+    output_frame = graph_frames.of_outputs[node]
+    return output_frame if output_frame.depth > frame.depth else frame
 
 
 def _outermost_loop(frame: Frame) -> Frame:
@@ -96,11 +96,11 @@ class _BatchOrder:
 
     def park(self, node: Node) -> None:
         """Queue a ready node; an Enter or Exit of an outermost loop is held back."""
-        inside = _tf_frame(node, self.frames)
+        output_frame = _tf_frame(node, self.frames)
         role = self.roles[node.op]
-        if inside.depth == 1 and role is Role.ENTER:
-            self.enters.setdefault(inside, []).append(node)
-        elif inside.depth == 1 and role is Role.EXIT:
+        if output_frame.depth == 1 and role is Role.ENTER:
+            self.enters.setdefault(output_frame, []).append(node)
+        elif output_frame.depth == 1 and role is Role.EXIT:
             self.exits.append(node)
         else:
             self.ready.append(node)
@@ -247,19 +247,19 @@ class _TfTransferFunctions:
             return self.predicates.symbol(test.name, must_be_true=True)
         return self.predicates.true if value else self.predicates.false
 
-    def is_value(self, test: Output, wanted: int) -> TfPredicate:
+    def is_value(self, test: Output, value_index: int) -> TfPredicate:
         value = _scalar_constant(test)
         if value is None:
-            return self.predicates.number_symbol(test.name, wanted)
-        return self.predicates.true if value == wanted else self.predicates.false
+            return self.predicates.number_symbol(test.name, value_index)
+        return self.predicates.true if value == value_index else self.predicates.false
 
     def merge(self, node: Node) -> None:
         back = self.back_edges(node)
         if not back:
             self.set_all(node, self.predicates.any_of(self.of[tensor] for tensor in node.inputs))
         elif self.again is not None:
-            if len(back) == 1 and (found := self.recurrence(node, back[0])) is not None:
-                self.set_all(node, found)
+            if len(back) == 1 and (recurrence := self.recurrence(node, back[0])) is not None:
+                self.set_all(node, recurrence)
         else:
             named = node
             if self.first_merges is not None:

@@ -67,10 +67,10 @@ class TfPredicates:
 
     def negation(self, operand: TfPredicate) -> TfPredicate:
         """The negation of a predicate."""
-        found = self._negations.get(operand)
-        if found is None:
-            found = self._negations[operand] = self._negate(operand)
-        return found
+        negated = self._negations.get(operand)
+        if negated is None:
+            negated = self._negations[operand] = self._negate(operand)
+        return negated
 
     def _negate(self, operand: TfPredicate) -> TfPredicate:
         self._nesting += 1
@@ -79,7 +79,7 @@ class TfPredicates:
                 return self._intern("not", (operand,))
             if operand.kind in _DUAL:
                 return self._combine(
-                    _DUAL[operand.kind], [self.negation(one) for one in operand.parts]
+                    _DUAL[operand.kind], [self.negation(part) for part in operand.parts]
                 )
             return operand.parts[0] if operand.kind == "not" else self._intern("not", (operand,))
         finally:
@@ -126,7 +126,7 @@ class TfPredicates:
         if not parts or any(operand.kind != dual for operand in parts):
             return None
         others = [set(operand.parts) for operand in parts[1:]]
-        shared = [one for one in parts[0].parts if all(one in other for other in others)]
+        shared = [part for part in parts[0].parts if all(part in operands for operands in others)]
         if not shared:
             return None
         rests = [self._combine(dual, [o for o in p.parts if o not in shared]) for p in parts]
@@ -138,10 +138,10 @@ class TfPredicates:
         if kind in _DUAL:
             ordered = tuple(sorted(ordered, key=lambda operand: operand.number))
         key = kind, ordered, label
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = TfPredicate(len(self._made), kind, ordered, label)
-        return found
+        predicate = self._made.get(key)
+        if predicate is None:
+            predicate = self._made[key] = TfPredicate(len(self._made), kind, ordered, label)
+        return predicate
 
 
 def _flattened(
@@ -157,19 +157,19 @@ def _flattened(
         if operand.kind != kind:
             parts.append(operand)
             continue
-        fresh = [one for one in operand.parts if one not in seen]
+        fresh = [part for part in operand.parts if part not in seen]
         seen.update(fresh)
         parts.extend(dict.fromkeys(fresh))
     return parts, seen
 
 
-def contains_predicate(predicate: TfPredicate, wanted: TfPredicate) -> bool:
+def contains_predicate(predicate: TfPredicate, target: TfPredicate) -> bool:
     """True if `wanted` occurs in a predicate."""
     seen: set[TfPredicate] = set()
     stack = [predicate]
     while stack:
         operand = stack.pop()
-        if operand is wanted:
+        if operand is target:
             return True
         if operand not in seen:
             seen.add(operand)
@@ -183,12 +183,12 @@ def format_predicate(predicate: TfPredicate) -> str:
     stack = [predicate]
     while stack:
         operand = stack[-1]
-        missing = [one for one in operand.parts if one not in texts]
+        missing = [part for part in operand.parts if part not in texts]
         if missing:
             stack.extend(missing)
             continue
         stack.pop()
-        text = _format_operator(operand, [texts[one] for one in operand.parts])
+        text = _format_operator(operand, [texts[part] for part in operand.parts])
         texts[operand] = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return texts[predicate]
 

@@ -60,8 +60,8 @@ def require_feeds(
 
     An input with control inputs is exempt: it may be dead.
     """
-    wanted = [item.node for item in fetches if item not in fed]
-    nodes = ancestors(graph, [*wanted, *targets], fed, {item.node for item in fed})
+    wanted = [source.node for source in fetches if source not in fed]
+    nodes = ancestors(graph, [*wanted, *targets], fed, {source.node for source in fed})
     lacking = [
         node.output()
         for node in nodes
@@ -75,8 +75,8 @@ def missing_feeds_error(graph: Graph, lacking: list[Output]) -> UsageError:
     """The error that lists all missing feeds, with the options to add."""
     names = ", ".join(f"{tensor.name} ({describe_type(graph, tensor)})" for tensor in lacking)
     options = " ".join(feed_option(graph, tensor) for tensor in lacking)
-    what = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
-    return UsageError(f"{what}: {names}", hint=f"add {options}", code="CFG036")
+    message = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
+    return UsageError(f"{message}: {names}", hint=f"add {options}", code="CFG036")
 
 
 def describe_type(graph: Graph, tensor: Output) -> str:
@@ -129,14 +129,14 @@ def fetched_tensor(graph: Graph, name: str) -> Output:
     return _run_tensor(graph, name, (Role.RETVAL, Role.SEND), "_retval_")
 
 
-def _run_tensor(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str) -> Output:
+def _run_tensor(graph: Graph, name: str, role: tuple[Role, Role], prefix: str) -> Output:
     try:
         return graph.tensor(name)
     except UsageError:
-        found = _run_stand_in(graph, name, wanted, prefix)
-        if found is None:
+        tensor = _run_stand_in(graph, name, role, prefix)
+        if tensor is None:
             raise
-        return found.inputs[0] if found.inputs else Output(found, 0)
+        return tensor.inputs[0] if tensor.inputs else Output(tensor, 0)
 
 
 def _run_stand_in(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str) -> Node | None:

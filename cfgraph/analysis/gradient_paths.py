@@ -167,7 +167,7 @@ def _holds_floats(tensor: Output) -> bool:
 
 def _data_successors(tensor: Output) -> Iterator[Output]:
     """The tensors that are computed from this one."""
-    return (made for node in _readers(tensor) for made in _outputs(node))
+    return (output for node in _readers(tensor) for output in _outputs(node))
 
 
 def _data_predecessors(tensor: Output) -> Iterator[Output]:
@@ -189,8 +189,8 @@ def _stops(node: Node, stopped: Collection[Node]) -> bool:
 
 def _frontier(reached: Predecessors) -> Iterator[Output]:
     """The successors of reached tensors that are not reached themselves."""
-    made = (made for tensor in reached for made in _data_successors(tensor))
-    return iter(dict.fromkeys(tensor for tensor in made if tensor not in reached))
+    successors = (successors for tensor in reached for successors in _data_successors(tensor))
+    return iter(dict.fromkeys(tensor for tensor in successors if tensor not in reached))
 
 
 def _path_to(reached: Predecessors, tensor: Output | None) -> list[Node]:

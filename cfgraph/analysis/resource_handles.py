@@ -71,13 +71,13 @@ class _VariableReadTypes:
             node = use.node
             if use.slot < 0 or node.inputs[use.slot] != handle:
                 continue
-            found = self.by(node, use.slot)
+            dtype = self.by(node, use.slot)
             ahead = _outputs(node) if is_a(node, ForwardingOp, ForwardingIdentity, Identity) else []
             for output in ahead:
-                if found is None and output not in self.seen:
-                    found = self.of(output)
-            if found is not None:
-                return found
+                if dtype is None and output not in self.seen:
+                    dtype = self.of(output)
+            if dtype is not None:
+                return dtype
         return None
 
     def by(self, node: Node | BodyNode, slot: int) -> DType | None:
@@ -100,12 +100,12 @@ class _VariableReadTypes:
             return None
         self.seen.add((name, position))
         arguments = function.definition.inputs
-        wanted = arguments[position].name if 0 <= position < len(arguments) else None
+        argument = arguments[position].name if 0 <= position < len(arguments) else None
         for node in function.definition.nodes:
             for slot, text in enumerate(node.inputs):
-                found = self.by(node, slot) if text == wanted else None
-                if found is not None:
-                    return found
+                dtype = self.by(node, slot) if text == argument else None
+                if dtype is not None:
+                    return dtype
         return None
 
 
@@ -116,7 +116,7 @@ def _outputs(node: Node) -> list[Output]:
 
 def _funcs(value: Any) -> tuple[Func, ...]:
     parts = value if isinstance(value, tuple) else (value,)
-    return tuple(part for part in parts if isinstance(part, Func))
+    return tuple(value_part for value_part in parts if isinstance(value_part, Func))
 
 
 @dataclass(slots=True, eq=False)

@@ -40,16 +40,16 @@ def _io_nodes(graph: Graph) -> set[Node]:
 def _io_functions(graph: Graph) -> set[str]:
     """The functions that read or write files, directly or through calls."""
     bodies = {name: function.definition.nodes for name, function in graph.functions.items()}
-    found: set[str] = set()
+    functions: set[str] = set()
     while True:
         new = {
             name
             for name, nodes in bodies.items()
-            if name not in found and any(_does_io(node, found) for node in nodes)
+            if name not in functions and any(_does_io(node, functions) for node in nodes)
         }
         if not new:
-            return found
-        found |= new
+            return functions
+        functions |= new
 
 
 def _does_io(node: Node | BodyNode, functions: Iterable[str]) -> bool:

@@ -227,13 +227,13 @@ class Formulas:
         """The formula with symbols replaced by formulas; all replaced symbols have at least
         `depth`.
         """
-        made: dict[int, int] = {}
+        replaced: dict[int, int] = {}
         for at in self.cone([formula], depth):
             if at in values:
-                made[at] = values[at]
+                replaced[at] = values[at]
             elif self.args[at]:
-                made[at] = self.all_of([_signed(made, arg) for arg in self.args[at]])
-        return _signed(made, formula)
+                replaced[at] = self.all_of([_signed(replaced, arg) for arg in self.args[at]])
+        return _signed(replaced, formula)
 
     def evaluate(self, formula: int, values: Mapping[int, bool]) -> bool:
         """The value of a formula; symbols without a value are false."""
@@ -246,9 +246,9 @@ class Formulas:
         return known[abs(formula)] == (formula > 0)
 
 
-def _signed(made: Mapping[int, int], formula: int) -> int:
-    found = made.get(abs(formula), abs(formula))
-    return found if formula > 0 else -found
+def _signed(replaced: Mapping[int, int], formula: int) -> int:
+    result = replaced.get(abs(formula), abs(formula))
+    return result if formula > 0 else -result
 
 
 def _sort_key(formula: int) -> tuple[int, bool]:

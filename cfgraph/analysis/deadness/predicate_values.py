@@ -132,10 +132,10 @@ class PredicateValues:
         return self._is(self._requested(output, requester), constant)
 
     def _requested(self, output: Output, requester: Node) -> ValueNumber:
-        found = self.value(output)
+        number = self.value(output)
         if output in self._followed:
             self._requests.setdefault(output, []).append(requester)
-        return found
+        return number
 
     def invalidate(self, output: Output) -> list[Node]:
         """Recompute a Merge of Booleans; returns the Switches that used a value that changed."""

@@ -137,14 +137,14 @@ def _relevant_symbols(formulas: Formulas, formula: int, model: dict[int, bool]) 
 
 def _is_implied(formulas: Formulas, formula: int, known: dict[int, bool]) -> bool:
     """True if a formula holds for all values of the symbols that are not in `known`."""
-    found: dict[int, bool | None] = {}
+    values: dict[int, bool | None] = {}
     for at in formulas.cone([formula]):
         if at in formulas.symbols:
-            found[at] = known.get(at)
+            values[at] = known.get(at)
             continue
-        parts = [_signed(found[abs(arg)], arg) for arg in formulas.args[at]]
-        found[at] = False if False in parts else None if None in parts else True
-    return _signed(found[abs(formula)], formula) is True
+        parts = [_signed(values[abs(arg)], arg) for arg in formulas.args[at]]
+        values[at] = False if False in parts else None if None in parts else True
+    return _signed(values[abs(formula)], formula) is True
 
 
 def _signed(value: bool | None, formula: int) -> bool | None:

@@ -94,9 +94,9 @@ class Recurrences:
 
     def _initial_symbol(self, recurrence: Recurrence) -> int:
         """The symbol assumed for all tokens of a frame that have, or do not have, a back edge."""
-        for other in self.of[recurrence.frame]:
-            if other is not recurrence and bool(other.sources) == bool(recurrence.sources):
-                return other.turn
+        for member in self.of[recurrence.frame]:
+            if member is not recurrence and bool(member.sources) == bool(recurrence.sources):
+                return member.turn
         return self._new_back_edge_symbol(recurrence)
 
     def _new_back_edge_symbol(self, recurrence: Recurrence) -> int:
@@ -166,8 +166,8 @@ class Recurrences:
             key = recurrence.start, backs[recurrence.key], recurrence.bounded
             group = seen.get(key)
             if group is None:
-                found = (g for g in groups if fits(g[0], recurrence, backs))
-                group = seen[key] = next(found, [])
+                fitting = (g for g in groups if fits(g[0], recurrence, backs))
+                group = seen[key] = next(fitting, [])
                 if not group:
                     groups.append(group)
             group.append(recurrence)
@@ -280,13 +280,13 @@ class ExitConditions:
 
     def _symbol(self, node: Node, frame: Frame, condition: int) -> int:
         """The symbol shared by all Exits of a frame with equivalent inputs."""
-        kept = self._kept.get((frame, condition))
-        if kept is None:
+        representative = self._kept.get((frame, condition))
+        if representative is None:
             alike = self._alike.setdefault((frame, self.formulas.signature(condition)), [])
-            found = [other for other in alike if self.solver.equal(other, condition)]
-            kept = self._kept[frame, condition] = found[0] if found else condition
-            if not found:
+            equal = [candidate for candidate in alike if self.solver.equal(candidate, condition)]
+            representative = self._kept[frame, condition] = equal[0] if equal else condition
+            if not equal:
                 alike.append(condition)
         return self.formulas.symbol(
-            ("exit", frame, kept), Symbol(node.name, "exit", frame.depth - 1)
+            ("exit", frame, representative), Symbol(node.name, "exit", frame.depth - 1)
         )

@@ -65,8 +65,8 @@ class Solver:
             return True
         if self.formulas.signature(a) != self.formulas.signature(b):
             return False
-        there = self.implies(a, b)
-        return self.implies(b, a) if there else there
+        forward = self.implies(a, b)
+        return self.implies(b, a) if forward else forward
 
     def model(self, formula: int) -> Model | None:
         """An assignment that satisfies a formula; None if there is none or none was found."""
@@ -91,8 +91,8 @@ class Solver:
         if not self._encode(formula):
             return None
         self._solver.conf_budget(self.max_conflicts)
-        found: bool | None = self._solver.solve_limited(assumptions=[self._literal(formula)])
-        return found
+        answer: bool | None = self._solver.solve_limited(assumptions=[self._literal(formula)])
+        return answer
 
     def _literal(self, formula: int) -> int:
         variable = self._variables[abs(formula)]
@@ -105,20 +105,20 @@ class Solver:
     def _encode(self, formula: int) -> bool:
         """Add the clauses of a formula; False if that exceeds the bound."""
         todo = [abs(formula)]
-        made: list[int] = []
+        added: list[int] = []
         variables, args = self._variables, self.formulas.args
         while todo:
             at = todo.pop()
             if at in variables:
                 continue
             if len(variables) >= self.max_formulas:
-                for other in made:
-                    del variables[other]
+                for formula_number in added:
+                    del variables[formula_number]
                 return False
             variables[at] = self._fresh()
-            made.append(at)
+            added.append(at)
             todo.extend(abs(arg) for arg in args[at] if abs(arg) not in variables)
-        for at in made:
+        for at in added:
             self._define(at)
         return True
 

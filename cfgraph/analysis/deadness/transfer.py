@@ -102,8 +102,8 @@ class ArrivalConditions:
     def _node_arrival(self, node: Node) -> int:
         if node not in self.frames.of:
             return TRUE
-        found = self.of.get(node)
-        return self._edge_arrives(node) if found is None else found
+        condition = self.of.get(node)
+        return self._edge_arrives(node) if condition is None else condition
 
     def _exit(self, node: Node) -> int:
         """A dead Exit is delivered when its loop ends, if it is dead in the last iteration."""
@@ -205,15 +205,15 @@ class TransferFunctions:
     def inputs(self, node: Node) -> set[int]:
         """The formulas of all edges into a node."""
         ports, live = self.ports, self.live
-        found = set[int]()
+        formulas = set[int]()
         if not self.is_ordinary:
             return {*map(self.data, node.inputs), *map(self.control, node.controls)}
         for tensor in node.inputs:
             formula = ports.get(tensor)
-            found.add(live.get(tensor[0], TRUE) if formula is None else formula)
+            formulas.add(live.get(tensor[0], TRUE) if formula is None else formula)
         if node.controls:
-            found.update(map(self.control, node.controls))
-        return found
+            formulas.update(map(self.control, node.controls))
+        return formulas
 
     # -- nodes -----------------------------------------------------------------------------------
 

@@ -65,10 +65,10 @@ class _LongestPaths:
 
     def to(self, item: Item) -> list[Item]:
         """The longest chain to an item, in order."""
-        found = [item]
-        while found[-1] in self.before:
-            found.append(self.before[found[-1]])
-        return found[::-1]
+        chain = [item]
+        while chain[-1] in self.before:
+            chain.append(self.before[chain[-1]])
+        return chain[::-1]
 
 
 def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
@@ -97,8 +97,8 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     ]
     cycle = _maximum_mean_cycle(weights)
     steps = list(zip(cycle, [*cycle[1:], *cycle[:1]], strict=True))
-    items = [item for here, there in steps for item in chains[here].to(pairs[there][1])]
-    total = sum(weights[here][there] for here, there in steps)
+    items = [item for source, target in steps for item in chains[source].to(pairs[target][1])]
+    total = sum(weights[source][target] for source, target in steps)
     parallel = min((int(enter.attr("parallel_iterations")) for enter in frame.enters), default=1)
     work = sum(costs.values())
     each = total / len(cycle) if cycle else 0.0

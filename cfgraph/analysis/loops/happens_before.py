@@ -116,9 +116,9 @@ class HappensBefore:
         self.bit = {node: 1 << place for place, node in enumerate(marked)}
         self.exit_predecessors: dict[Node, list[Node]] = {}
         targets = self._enclosing_loops(marked)
-        for frame, inside in self._loops() if targets else ():
+        for frame, members in self._loops() if targets else ():
             if frame in targets:
-                self._add_loop_carried_order(frame, inside)
+                self._add_loop_carried_order(frame, members)
         self.of: dict[Node, int] = {}
         for node in self.order:
             mask = 0
@@ -142,13 +142,13 @@ class HappensBefore:
 
     def _loops(self) -> Iterator[tuple[Frame, list[Node]]]:
         """All loops, inner ones first, with the nodes of the loop and its inner loops, in order."""
-        inside: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.frames.all}
+        members: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.frames.all}
         for frame in reversed(self.frames.all):
             if frame.parent is not None:
-                nodes = sorted(inside.pop(frame), key=self.place.__getitem__)
+                nodes = sorted(members.pop(frame), key=self.place.__getitem__)
                 yield frame, nodes
                 if frame.parent.parent is not None:
-                    inside[frame.parent].extend(nodes)
+                    members[frame.parent].extend(nodes)
 
     def _sources(self, node: Node) -> Iterator[Node]:
         """The dependencies of a node within an iteration."""

@@ -87,27 +87,27 @@ class PathCondition:
     def _and_then(self, decision: BranchDecision) -> PathCondition:
         """This condition with a decision that it does not contain."""
         key = decision[:2]
-        found = self._more.get(key)
-        if found is None:
-            found = self._more[key] = PathCondition(self, decision)
-        return found
+        longer = self._more.get(key)
+        if longer is None:
+            longer = self._more[key] = PathCondition(self, decision)
+        return longer
 
-    def union(self, *others: PathCondition) -> PathCondition:
+    def union(self, *conditions: PathCondition) -> PathCondition:
         """The decisions of all conditions, in linear time."""
-        found = self
+        result = self
         known: set[tuple[Output, int]] = set()
-        for other in others:
-            if not known and other._leads_to(found):
+        for condition in conditions:
+            if not known and condition._leads_to(result):
                 continue
-            if not known and found._leads_to(other):
-                found = other
+            if not known and result._leads_to(condition):
+                result = condition
                 continue
-            known = known or {item[:2] for item in found.decisions()}
-            for item in other.decisions():
-                if item[:2] not in known:
-                    known.add(item[:2])
-                    found = found._and_then(item)
-        return found
+            known = known or {decision[:2] for decision in result.decisions()}
+            for decision in condition.decisions():
+                if decision[:2] not in known:
+                    known.add(decision[:2])
+                    result = result._and_then(decision)
+        return result
 
     def _leads_to(self, deeper: PathCondition) -> bool:
         """True if the decisions of this condition are a prefix of those of another."""
@@ -145,21 +145,21 @@ class PathConditions:
 
     def of_node(self, node: Node) -> PathCondition:
         """The condition under which all inputs of a node are live; for a Merge, any input."""
-        found = self._of.get(node)
-        if found is not None:
-            return found
+        condition = self._of.get(node)
+        if condition is not None:
+            return condition
         known, todo = self._of, [node]
         while todo:
-            here = todo[-1]
-            kind = self._roles[here.op]
-            sources = _condition_sources(here, kind)
+            current = todo[-1]
+            kind = self._roles[current.op]
+            sources = _condition_sources(current, kind)
             unknown = [source for source in sources if source not in known]
             if unknown:
                 todo += unknown
             elif kind is Role.MERGE and sources:
-                known[todo.pop()] = self._behind(here)
+                known[todo.pop()] = self._behind(current)
             else:
-                known[todo.pop()] = self._all(here) if sources else self.none
+                known[todo.pop()] = self._all(current) if sources else self.none
         return known[node]
 
     def decision(self, x: Output) -> BranchDecision:
@@ -181,11 +181,11 @@ class PathConditions:
                 self._sources[current] = (current, False)
                 break
             current = before
-        found, negated = self._sources[current]
+        origin, negated = self._sources[current]
         for tensor in reversed(trail):
             if tensor is not current and _is_negation(tensor.node):
                 negated = not negated
-            self._sources[tensor] = (found, negated)
+            self._sources[tensor] = (origin, negated)
         return self._sources[pred]
 
     def rest(self, merge: Node, slot: int) -> list[BranchDecision]:
@@ -194,9 +194,11 @@ class PathConditions:
 
     def alone(self, merge: Node, slot: int) -> bool:
         """True if no other input of a Merge can be live together with this one."""
-        lists = [self.of(item).decisions() for item in merge.inputs]
+        lists = [self.of(tensor).decisions() for tensor in merge.inputs]
         mine = {item.source: item.side for item in lists.pop(slot)}
-        return all(any(mine.get(i.source, i.side) != i.side for i in other) for other in lists)
+        return all(
+            any(mine.get(i.source, i.side) != i.side for i in decisions) for decisions in lists
+        )
 
     def _all(self, node: Node) -> PathCondition:
         """The condition of a node that waits for all its inputs."""
@@ -207,13 +209,16 @@ class PathConditions:
 
     def _behind(self, merge: Node) -> PathCondition:
         """The condition of a Merge: what its inputs share, if the rest is exhaustive."""
-        lists = [self.of(item).decisions() for item in merge.inputs]
-        shared = {item[:2] for item in lists[0]}.intersection(
-            *({item[:2] for item in one} for one in lists)
+        lists = [self.of(tensor).decisions() for tensor in merge.inputs]
+        shared = {decision[:2] for decision in lists[0]}.intersection(
+            *({decision[:2] for decision in decisions} for decisions in lists)
         )
-        common = [item for item in lists[0] if item[:2] in shared]
+        common = [decision for decision in lists[0] if decision[:2] in shared]
         guard = reduce(PathCondition._and_then, common, self.none)
-        rests = [[item for item in one if item[:2] not in shared] for one in lists]
+        rests = [
+            [decision for decision in decisions if decision[:2] not in shared]
+            for decisions in lists
+        ]
         if _is_exhaustive(rests):
             return guard
         output = merge.output()
@@ -227,21 +232,21 @@ def _is_exhaustive(rests: Sequence[Sequence[BranchDecision]]) -> bool:
     """
     todo, looked = [rests], 0
     while todo:
-        here = todo.pop()
+        case = todo.pop()
         looked += 1
-        if not here or looked > _MAX_CASES:
+        if not case or looked > _MAX_CASES:
             return False
-        if any(not rest for rest in here):
+        if any(not rest for rest in case):
             continue
-        source, _, sides, _, _ = here[0][0]
+        source, _, sides, _, _ = case[0][0]
         if not sides:
             return False
         for side in range(sides):
             todo.append(
                 [
-                    [item for item in rest if item.source != source]
-                    for rest in here
-                    if all(item.source != source or item.side == side for item in rest)
+                    [decision for decision in rest if decision.source != source]
+                    for rest in case
+                    if all(decision.source != source or decision.side == side for decision in rest)
                 ]
             )
     return True

@@ -62,8 +62,8 @@ def _comparison_bound(
     node: Node, compared: tuple[int, int], shapes: StaticShapes
 ) -> AffineBound | None:
     equal, way = compared
-    left, right = node.inputs
-    for tensor, limit, sign in ((left, right, way), (right, left, -way)):
+    lhs, rhs = node.inputs
+    for tensor, limit, sign in ((lhs, rhs, way), (rhs, lhs, -way)):
         counter = _induction_variable(tensor, shapes)
         if counter is not None and sign * counter.step > 0:
             return AffineBound(limit, sign, equal - sign * counter.start, sign * counter.step)
@@ -81,8 +81,8 @@ def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
     if compared is None:
         return None
     equal, way = compared
-    left, right = origin.node.inputs
-    for tensor, limit, sign in ((left, right, way), (right, left, -way)):
+    lhs, rhs = origin.node.inputs
+    for tensor, limit, sign in ((lhs, rhs, way), (rhs, lhs, -way)):
         counter, end = _induction_variable(tensor, shapes), _static_integer(limit, shapes)
         if counter is not None and end is not None:
             return _iterations_to(counter, end, equal, sign)
@@ -113,11 +113,11 @@ def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
     op = lookup(node.op)
     if op not in (Add, AddV2, Sub):
         return None
-    left, right = node.inputs
-    if _merge_of(left) is merge:
-        step = _static_integer(right, shapes)
+    lhs, rhs = node.inputs
+    if _merge_of(lhs) is merge:
+        step = _static_integer(rhs, shapes)
         return -step if step is not None and op is Sub else step
-    return _static_integer(left, shapes) if _merge_of(right) is merge and op is not Sub else None
+    return _static_integer(lhs, shapes) if _merge_of(rhs) is merge and op is not Sub else None
 
 
 def _merge_of(x: Output) -> Node:

@@ -99,27 +99,29 @@ def _mixed_frames(
     own_frame = graph_frames.of[node]
     sources = list(_sources(graph_frames, node, cut, roles))
     name, source, _ = next(entry for entry in sources if entry[2] is own_frame)
-    other, stranger, other_frame = next(entry for entry in sources if entry[2] is not own_frame)
+    other_name, stranger, other_frame = next(
+        entry for entry in sources if entry[2] is not own_frame
+    )
     message = (
         f"inputs come from different frames: {name!r} is in {_frame_label(own_frame)}, "
-        f"{other!r} in {_frame_label(other_frame)}"
+        f"{other_name!r} in {_frame_label(other_frame)}"
     )
-    hint = _mixed_frames_hint((name, own_frame), (other, stranger, other_frame))
+    hint = _mixed_frames_hint((name, own_frame), (other_name, stranger, other_frame))
     related = (source.name, stranger.name)
     return Finding("CFG201", "error", message, node.name, hint, related, str(own_frame))
 
 
 def _mixed_frames_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Frame]) -> str:
     name, own_frame = inside
-    other, stranger, other_frame = outside
+    other_name, stranger, other_frame = outside
     if not own_frame.is_within(other_frame):
-        return f"read an Exit of the loop that contains {other!r}, not the tensor inside"
-    if other.startswith("^"):
+        return f"read an Exit of the loop that contains {other_name!r}, not the tensor inside"
+    if other_name.startswith("^"):
         return f"let the Enters of the loop wait for {stranger.name!r}"
     if not stranger.inputs and not stranger.controls and not _is_fed(stranger):
         return f"give {stranger.name!r} a control input from inside the loop"
     return (
-        f"forward {other!r} into the loop by a constant Enter, "
+        f"forward {other_name!r} into the loop by a constant Enter, "
         f"or read the loop's Exit instead of {name!r}"
     )
 

@@ -87,11 +87,11 @@ class _BodyReader:
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 self.fault("CFG106", message, node.name)
-            found = self.resolve(text)
-            if found is None:
+            tensor = self.resolve(text)
+            if tensor is None:
                 self.unresolved(text, node.name)
             else:
-                inputs.append(found)
+                inputs.append(tensor)
         self.graph.connect(node, inputs, controls)
 
     def unresolved(self, text: str, node: str) -> None:

@@ -38,12 +38,12 @@ class TypeRuns(Sequence[DType | None]):
             for _ in range(count):
                 yield from types
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         for types, count in self.runs:
-            if place < len(types) * count:
-                return types[place % len(types)]
-            place -= len(types) * count
-        raise IndexError(place)
+            if index < len(types) * count:
+                return types[index % len(types)]
+            index -= len(types) * count
+        raise IndexError(index)
 
 
 TypeRow = Sequence[DType | None]
@@ -105,11 +105,11 @@ def _cached_types(
     try:
         return known[key]
     except (KeyError, TypeError):
-        found = signature_types(signature, attrs)
+        types = signature_types(signature, attrs)
         # otherwise an attribute is neither type nor count, and may be costly to hash
-        if found.inputs is not None and found.outputs is not None:
-            known[key] = found
-        return found
+        if types.inputs is not None and types.outputs is not None:
+            known[key] = types
+        return types
 
 
 def signature_types(signature: Signature, attrs: Mapping[str, Any]) -> NodeTypes:
@@ -197,20 +197,20 @@ class VerifyContext:
     @cached_property
     def by_op(self) -> dict[str, list[Node]]:
         """The nodes of each op, in order."""
-        found: dict[str, list[Node]] = {}
+        nodes_by_op: dict[str, list[Node]] = {}
         for node in self.nodes:
-            found.setdefault(node.op, []).append(node)
-        return found
+            nodes_by_op.setdefault(node.op, []).append(node)
+        return nodes_by_op
 
     @cached_property
     def types(self) -> dict[Node, NodeTypes]:
         """The input and output types of each node."""
-        found = dict(self.arguments)
+        types = dict(self.arguments)
         for op, nodes in self.by_op.items():
             types_of = self.signatures.types_of_op(op)
             for node in nodes:
-                found[node] = types_of(node.attrs)
-        return found
+                types[node] = types_of(node.attrs)
+        return types
 
     @cached_property
     def frames(self) -> Frames:

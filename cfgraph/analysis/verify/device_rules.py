@@ -93,11 +93,11 @@ def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
     """
     roles = subject.roles
     ops = [op for op in subject.by_op if roles[op] in _PEER_ROLE]
-    found = [node for op in ops for node in subject.by_op[op] if is_transfer(node, roles)]
-    if not found:
+    transfers = [node for op in ops for node in subject.by_op[op] if is_transfer(node, roles)]
+    if not transfers:
         return
     yield from check_partition_edges(subject.nodes)
-    keys = _rendezvous_keys(found)
+    keys = _rendezvous_keys(transfers)
     yield from _duplicate_keys(keys, roles)
     ends: dict[Role | None, dict[RendezvousKey, Node]] = {Role.SEND: {}, Role.RECV: {}}
     for node, key in keys.items():

@@ -51,8 +51,8 @@ def _check_controls(node: Node, nodes: Mapping[str, Node]) -> Iterator[Finding]:
         yield Finding("CFG116", "warning", message, node.name, None, (twice.name,))
 
 
-def _foreign_source(node: Node, what: str, source: Node) -> Finding:
-    message = f"{what} reads {source.name!r}, which is not a node of the graph"
+def _foreign_source(node: Node, edge: str, source: Node) -> Finding:
+    message = f"{edge} reads {source.name!r}, which is not a node of the graph"
     return Finding("CFG105", "error", message, node.name, None, (source.name,))
 
 
@@ -102,8 +102,8 @@ def check_frames(subject: VerifyContext) -> Iterator[Finding]:
 
 def _sound_loops(subject: VerifyContext) -> list[Frame]:
     """The frames of a graph with consistent frames, without the root."""
-    found = subject.frames
-    return [] if found.cycles or found.faults else found.all[1:]
+    graph_frames = subject.frames
+    return [] if graph_frames.cycles or graph_frames.faults else graph_frames.all[1:]
 
 
 def check_parallel_iterations(subject: VerifyContext) -> Iterator[Finding]:

@@ -40,9 +40,9 @@ def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
 def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
     """The functions that attributes name, existing or not, with the attribute."""
     for key, value in attrs.items():
-        for part in value if type(value) is tuple else (value,):
-            if type(part) is Func:
-                yield key, part
+        for func in value if type(value) is tuple else (value,):
+            if type(func) is Func:
+                yield key, func
 
 
 def check_calls(subject: VerifyContext) -> Iterator[Finding]:
@@ -99,9 +99,9 @@ _CONTRACTS: Final = {
 }
 
 
-def _are_compatible(mine: TypeRow, theirs: TypeRow) -> bool:
-    return len(mine) == len(theirs) and all(
-        a is None or b is None or a.base is b.base for a, b in zip(mine, theirs, strict=True)
+def _are_compatible(actual: TypeRow, expected: TypeRow) -> bool:
+    return len(actual) == len(expected) and all(
+        a is None or b is None or a.base is b.base for a, b in zip(actual, expected, strict=True)
     )
 
 
@@ -120,19 +120,19 @@ def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
     if signature is None:
         return
     for arg in signature.outputs:
-        found = body.returns.get(arg.name)
-        if found is None or arg.dtype is None or arg.count:
+        tensor = body.returns.get(arg.name)
+        if tensor is None or arg.dtype is None or arg.count:
             continue
-        outputs = subject.types[found.node].outputs
+        outputs = subject.types[tensor.node].outputs
         if outputs is None:
             continue
-        if found.port >= len(outputs):
+        if tensor.port >= len(outputs):
             message = (
-                f"output {arg.name!r} of the function is output {found.port} of "
-                f"{found.node.name!r}, which has {len(outputs)}"
+                f"output {arg.name!r} of the function is output {tensor.port} of "
+                f"{tensor.node.name!r}, which has {len(outputs)}"
             )
             yield Finding("CFG131", "error", message)
-        elif (have := outputs[found.port]) is not None and have.base is not arg.dtype:
+        elif (have := outputs[tensor.port]) is not None and have.base is not arg.dtype:
             message = f"output {arg.name!r} of the function is {have}, declared is {arg.dtype}"
             yield Finding("CFG301", "error", message)
 
@@ -140,10 +140,12 @@ def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
 def check_gradient_functions(graph: Graph) -> Iterator[Finding]:
     """Both functions of every gradient registration exist."""
     for name, gradient in graph.gradient_functions.items():
-        for said in (name, gradient):
-            if said not in graph.functions:
-                message = f"the gradient {gradient!r} of {name!r}: no function {said!r}"
-                yield Finding("CFG136", "error", message, None, did_you_mean(said, graph.functions))
+        for function in (name, gradient):
+            if function not in graph.functions:
+                message = f"the gradient {gradient!r} of {name!r}: no function {function!r}"
+                yield Finding(
+                    "CFG136", "error", message, None, did_you_mean(function, graph.functions)
+                )
 
 
 def check_recursion(graph: Graph) -> Iterator[Finding]:

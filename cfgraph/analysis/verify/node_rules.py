@@ -77,7 +77,7 @@ def check_attributes(subject: VerifyContext) -> Iterator[Finding]:
 def _check_attributes_of_op(
     subject: VerifyContext, signature: Signature, nodes: list[Node]
 ) -> Iterator[Finding]:
-    declared, inside = signature.attrs, bool(subject.function)
+    declared, in_function = signature.attrs, bool(subject.function)
     required = _required(signature)
     # values of the right kind without bounds are checked once
     free = {attr.name: _PYTHON.get(attr.kind) for attr in declared.values() if not _bounded(attr)}
@@ -92,9 +92,9 @@ def _check_attributes_of_op(
                 continue
             if kind in _COMPARABLE and (key, kind, value) in fine:
                 continue
-            found = _check_attribute(subject, node, key, declared.get(key), inside)
-            if found is not None:
-                yield found
+            finding = _check_attribute(subject, node, key, declared.get(key), in_function)
+            if finding is not None:
+                yield finding
             elif kind in _COMPARABLE:
                 fine.add((key, kind, value))
 
@@ -115,12 +115,12 @@ def _missing(
 
 
 def _check_attribute(
-    subject: VerifyContext, node: Node, key: str, attr: AttrDef | None, inside: bool
+    subject: VerifyContext, node: Node, key: str, attr: AttrDef | None, in_function: bool
 ) -> Finding | None:
     value = node.attrs[key]
     if attr is None:
         return _undeclared(subject, node, key)
-    if inside and isinstance(value, AttrPlaceholder):
+    if in_function and isinstance(value, AttrPlaceholder):
         return None
     if not _fits(attr, value):
         return _wrong_kind(node, attr, value)
@@ -211,11 +211,9 @@ def _tensors(node: Node, is_constant: bool) -> Iterator[Finding]:
                 message = f"attribute {key!r}: {error.message}"
                 yield Finding(error.code or "CFG020", "error", message, node.name)
                 continue
-            said = node.attrs.get("dtype")
-            if is_constant and isinstance(said, DType) and tensor.dtype is not said:
-                message = (
-                    f"the constant contains {tensor.dtype}, its attribute 'dtype' declares {said}"
-                )
+            declared = node.attrs.get("dtype")
+            if is_constant and isinstance(declared, DType) and tensor.dtype is not declared:
+                message = f"the constant contains {tensor.dtype}, attribute 'dtype' is {declared}"
                 yield Finding("CFG302", "error", message, node.name)
 
 

@@ -93,8 +93,8 @@ def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _
         else:
             by_rule[rule] = before.by_rule[rule]
     library = tuple(_verify_library(graph, signatures)) if before is None else before.on_library
-    found = (*chain.from_iterable(by_rule.values()), *library)
-    return _CachedFindings(state, graph.moves, by_rule, library, found)
+    findings = (*chain.from_iterable(by_rule.values()), *library)
+    return _CachedFindings(state, graph.moves, by_rule, library, findings)
 
 
 def _verify_library(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
@@ -108,10 +108,10 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
     """Findings on a function's body; they name nodes `function/node`."""
     body = body_graph(function, signatures)
     unresolved = {finding.node for finding in body.faults}
-    found = [*body.faults, *function_rules.check_returned_types(body)]
+    findings = [*body.faults, *function_rules.check_returned_types(body)]
     for rule in _RULES:
-        found.extend(rule(body.subject))
-    for finding in found:
+        findings.extend(rule(body.subject))
+    for finding in findings:
         if finding.code == "CFG107" and finding.node in unresolved:
             continue  # the node lacks inputs only because one of them does not resolve
         node = f"{function.name}/{finding.node}" if finding.node else function.name
