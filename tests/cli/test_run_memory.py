@@ -58,7 +58,7 @@ def test_out_of_memory_is_an_error_of_the_run(command: Any, chain: Path) -> None
     asked = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
     done = command(*asked, "--memory", "gpu:0=6KiB")
     assert done.code == 5
-    assert "error[CFG711]: gpu:0 (simulated) is out of memory: 4 KiB asked for, 2 KiB" in done.err
+    assert "error[CFG711]: gpu:0 (simulated) is out of memory: 4 KiB requested, 2 KiB" in done.err
     assert "at node 'a', frame '/', device gpu:0" in done.err
     assert "hint: more memory: --memory gpu:0=12KiB" in done.err
     assert command("explain", "CFG711").code == 0
@@ -115,9 +115,9 @@ def test_stacks_swap_above_the_share_that_is_requested(command: Any, training: l
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        (["--memory", "gpu:0=1MiB", "--swap-above", "70"], "70 is no share of a limit", "from 0"),
-        (["--memory", "gpu:0=1MiB", "--swap-above", "-0.1"], "-0.1 is no share", "from 0 to 1"),
-        (["--memory", "gpu:0=1MiB", "--swap-above", "nan"], "nan is no share", "from 0 to 1"),
+        (["--memory", "gpu:0=1MiB", "--swap-above", "70"], "between 0 and 1, got 70", "0.7 is"),
+        (["--memory", "gpu:0=1MiB", "--swap-above", "-0.1"], "between 0 and 1, got -0.1", "0.7 is"),
+        (["--memory", "gpu:0=1MiB", "--swap-above", "nan"], "between 0 and 1, got nan", "0.7 is"),
         (["--memory", "gpu:0=1MiB", "--swap-above", "70%"], "'70%'", ""),
         (
             ["--memory", "gpu:0", "--swap-above", "0.5"],

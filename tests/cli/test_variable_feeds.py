@@ -57,13 +57,13 @@ def test_whatever_makes_an_array_is_the_value_of_a_variable(graph: Graph, value:
 
 
 def test_nothing_is_no_value_of_a_variable(graph: Graph) -> None:
-    with pytest.raises(UsageError, match="feed w:0: the value is None, float32 is wanted"):
+    with pytest.raises(UsageError, match="feed w:0: the value is None, expected float32"):
         cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": None})
 
 
 def test_the_reads_in_functions_report_the_type_of_the_variable(graph: Graph) -> None:
     assert variable_of_handle(graph, graph.tensor("w"))[0] is dtypes.float32
-    with pytest.raises(UsageError, match="the value has strings, float32 is wanted"):
+    with pytest.raises(UsageError, match="the value contains strings, expected float32"):
         cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": "three"})
 
 

@@ -140,8 +140,8 @@ def test_a_device_that_runs_out_names_the_node_and_who_holds_the_rest() -> None:
     assert error.node is not None
     assert error.node.startswith("while/")
     assert error.frame is not None
-    told = "gpu:0 (simulated) is out of memory: 16 KiB asked for, 16380 B free of 256 KiB"
-    assert error.message.startswith(f"{told}; held by stack gradients/while/")
+    told = "gpu:0 (simulated) is out of memory: 16 KiB requested, 16380 B free of 256 KiB"
+    assert error.message.startswith(f"{told}; owned by stack gradients/while/")
     assert "--swap-memory" in str(error.hint)
     assert run.memory["gpu:0"].peak <= limit
     loss, _ = run.run(["loss:0", "gradient:0"], {**feeds, "n:0": np.int32(3)})
@@ -149,7 +149,7 @@ def test_a_device_that_runs_out_names_the_node_and_who_holds_the_rest() -> None:
 
 
 def test_a_value_larger_than_all_memory_asks_for_more() -> None:
-    with pytest.raises(ExecutionError, match="4 KiB asked for, 1 KiB free of 1 KiB") as caught:
+    with pytest.raises(ExecutionError, match="4 KiB requested, 1 KiB free of 1 KiB") as caught:
         session(CHAIN, memory={"gpu:0": KIB}).run("c:0", {"x:0": np.ones(1024, np.float32)})
     assert "--memory gpu:0=" in str(caught.value.hint)
 

@@ -122,7 +122,7 @@ def test_what_came_back_ahead_goes_again_where_others_need_the_room() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with pytest.raises(UsageError, match="no share of a limit"):
+    with pytest.raises(UsageError, match="between 0 and 1"):
         cfgraph.Session(cfgraph.Graph(), memory={}, swap_above=share)
 
 

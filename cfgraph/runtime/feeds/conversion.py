@@ -19,9 +19,9 @@ _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(N
 
 
 def feed_value(graph: Graph, tensor: Output, value: Any) -> Any:
-    """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0.
+    """The value that kernels receive for a fed one: an array of the tensor's dtype, or a scalar.
 
-    An array that is fed for the handle of a resource is the value of a variable of its own.
+    An array fed for a resource handle is the value of a new variable.
     """
     dtype, shape = feed_type(graph, tensor)
     kind = tensor.dtype.kind if tensor.dtype else ""
@@ -36,7 +36,7 @@ def feed_value(graph: Graph, tensor: Output, value: Any) -> Any:
 
 
 def _is_array_like(value: Any) -> bool:
-    """True for what makes an array; resources are objects that this and other runs made."""
+    """True for values that convert to arrays; resources are objects that earlier runs made."""
     return isinstance(value, _ARRAY_LIKE) or hasattr(value, "__array__")
 
 
@@ -53,7 +53,7 @@ def _feed_array(tensor: Output, value: Any, dtype: DType | None, shape: Shape) -
 
 
 def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
-    """Type and shape of what a tensor is fed with; the handle of a variable with its value."""
+    """Dtype and shape of a tensor's feed; for a variable's handle, those of its value."""
     dtype, shape = declared_type(graph, tensor)
     if dtype is not None and dtype.kind == "resource":
         return variable_of_handle(graph, tensor)
@@ -61,7 +61,7 @@ def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
 
 
 def fit_to_tensor(array: Any, dtype: DType | None, shape: Shape = UNKNOWN_SHAPE) -> Any:
-    """An array in the wanted type and shape. Raises UsageError where it does not fit."""
+    """Convert an array to a dtype and shape. Raises UsageError if it does not fit."""
     array = np.asarray(array)
     if array.dtype.hasobject or dtype is not None:
         array = fit_dtype(array, dtype or DType.from_numpy(array.dtype))
@@ -70,9 +70,9 @@ def fit_to_tensor(array: Any, dtype: DType | None, shape: Shape = UNKNOWN_SHAPE)
 
 
 def fit_dtype(array: Any, dtype: DType) -> Any:
-    """An array as one of type `dtype`: rounding to fewer digits is all that may happen to it.
+    """Convert an array to `dtype`; only rounding to fewer digits is allowed.
 
-    Raises UsageError where a value would overflow, lose its fraction or change its meaning.
+    Raises UsageError for a value that would overflow, lose its fraction, or change its meaning.
     """
     actual, expected = array.dtype, dtype.numpy
     if dtype.is_object or actual.kind in "SUO":
@@ -85,7 +85,7 @@ def fit_dtype(array: Any, dtype: DType) -> Any:
     if source == dtype.kind == "bool":
         return array.astype(expected)
     if source not in _SOURCES.get(dtype.kind, ()):
-        raise UsageError(f"the value has type {actual.name}, {dtype} is wanted", code="CFG034")
+        raise UsageError(f"the value has dtype {actual.name}, expected {dtype}", code="CFG034")
     if dtype.is_integer:
         return _fit_integers(array, dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -119,7 +119,7 @@ def _fit_integers(array: Any, dtype: DType) -> Any:
     if _dtype_kind(array.dtype) == "float":
         array = array.astype(np.float64)
         if (bad := ~(array == np.trunc(array)) | np.isinf(array)).any():
-            raise UsageError(f"{array[bad].flat[0]} is no {dtype}", code="CFG034")
+            raise UsageError(f"{array[bad].flat[0]} is not a valid {dtype}", code="CFG034")
     if array.size:
         low, high = integer_limits(dtype)
         for value in (int(array.min()), int(array.max())):
@@ -130,9 +130,9 @@ def _fit_integers(array: Any, dtype: DType) -> Any:
 
 def _fit_strings(array: Any, dtype: DType) -> Any:
     if dtype is not dtypes.string:
-        raise UsageError(f"{_describe_elements(array)}, {dtype} is wanted", code="CFG034")
+        raise UsageError(f"{_describe_elements(array)}, expected {dtype}", code="CFG034")
     if array.dtype.kind not in "SUO":
-        message = f"the value has type {array.dtype.name}, {dtype} is wanted"
+        message = f"the value has dtype {array.dtype.name}, expected {dtype}"
         raise UsageError(message, code="CFG034")
     strings = np.empty(array.shape, object)
     elements = (text.encode() if isinstance(text, str) else bytes(text) for text in array.flat)
@@ -141,16 +141,16 @@ def _fit_strings(array: Any, dtype: DType) -> Any:
 
 
 def _describe_elements(array: Any) -> str:
-    """What there is instead of numbers."""
+    """A description of elements that are not numbers."""
     items = array.flat if array.dtype.kind == "O" else ()
     other = next((value for value in items if not isinstance(value, str | bytes)), "")
     if other is None:
-        return "the value is None" if array.ndim == 0 else "the value has None in it"
-    return "the value has strings" if other == "" else f"the value is a {type(other).__name__}"
+        return "the value is None" if array.ndim == 0 else "the value contains None"
+    return "the value contains strings" if other == "" else f"the value is a {type(other).__name__}"
 
 
 def check_shape(shape: tuple[int, ...], expected: Shape) -> None:
-    """Raise UsageError, naming the dimension, where a value does not have the wanted shape."""
+    """Raise UsageError, naming the dimension, for a value of another shape."""
     if expected.accepts(shape):
         return
     assert expected.dims is not None
@@ -160,8 +160,8 @@ def check_shape(shape: tuple[int, ...], expected: Shape) -> None:
         raise UsageError(message, code="CFG035")
     dimension = next(
         dimension
-        for dimension, (actual, expected) in enumerate(zip(shape, expected.dims, strict=True))
-        if expected not in (None, actual)
+        for dimension, (actual, size) in enumerate(zip(shape, expected.dims, strict=True))
+        if size not in (None, actual)
     )
     message = (
         f"dimension {dimension} is {shape[dimension]}, expected {expected.dims[dimension]} {shapes}"
@@ -170,7 +170,7 @@ def check_shape(shape: tuple[int, ...], expected: Shape) -> None:
 
 
 def integer_limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
+    """The smallest and the largest value of an integer type."""
     if dtype.numpy.kind in "iu":
         info = np.iinfo(dtype.numpy)
         return int(info.min), int(info.max)
@@ -179,6 +179,6 @@ def integer_limits(dtype: DType) -> tuple[int, int]:
 
 
 def out_of_range_error(value: int, dtype: DType) -> UsageError:
-    """The error of an integer that its type cannot hold."""
+    """The error of an integer outside the range of its type."""
     low, high = integer_limits(dtype)
     return UsageError(f"{value} is out of range for {dtype} ({low} to {high})", code="CFG034")

@@ -41,7 +41,7 @@ _KEYED: Final = re.compile(r"(.+)\[([^\]]*)\]\Z", re.DOTALL)
 
 
 class ValueSpec(NamedTuple):
-    """A value as it was written, taken apart; `form` says which fields matter.
+    """A parsed VALUE; `form` determines which fields are set.
 
     `file`: `text` is the path, `key` an archive's key. `raw`: `text` is the path. `json`: `text` is
     JSON. `generated`: `text` names the generator, `arguments` are its own.
@@ -56,19 +56,19 @@ class ValueSpec(NamedTuple):
 
 
 def split_feed(text: str, subject: str = "feed") -> tuple[str, str]:
-    """The name and the value of `NAME=VALUE`. Raises UsageError where it is not that."""
+    """The name and the value of `NAME=VALUE`. Raises UsageError for other text."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        message = f"{text!r} is no {subject}"
+        message = f"{text!r} is not a valid {subject}"
         raise UsageError(message, hint="write NAME=VALUE, as in x=3.5 or x=@x.npy", code="CFG033")
     if not value.strip():
-        message = f"{name.strip()} is given no value"
+        message = f"{name.strip()} has no value"
         raise UsageError(message, hint=f"as in {name.strip()}=3.5", code="CFG033")
     return name.strip(), value.strip()
 
 
 def parse_value(text: str) -> ValueSpec:
-    """Take a value apart. Raises UsageError where it has a type that there is not."""
+    """Parse a VALUE. Raises UsageError for an unknown dtype."""
     if text.startswith("@"):
         keyed = _KEYED.match(text[1:])
         if keyed and not keyed[1].endswith("/"):
@@ -90,7 +90,7 @@ def _named_dtype(name: str) -> DType:
         dtype = DType.from_name(name)
         _ = dtype.numpy
     except (KeyError, TypeError):
-        message = f"there is no tensor type {name!r}"
+        message = f"unknown dtype {name!r}"
         hint = "as in f32, f64, bf16, i32, i64, u8, bool, c64, str"
         raise UsageError(message, hint=hint, code="CFG033") from None
     return dtype
@@ -101,7 +101,7 @@ def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        message = f"[{text}] is no shape of a value"
+        message = f"invalid shape [{text}]"
         raise UsageError(message, hint="write all sizes, as in f32[2,3]", code="CFG033")
     return tuple(int(part) for part in parts)
 
@@ -111,8 +111,8 @@ def read_feeds(
 ) -> dict[str, Any]:
     """The arrays to feed by tensor name: those of the archives, then each `NAME=VALUE`.
 
-    Raises UsageError where a name or a value does not fit the graph, InvalidInput for a file that
-    holds no arrays.
+    Raises UsageError for a name or value that does not fit the graph, InvalidInput for a file
+    without arrays.
     """
     arrays: dict[str, Any] = {}
     for path in archives:
@@ -128,9 +128,9 @@ def read_feeds(
 
 
 def read_value(text: str, graph: Graph, tensor: Output, subject: str, seed: int = 0) -> Any:
-    """The array that a VALUE says, as one that `tensor` can be given.
+    """The array of a VALUE, converted for `tensor`.
 
-    Errors begin with `what`.
+    Errors start with `subject`.
     """
     dtype, shape = feed_type(graph, tensor)
     with _ErrorPrefix(subject):
@@ -140,7 +140,7 @@ def read_value(text: str, graph: Graph, tensor: Output, subject: str, seed: int 
 
 
 class _ErrorPrefix:
-    """Puts the name of the feed before the message of an error."""
+    """Context that puts the name of the feed before the message of an error."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
@@ -179,9 +179,11 @@ def _json_archive(path: str) -> Iterator[tuple[str, str]]:
     try:
         values = json.loads(npy.read_bytes(path))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"this is no JSON: {error}", path=path, code="CFG030") from None
+        raise InvalidInput(
+            f"the file is not valid JSON: {error}", path=path, code="CFG030"
+        ) from None
     if not isinstance(values, dict):
-        message = "the file holds no JSON object of names and values"
+        message = "the file has no JSON object of names and values"
         raise InvalidInput(message, path=path, code="CFG030")
     for name, value in values.items():
         yield name, json.dumps(value)
@@ -206,14 +208,14 @@ def _from_file(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, se
         if len(arrays) == 1:
             return next(iter(arrays.values()))
         hint = f"write @{spec.text}[KEY]; it has {first_names(sorted(arrays), _MAX_LISTED)}"
-        raise UsageError("say which array of the archive", hint=hint, code="CFG033")
+        raise UsageError("the archive has several arrays", hint=hint, code="CFG033")
     return npy.read_npy(spec.text)
 
 
 def _from_raw(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
     assert spec.dtype is not None
     if spec.dtype.is_object:
-        raise UsageError("strings have no raw form", code="CFG034")
+        raise UsageError("strings cannot be read from raw bytes", code="CFG034")
     sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
     data = npy.read_bytes(spec.text)
     expected = math.prod(sizes) * spec.dtype.numpy.itemsize
@@ -230,7 +232,7 @@ def _from_json(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, se
 def _generated(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
     dtype = spec.dtype or dtype
     if dtype is None:
-        raise UsageError("say the type", hint=f"as in f32[2,3]:{spec.text}", code="CFG033")
+        raise UsageError("the dtype is missing", hint=f"as in f32[2,3]:{spec.text}", code="CFG033")
     sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
     return generate(spec.text, spec.arguments, dtype, sizes, name, seed)
 
@@ -238,7 +240,7 @@ def _generated(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, se
 def _sizes(shape: Shape, spec: ValueSpec) -> tuple[int, ...]:
     if shape.dims is not None and shape.is_full:
         return tuple(size for size in shape.dims if size is not None)
-    message = f"the shape {shape} leaves sizes open"
+    message = f"the shape {shape} has unknown dimensions"
     raise UsageError(message, hint=f"write all of them, as in f32[2,3]:{spec.text}", code="CFG033")
 
 

@@ -36,9 +36,9 @@ _WORD: Final = re.compile(r"([a-z]+)(?:\(.*\))?\Z")
 
 
 def parse_literal(text: str, dtype: DType | None) -> Any:
-    """The array of a JSON text, of type `dtype` or of the type that the text suggests.
+    """The array of a JSON text, of `dtype` or of the type that the text suggests.
 
-    Raises UsageError where the text is no JSON, the lists are ragged or a value does not fit.
+    Raises UsageError for invalid JSON, ragged lists, and values that do not fit.
     """
     flat, sizes = _flatten(_parse(text, dtype))
     dtype = dtype or _inferred_dtype(flat)
@@ -59,7 +59,7 @@ def _parse(text: str, dtype: DType | None) -> Any:
         if _NON_FINITE.search(text):
             hint = "write NaN, Infinity or -Infinity"
         elif typed := _TYPE_ALONE.match(text):
-            hint = f"say what it holds, as in {typed[0]}:zeros"
+            hint = f"add a value, as in {typed[0]}:zeros"
         elif word := _WORD.match(text):
             hint = did_you_mean(word[1], GENERATORS) or f"{hint}, {', '.join(GENERATORS[1:])}"
         if dtype is dtypes.string:
@@ -106,7 +106,7 @@ def _ragged(depth: int, lengths: set[int]) -> UsageError:
 
 
 def _inferred_dtype(flat: list[Any]) -> DType:
-    """The type that TensorFlow gives to such Python values."""
+    """The dtype that TensorFlow infers for such Python values."""
     kinds = {type(element) for element in flat}
     if kinds <= {bool} and kinds:
         return dtypes.bool_
@@ -122,11 +122,11 @@ def _pack(flat: list[Any], dtype: DType) -> Any:
     kinds = {type(element) for element in flat}
     accepted = _ACCEPTED_TYPES.get(dtype.kind)
     if accepted is None:
-        raise UsageError(f"tensors of type {dtype} cannot be written out", code="CFG034")
+        raise UsageError(f"tensors of dtype {dtype} have no literals", code="CFG034")
     if unexpected := kinds - accepted:
         example = next(element for element in flat if type(element) in unexpected)
         raise UsageError(
-            f"{_show(example)} is no {dtype}", hint=_HINTS.get(dtype.kind), code="CFG034"
+            f"{_show(example)} is not a valid {dtype}", hint=_HINTS.get(dtype.kind), code="CFG034"
         )
     if dtype.kind == "string":
         return _strings(flat)
@@ -167,7 +167,7 @@ def _strings(flat: list[str]) -> Any:
     try:
         array[:] = [element.encode() for element in flat]
     except UnicodeEncodeError:
-        raise UsageError("a string holds half a surrogate pair", code="CFG034") from None
+        raise UsageError("a string contains half of a surrogate pair", code="CFG034") from None
     return array
 
 
@@ -176,7 +176,7 @@ def _complex(text: str) -> complex:
         return complex(_WORDS.get(text, text))
     except ValueError:
         raise UsageError(
-            f"{text!r} is no complex number", hint="as in 1+2j", code="CFG034"
+            f"{text!r} is not a complex number", hint="as in 1+2j", code="CFG034"
         ) from None
 
 
@@ -187,7 +187,7 @@ def _integers(flat: list[Any], dtype: DType) -> Any:
     low, high = integer_limits(dtype)
     for element in flat:
         if isinstance(element, float) and not element.is_integer():
-            raise UsageError(f"{_show(element)} is no {dtype}", code="CFG034")
+            raise UsageError(f"{_show(element)} is not a valid {dtype}", code="CFG034")
         if not low <= element <= high:
             raise out_of_range_error(int(element), dtype)
     return np.array([int(element) for element in flat], _wide(dtype)).astype(dtype.numpy)
@@ -203,9 +203,9 @@ MAX_GENERATED_BYTES: Final = 2 << 30
 def generate(
     name: str, arguments: str | None, dtype: DType, sizes: tuple[int, ...], key: str, seed: int
 ) -> Any:
-    """The array that a generator makes; what is drawn depends on `key` and `seed` alone.
+    """Generate an array; random values depend only on `key` and `seed`.
 
-    Raises UsageError where the generator cannot make that type, or its arguments are wrong.
+    Raises UsageError for a dtype that the generator does not support, and for invalid arguments.
     """
     count = math.prod(sizes)
     if count * dtype.numpy.itemsize > MAX_GENERATED_BYTES:
@@ -235,20 +235,20 @@ class _GeneratorCall:
         )
 
     def pair(self, first: float, second: float) -> tuple[float, float]:
-        """Its two arguments, or the default ones."""
+        """The two arguments, or the defaults."""
         if len(self.arguments) not in (0, 2):
             hint = f"write {self.name}({first},{second})"
             raise UsageError(f"{self.name} takes two arguments", hint=hint, code="CFG033")
         return (self.arguments[0], self.arguments[1]) if self.arguments else (first, second)
 
     def require_no_arguments(self) -> None:
-        """Refuse arguments."""
+        """Raise UsageError for arguments."""
         if self.arguments:
             raise UsageError(f"{self.name} takes no arguments", code="CFG033")
 
 
 def _reject_dtype(name: str, dtype: DType) -> NoReturn:
-    raise UsageError(f"{name} cannot make a tensor of type {dtype}", code="CFG034")
+    raise UsageError(f"{name} does not support dtype {dtype}", code="CFG034")
 
 
 def _constant(arguments: str | None, dtype: DType) -> Any:
@@ -309,7 +309,7 @@ def _uniform(call: _GeneratorCall) -> Any:
 def _uniform_integers(call: _GeneratorCall, low: float, high: float) -> Any:
     least, greatest = integer_limits(call.dtype)
     if low != int(low) or high != int(high) or not least <= low < high <= greatest + 1:
-        message = f"uniform({low},{high}) is no range of {call.dtype}"
+        message = f"uniform({low},{high}) is not a range of {call.dtype}"
         raise UsageError(message, code="CFG034")
     wide = np.uint64 if call.dtype.kind == "uint" else np.int64
     return call.source.integers(int(low), int(high), call.count, wide).astype(call.dtype.numpy)

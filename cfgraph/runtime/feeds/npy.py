@@ -27,7 +27,7 @@ _HEADERS: Final = {
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a file. Raises InvalidInput where it is missing, unreadable or too large."""
+    """Read a file. Raises InvalidInput if it is missing, unreadable, or too large."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -41,24 +41,24 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_npy(path: str) -> Any:
-    """The array of an .npy file. Raises InvalidInput where it holds none."""
+    """The array of an .npy file. Raises InvalidInput for other content."""
     return decode_npy(read_bytes(path), path)
 
 
 def decode_npy(data: bytes, path: str) -> Any:
-    """The array in the bytes of an .npy file. Raises InvalidInput where they hold none."""
+    """The array in the bytes of an .npy file. Raises InvalidInput for other content."""
     if not data:
         raise InvalidInput("the file is empty", path=path, code="CFG002")
     if data[:1] == _PICKLE:
         raise _pickled(path)
     if not data.startswith(_MAGIC):
-        raise InvalidInput("this is no .npy file", path=path, code="CFG030")
+        raise InvalidInput("the file is not an .npy file", path=path, code="CFG030")
     stream = io.BytesIO(data)
     shape, fortran, dtype = _header(stream, path)
     if dtype.hasobject:
         raise _pickled(path)
     if dtype.fields or dtype.subdtype or dtype.kind in "mM":
-        message = f"arrays of the NumPy type {dtype} are no tensors"
+        message = f"arrays of NumPy dtype {dtype} cannot be fed"
         raise InvalidInput(message, path=path, code="CFG030")
     count = math.prod(shape)
     actual, expected = len(data) - stream.tell(), count * dtype.itemsize
@@ -79,11 +79,11 @@ def _header(stream: IO[bytes], path: str) -> tuple[tuple[int, ...], bool, Any]:
         if version not in _HEADERS:
             raise ValueError(f"version {version[0]}.{version[1]}")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            warnings.simplefilter("ignore")  # headers of Python 2
             shape, fortran, dtype = _HEADERS[version](stream)
         if any(size < 0 for size in shape):
             raise ValueError("a negative size")
-    except Exception as error:  # NumPy's reader of headers fails in many ways
+    except Exception as error:  # NumPy's reader raises many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         message = f"the header of the .npy file is damaged: {reason}"
         raise InvalidInput(message, path=path, code="CFG030") from None
@@ -97,14 +97,14 @@ def _pickled(path: str) -> InvalidInput:
 
 
 def read_npz(path: str) -> Iterator[tuple[str, Any]]:
-    """The arrays of an .npz archive with their keys. Raises InvalidInput where it is none."""
+    """The arrays of an .npz archive by key. Raises InvalidInput for other content."""
     archive = _archive(path)
     for name in archive.namelist():
         yield name.removesuffix(".npy"), _member(archive, name, path)
 
 
 def read_npz_key(path: str, key: str) -> Any:
-    """One array of an .npz archive. Raises UsageError where it has no such key."""
+    """One array of an .npz archive. Raises UsageError for an unknown key."""
     archive = _archive(path)
     keys = {name.removesuffix(".npy"): name for name in archive.namelist()}
     if key not in keys:
@@ -120,7 +120,7 @@ def _archive(path: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        message = f"this is no .npz archive: {error}"
+        message = f"the file is not an .npz archive: {error}"
         raise InvalidInput(message, path=path, code="CFG030") from None
 
 

@@ -18,10 +18,9 @@ from cfgraph.errors import Unsupported, UsageError, install_hint
 from cfgraph.ir.dtypes import bfloat16
 from cfgraph.runtime.gpu.stream import GpuStream
 
-# the types of elements that CuPy computes with everywhere; types and not their letters, for those
-# of other libraries have the same ones
+# dtypes that CuPy supports everywhere; compared as dtypes, since other libraries reuse the letters
 _GPU_DTYPES: Final = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
-# how CuPy writes a sum of bfloat16: where NumPy is too old, or ml_dtypes missing, it has none
+# CuPy's signature of a bfloat16 sum; missing if NumPy is too old or ml_dtypes is not installed
 _BFLOAT16_ADD: Final = "EE->E"
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
 GPU_KINDS: Final = ("simulated", "real")
@@ -30,8 +29,8 @@ GPU_KINDS: Final = ("simulated", "real")
 class GpuContext:
     """A GPU: `xp` is the namespace that kernels are bound with, `array` the class of its arrays.
 
-    `library` is CuPy, or a module that does what it does. Each gpu of a run has a `lane`: several
-    share the card.
+    `library` is CuPy, or a module with its interface. Each GPU device of a run has a `stream`;
+    several devices share the GPU.
     """
 
     def __init__(self, library: Any) -> None:
@@ -44,44 +43,44 @@ class GpuContext:
 
     @property
     def name(self) -> str:
-        """What the card is called."""
+        """The name of the GPU."""
         value = self.xp.cuda.runtime.getDeviceProperties(0)["name"]
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def stream(self, device: str) -> GpuStream:
-        """The streams and the memory pool of a gpu, made once."""
+        """The streams and memory pool of a device, made on first use."""
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = GpuStream(self, device)
         return stream
 
     def streams(self) -> list[GpuStream]:
-        """Those that were made so far."""
+        """The streams that were made so far."""
         return list(self._streams.values())
 
     def release_all(self) -> None:
-        """Wait for all gpus, and give back what they keep for later."""
+        """Wait for all devices, and free the memory that they cache."""
         for stream in self.streams():
             stream.release_all()
 
     def supports(self, dtype: np.dtype[Any]) -> bool:
-        """True for elements that the card computes with; all others stay on the host."""
+        """True for element types that the GPU computes with; values of others stay on the host."""
         return dtype in self._dtypes
 
     def to_device(self, value: Any) -> Any:
-        """A NumPy value as an array of the card, in the order of the current stream.
+        """Copy a NumPy value to the GPU, in the order of the current stream.
 
-        What is there already, or cannot be, is handed back as it is.
+        Values that are on the GPU, and those that it does not support, are returned unchanged.
         """
         if not isinstance(value, np.ndarray | np.generic) or not self.supports(value.dtype):
             return value
         if value.ndim:
             return self.xp.asarray(value)
-        # one of rank 0 would be filled by a kernel, and -0.0 with zeros
+        # CuPy fills a scalar by a kernel, which turns -0.0 into 0.0
         return self.xp.asarray(value.reshape(1)).reshape(())
 
     def to_host(self, value: Any) -> Any:
-        """A value as NumPy has it, a scalar of rank 0; waits for all that the card has to do."""
+        """The value as a NumPy array, or a scalar of rank 0; waits for all queued work."""
         if type(value) is not self.array:
             return value
         self.xp.cuda.Device().synchronize()
@@ -91,7 +90,7 @@ class GpuContext:
 
 @cache
 def gpu_context() -> GpuContext:
-    """The card of this machine. Raises Unsupported where there is none, or no CuPy."""
+    """The GPU of this machine. Raises Unsupported without a GPU or without CuPy."""
     try:
         if not has_gpu():
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
@@ -110,7 +109,7 @@ def gpu_context() -> GpuContext:
 
 
 def _first_line(error: Exception) -> str:
-    """What was amiss: CuPy writes pages around the error that it got."""
+    """The first line of CuPy's long error messages."""
     first = error.__cause__ or error
     lines = (line.strip() for line in str(first).splitlines())
     return next((line for line in lines if line.strip("=")), type(first).__name__)
@@ -122,7 +121,7 @@ def _no_gpu_error(reason: str) -> Unsupported:
 
 @cache
 def has_gpu() -> bool:
-    """True where the driver of a GPU is there, and has one."""
+    """True if the driver of a GPU is installed and finds one."""
     try:
         driver = ctypes.CDLL(_DRIVERS.get(sys.platform, "libcuda.so.1"))
         count = ctypes.c_int(0)

@@ -1,4 +1,4 @@
-"""Executors and simulator of a run on a real GPU; kernels are queued on the stream of a device."""
+"""Executors of a run on a real GPU; kernels are queued on the stream of a device."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from cfgraph.runtime.memory.swapping import SwapCopier
 
 
 class GpuSwapCopier(SwapCopier):
-    """What swaps the values of one gpu. The host waits only where there is no room without it."""
+    """Copier of swapped values on one GPU device; the host waits only if memory is exhausted."""
 
     def __init__(self, stream: GpuStream, memory: DeviceMemory) -> None:
         self.stream = stream
         self.memory = memory
 
     def copy_out(self, value: Any) -> DeviceCopy:
-        """Begin to copy an array to the host."""
+        """Start to copy an array to the host."""
         return self.stream.copy(value)
 
     def copy_back(self, host_copy: DeviceCopy) -> Any:
-        """The array on the card again, as soon as what reads it there runs."""
+        """The array on the GPU, as soon as the kernels that read it run."""
         return self.stream.copy_back(host_copy)
 
     def has_arrived(self, host_copy: DeviceCopy) -> bool:
-        """True once a copy is on the host; the array that it is of is let go."""
+        """True once a copy is on the host; the original array is then released."""
         if not host_copy.done.done:
             return False
         self.stream.release_finished()
         return True
 
     def wait(self, host_copy: DeviceCopy) -> None:
-        """Wait until a copy is on the host: a stall."""
+        """Wait until a copy is on the host, and count a stall."""
         start = time.perf_counter()
         host_copy.wait()
         self.stream.release_finished()
@@ -50,12 +50,12 @@ class GpuSwapCopier(SwapCopier):
         self.memory.stalled += time.perf_counter() - start
 
 
-# tokens that a CPU fires in its turn
+# tokens that a CPU fires per turn
 _HOST_BATCH: Final = 16
 
 
 class GpuExecutor(Executor):
-    """Fires the tokens of one gpu: its kernels are queued on its own stream."""
+    """Executor of one GPU device, whose kernels are queued on its own stream."""
 
     def __init__(
         self,
@@ -71,20 +71,20 @@ class GpuExecutor(Executor):
         super().__init__(plan, step, rendezvous, results, wrap)
 
     def set_limit(self) -> None:
-        """Hold the gpu to the limit of its memory, intermediate values too."""
+        """Limit the memory of the device, including intermediate values."""
         memory, stream = self.memory, self.stream
         if memory is None:
             return
 
         def relieve() -> bool:
-            # memory may be wanted for a copy, in whose stream nothing waits for kernels
+            # the allocation may be for a copy, whose stream does not wait for kernels
             with stream.current():
                 return memory.swapper.relieve()
 
         stream.pool.set_limit(memory.limit, relieve)
 
     def start(self, feeds: Sequence[Any]) -> None:
-        """Make ready what a run starts with."""
+        """Queue the initial tokens."""
         with self.stream.current():
             super().start(feeds)
 
@@ -99,22 +99,22 @@ class GpuExecutor(Executor):
             super().fire(fire, iteration)
 
     def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
-        """An error with the node, the frame and the device that it came from."""
+        """The error with the node, frame, and device of the token that raised it."""
         if not isinstance(error, CfgraphError):
             error = self.as_gpu_error(error)
         return super()._located(error, fire, iteration)
 
     def as_gpu_error(self, error: Exception, node: object = None) -> Exception:
-        """What a lack of memory or a card that has failed is called; other errors as they are."""
+        """Convert an error that means lack of memory or a failed GPU; return others unchanged."""
         fatal = fatal_error(error)
         if not isinstance(fatal, MemoryError):
             return fatal or error
-        reason = str(fatal).partition("\n")[0] or "the card has none left"
+        reason = str(fatal).partition("\n")[0] or "the GPU has no memory left"
         return gpu_out_of_memory(self.device, reason, self.memory, node)
 
 
 class HostExecutor(Executor):
-    """Fires the tokens of a CPU of such a run: few at once, for it may wait for messages."""
+    """Executor of a CPU in such a run; its batches are small, since it may wait for messages."""
 
     def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens."""

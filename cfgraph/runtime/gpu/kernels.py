@@ -24,7 +24,7 @@ from cfgraph.runtime.memory.placement import is_host_arithmetic
 
 
 def with_bfloat16_outputs(node: Node, kernel: Kernel) -> Kernel:
-    """The kernel of a node on a card, what it gives of bfloat16 rounded to it."""
+    """The kernel of a node on a GPU, with its bfloat16 outputs rounded."""
     types = registry.output_types(node) or []
     if bfloat16 not in types:
         return kernel
@@ -51,7 +51,7 @@ def gpu_line(
     bind_host: KernelBinder,
     stream: GpuStream,
 ) -> StraightLine:
-    """A function's body on a gpu; `on_host` binds a node's kernel over NumPy arrays."""
+    """A function's body on a GPU; `bind_host` binds a node's kernel over NumPy arrays."""
 
     def bind(node: Node, op: type[Op]) -> Kernel:
         return _GpuNode(node, op, bind_host(node, op), stream).kernel()
@@ -60,13 +60,13 @@ def gpu_line(
 
 
 class _GpuNode:
-    """One node of a body."""
+    """One node of a cluster body."""
 
     def __init__(self, node: Node, op: type[Op], host_kernel: Kernel, stream: GpuStream) -> None:
         self.node, self.op, self.host_kernel, self.stream = node, op, host_kernel, stream
 
     def kernel(self) -> Kernel:
-        """What the node does with values that are where they are."""
+        """The kernel for inputs that may be on the host or on the GPU."""
         op = self.op
         if op.aliasing.is_identity or op.algebra.shape_only or op.calls.inlined:
             return self.host_kernel
@@ -77,7 +77,7 @@ class _GpuNode:
         return self._gpu_kernel()
 
     def _constant(self) -> Kernel:
-        """A number stays on the host, as what is no tensor does; an array goes over once."""
+        """A constant: scalars and non-tensors stay on the host, an array is copied once."""
         known: list[Any] = []
 
         def constant() -> Any:
@@ -90,7 +90,7 @@ class _GpuNode:
         return constant
 
     def _run_on_host(self, *inputs: Any) -> Any:
-        """The node's result by its kernel over NumPy arrays."""
+        """Run the NumPy kernel on inputs that are copied to the host."""
         return self.host_kernel(*map(self.stream.to_host, inputs))
 
     def _gpu_kernel(self) -> Kernel:
@@ -103,13 +103,13 @@ class _GpuNode:
         except Exception:
             return self._run_on_host
         hosts = op.slots_of(node, op.placement.host_inputs)
-        # a stateful kernel has the step before the inputs
+        # a stateful kernel takes the step before the inputs
         moves = [
             stream.to_host if slot in hosts else self._to_device for slot in range(len(node.inputs))
         ]
         if op.effects.stateful:
             moves.insert(0, identity)
-        # of numbers that the host has it makes others, or an array, which is the card's
+        # these kernels may return GPU arrays although all inputs are on the host
         fills = op.effects.stateful or bool(op.placement.host_inputs)
         is_usable = True
 
@@ -132,5 +132,5 @@ class _GpuNode:
         return run
 
     def _to_device(self, value: Any) -> Any:
-        """A value for a kernel of the card: a number may come from the host."""
+        """Copy an input to the GPU; a scalar may stay on the host."""
         return value if is_known(value) and not value.ndim else self.stream.to_device(value)

@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from cfgraph.ops.opdef.op import OpError
 
-# what the runtime, the driver and the libraries over them call it
+# names of the runtime, the driver, and the libraries above them
 _OUT_OF_MEMORY_CODES: Final = (
     "cudaErrorMemoryAllocation",
     "CUDA_ERROR_OUT_OF_MEMORY",
     "_ALLOC_FAILED",
 )
-# after these nothing works any more: ECC, illegal addresses and instructions, asserts, timeouts
+# fatal for the process: ECC, illegal addresses and instructions, asserts, timeouts
 _LOST_DEVICE_CODES: Final = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """True where the card has no memory left, or the host none that a card can copy from."""
+    """True if the GPU has no memory left, or the host has none that a GPU can copy from."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -31,27 +31,27 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def fatal_error(error: Exception) -> Exception | None:
-    """What to raise instead where a kernel on the host is no way out, None where it may be one."""
+    """The fatal error to raise, or None if falling back to the host is safe."""
     reason = str(error).partition("\n")[0]
     if is_out_of_memory(error):
         return error if isinstance(error, MemoryError) else MemoryError(reason)
     if getattr(error, "status", 0) in _LOST_DEVICE_CODES:
-        return OpError(f"the card has failed: {reason}", hint="a kernel before this one may be why")
+        return OpError(f"the GPU has failed: {reason}", hint="an earlier kernel may be the cause")
     return None
 
 
-# the part of a limit that intermediate values may take above it, and the bytes that they may anyhow
+# headroom above a limit for intermediate values: a fraction of the limit, and a minimum in bytes
 _HEADROOM_DIVISOR: Final = 8
 _MIN_HEADROOM: Final = 64 << 20
 
 
 def cannot_free() -> bool:
-    """Where nobody can make room."""
+    """Free nothing: the default."""
     return False
 
 
 class GpuMemoryPool:
-    """Blocks of a card; `give_up` has all gpus of the card let go of what they keep for later.
+    """Pool of GPU memory; `release_all` frees what all devices of the GPU cache.
 
     `blocks` is the library's pool.
     """
@@ -61,11 +61,11 @@ class GpuMemoryPool:
         self._release_all = release_all
         self._relieve: Callable[[], bool] = cannot_free
         self._limit: int | None = None
-        # bytes that other gpus have borrowed, less those that are borrowed of them
+        # bytes lent to other devices, less bytes borrowed from them
         self._lent = 0
 
     def malloc(self, size: int) -> Any:
-        """Memory of the card. Raises MemoryError where there is none, nor any that may go."""
+        """Allocate memory. Raises MemoryError if none is left and none can be freed."""
         try:
             return self.blocks.malloc(size)
         except MemoryError:
@@ -79,18 +79,18 @@ class GpuMemoryPool:
                 self.free()
 
     def free(self) -> None:
-        """Give back what nobody uses."""
+        """Return unused blocks to the GPU."""
         self.blocks.free_all_blocks()
 
     def set_limit(self, limit: int | None, relieve: Callable[[], bool] = cannot_free) -> None:
-        """Have no more than a limit from now on; `relief` makes room, false if it cannot."""
+        """Set the limit of the pool; `relieve` frees memory, and returns false if it cannot."""
         changes = limit is not None or self._limit is not None
         self._limit, self._relieve = limit, relieve
         if changes:
             self._apply_limit()
 
     def lend(self, size: int) -> None:
-        """Bytes that another gpu is charged for from now on; less than none are back."""
+        """Charge another device for bytes from now on; a negative size ends the loan."""
         self._lent += size
         if self._limit is not None:
             self._apply_limit()
@@ -100,5 +100,5 @@ class GpuMemoryPool:
             self.blocks.set_limit()
             return
         room = self._limit + max(self._limit // _HEADROOM_DIVISOR, _MIN_HEADROOM)
-        # no bytes are no limit to the library
+        # the library takes 0 for no limit
         self.blocks.set_limit(max(room + self._lent, 1))

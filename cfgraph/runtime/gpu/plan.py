@@ -33,7 +33,7 @@ from cfgraph.runtime.memory.placement import MemoryPlacement
 
 
 def map_contained(value: Any, move: Callable[[Any], Any]) -> Any:
-    """A value moved, with all that is in it."""
+    """Apply `move` to a value, or to all elements of a container."""
     if isinstance(value, TensorList):
         items = [None if output is None else map_contained(output, move) for output in value.all()]
         return value.replaced(items)
@@ -52,7 +52,7 @@ def map_contained(value: Any, move: Callable[[Any], Any]) -> Any:
 
 
 def is_container(value: Any) -> bool:
-    """True for a value that holds others."""
+    """True for a value that contains others."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.hasobject)
     return isinstance(value, TensorList | OptionalVariant)
@@ -62,9 +62,9 @@ Move = Callable[[Any], Any]
 
 
 class GpuPlan:
-    """The plans of a run bound to a card: `lanes` and `homes` of its gpus, by device.
+    """Plans of a run bound to a GPU: `streams` and `placements` of its GPU devices.
 
-    `fallen` are the ops whose kernels ran on the host after all, with the reason.
+    `host_fallbacks` maps ops whose kernels ran on the host to the reason.
     """
 
     def __init__(self, plans: Sequence[Plan], context: GpuContext) -> None:
@@ -78,7 +78,7 @@ class GpuPlan:
                 self.placements[plan.device] = MemoryPlacement(plan.nodes)
         require_colocated_references(plans, self.streams)
         self.shared_variables = SharedVariables(context, self.streams)
-        # the messages that are wanted in host memory
+        # whether the receiver of a message reads it in host memory
         self._to_host: dict[RendezvousKey, bool] = {}
         for plan in plans:
             for node in plan.nodes_of_role(Role.RECV):
@@ -90,7 +90,7 @@ class GpuPlan:
                 self._host_plan(plan)
 
     def order_streams(self) -> None:
-        """What earlier runs left on one gpu is there before another one reads it."""
+        """Order the streams behind everything that earlier runs queued on any of them."""
         streams = self.context.streams()
         for stream in streams:
             stream.follow(streams)
@@ -101,7 +101,7 @@ class GpuPlan:
         return placements is None or placements.is_host(output)
 
     def receive_kernel(self, node: Node, stream: GpuStream | None) -> Move:
-        """What a Recv does with its message."""
+        """The kernel of a Recv, which moves its message."""
         key = rendezvous_key(node)
         sender, to_host = self.streams.get(key.send_device), self._to_host[key]
 
@@ -117,23 +117,23 @@ class GpuPlan:
             return map_contained(message, move_element)
 
         def move_element(element: Any) -> Any:
-            """What a list holds is where what computed it would have put it."""
+            """Move an element of a container to where its producer would have placed it."""
             hosts = stream is None or getattr(element, "dtype", None) == np.int32
             return endpoint.collect(element, sender, to_host=hosts)
 
         return receive
 
     def send_kernel(self, node: Node, stream: GpuStream) -> Move:
-        """What a Send does with its value."""
+        """The kernel of a Send, which starts the transfer of its value."""
         to_host = self._to_host.get(rendezvous_key(node), True)
         return lambda value: stream.post(value, to_host=to_host)
 
     def move_to_host(self, variable: Variable) -> None:
-        """Bring a variable to the host."""
+        """Move a variable to the host."""
         variable.value = self.context.to_host(variable.value)
 
     def _host_plan(self, plan: Plan) -> None:
-        """On a CPU of the run: messages come from the card, and variables may be there."""
+        """Bind the plan of a CPU: messages come from the GPU, and variables may be there."""
         for node_plan in plan.nodes.values():
             if node_plan.op.role is Role.RECV:
                 node_plan.kernel = self.receive_kernel(node_plan.node, None)
@@ -142,7 +142,7 @@ class GpuPlan:
 
 
 class _GpuBinding:
-    """The plan of one gpu."""
+    """Binding of the plan of one GPU device."""
 
     def __init__(self, owner: GpuPlan, plan: Plan) -> None:
         self.owner, self.plan = owner, plan
@@ -154,7 +154,7 @@ class _GpuBinding:
             node_plan.kernel = self._kernel(node_plan)
 
     def _moves(self, plan: NodePlan) -> list[tuple[int, Move]]:
-        """What takes the inputs of a node over to where it wants them."""
+        """The copies that move the inputs of a node to the memory it reads them from."""
         node, role, moves = plan.node, plan.op.role, list[tuple[int, Move]]()
         if role is Role.SEND:
             return [(plan.base, self.owner.send_kernel(node, self.stream))]
@@ -165,7 +165,7 @@ class _GpuBinding:
                 if merges
                 else self.placements.needs_host(node, slot)
             )
-            # a variable that is read is wherever it was written
+            # a dereferenced variable is where it was written last
             is_local = slot not in plan.deref_slots and needs_host is self.placements.is_host(
                 output
             )
@@ -197,7 +197,7 @@ class _GpuBinding:
         return self._with_output_copies(plan, kernel)
 
     def _runs_on_gpu(self, plan: NodePlan) -> bool:
-        """True where the card knows all types of a node."""
+        """True if the GPU supports all dtypes of a node."""
         types = [
             *(registry.input_types(plan.node) or ()),
             *(registry.output_types(plan.node) or ()),
@@ -208,7 +208,7 @@ class _GpuBinding:
         return self.owner.context.supports(np.dtype(dtype.numpy))
 
     def _constant(self, plan: NodePlan) -> Kernel:
-        """What needs no input is brought to the card once, when it is first wanted."""
+        """A constant that is copied to the GPU once, on first use."""
         if self.placements.is_host(plan.node.output()):
             return plan.kernel
         kernel, known = plan.kernel, list[Any]()
@@ -221,7 +221,7 @@ class _GpuBinding:
         return constant
 
     def _with_fallback(self, plan: NodePlan) -> Kernel:
-        """The kernel on the card, until it fails and the one of the host does not."""
+        """The GPU kernel, replaced by the host kernel if it fails and that one succeeds."""
         op, node, xp = plan.op, plan.node, self.owner.context.xp
         host_kernel = self._host_kernel(plan, plan.kernel)
         all_host = all(self.placements.needs_host(node, slot) for slot in range(len(node.inputs)))
@@ -258,7 +258,7 @@ class _GpuBinding:
         return run
 
     def _host_kernel(self, plan: NodePlan, kernel: Kernel) -> Kernel:
-        """The kernel of the host, on values that come from the card."""
+        """The host kernel, on inputs that are copied to the host."""
         move = self.stream.to_host
 
         def to_host(value: Any) -> Any:
@@ -270,7 +270,7 @@ class _GpuBinding:
         return lambda step, *inputs: kernel(step, *map(to_host, inputs))
 
     def _localize(self, variable: Variable) -> None:
-        """Bring a variable to where its kernels want it."""
+        """Move a variable to where its kernels compute."""
         self.owner.shared_variables.use(variable, self.stream)
         value = variable.value
         if variable.dtype is not int32 and isinstance(value, np.ndarray | np.generic):
@@ -279,7 +279,7 @@ class _GpuBinding:
             variable.value = self.stream.to_host(value)
 
     def _with_output_copies(self, plan: NodePlan, kernel: Kernel) -> Kernel:
-        """A kernel whose results are where they belong; copies that the host waits for begin."""
+        """A kernel whose outputs are placed; copies that the host waits for start at once."""
         stream, array, outputs = self.stream, self.owner.context.array, _outputs(plan)
         if not outputs:
             return kernel
@@ -314,7 +314,7 @@ def _place_single_output(
 
 
 def _with_local_variables(kernel: Kernel, localize: Callable[[Variable], None]) -> Kernel:
-    """A stateful kernel that finds variables where it computes, and leaves them there."""
+    """A stateful kernel that first moves its variables to where it computes."""
 
     def run(step: Any, *inputs: Any) -> Any:
         for output in inputs:

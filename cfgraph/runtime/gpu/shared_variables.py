@@ -20,9 +20,9 @@ from cfgraph.runtime.gpu.stream import GpuStream
 
 
 def require_colocated_references(plans: Sequence[Plan], streams: Mapping[str, GpuStream]) -> None:
-    """Raise Unsupported for a reference to a variable that another device has, too, one on a card.
+    """Raise Unsupported for a reference to a variable that is also used on another device.
 
-    `lanes` are those of the run, by device.
+    `streams` are those of the run by device; only variables on a real GPU are checked.
     """
     seen: dict[tuple[str, str], tuple[str, Node]] = {}
     for plan in plans:
@@ -45,7 +45,7 @@ def _require_handles(node: Node, device: str, first: Node, first_device: str) ->
         f"{first.op} '{first.name}' on {short_device_name(first_device)}; "
         "a reference variable must stay on one device when a GPU is real"
     )
-    hint = "put both on one device, or take handles (VarHandleOp)"
+    hint = "put both on one device, or use handles (VarHandleOp)"
     raise Unsupported(
         message, node=node, device=short_device_name(device), hint=hint, code="CFG403"
     )
@@ -56,19 +56,19 @@ def _handle_type(node: Node) -> Any:
 
 
 class SharedVariables:
-    """Orders what gpus do with the same variable as their kernels are queued.
+    """Order of the kernels of several GPU devices that use one variable.
 
-    `lanes` are those of the run, by device.
+    `streams` are those of the run by device.
     """
 
     def __init__(self, context: GpuContext, streams: Mapping[str, GpuStream]) -> None:
         self._array, self._streams = context.array, streams
-        # who used a variable last, and the value of it that all gpus have borrowed
+        # the last stream that used a variable, and the value that all devices have borrowed
         self._last: dict[Variable, GpuStream] = {}
         self._lent: dict[Variable, Any] = {}
 
     def use(self, variable: Variable, stream: GpuStream) -> None:
-        """A kernel of a gpu is going to read a variable, or to replace its value."""
+        """Order a kernel that reads or replaces a variable after those of other devices."""
         if len(self._streams) < 2:
             return
         previous, self._last[variable] = self._last.get(variable, stream), stream
@@ -76,7 +76,7 @@ class SharedVariables:
             return
         stream.follow([previous])
         if type(variable.value) is self._array and self._lent.get(variable) is not variable.value:
-            # any of them may be the last one to read it
+            # any stream may be the last one to read it
             variable.value = self._lent[variable] = stream.lend(
                 variable.value, [*self._streams.values()]
             )

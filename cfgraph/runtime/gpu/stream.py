@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DeviceCopy:
-    """A copy to the host that is under way: `array` holds the value when `done` has passed."""
+    """An asynchronous copy to the host: `array` holds the value once `done` has passed."""
 
     __slots__ = ("array", "done")
 
@@ -31,13 +31,13 @@ class DeviceCopy:
         self.array, self.done = array, done
 
     def wait(self) -> Any:
-        """The value, a NumPy scalar of rank 0."""
+        """The value; a NumPy scalar for rank 0."""
         self.done.synchronize()
         return self.array if self.array.ndim else self.array[()]
 
 
 class TimedCopy(NamedTuple):
-    """A copy between the card and the host, and the events that it is between."""
+    """A copy between the GPU and the host, and the events before and after it."""
 
     out: bool
     bytes: int
@@ -48,7 +48,7 @@ class TimedCopy(NamedTuple):
 
 
 class GpuMessage:
-    """A message from a gpu: the array, the event behind it, and its copy where a host reads it."""
+    """A message from a GPU device: the array, the event after it, and its copy for a host."""
 
     __slots__ = ("copy", "made", "value")
 
@@ -57,26 +57,26 @@ class GpuMessage:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the array."""
+        """The size of the array."""
         return int(self.value.nbytes)
 
 
 def receive_on_host(message: Any) -> Any:
-    """What a host gets of a message from a gpu."""
+    """The value of a message for a host."""
     if not isinstance(message, GpuMessage):
         return message
     assert message.copy is not None
     return message.copy.wait()
 
 
-# bytes up to which a copy goes through the stream that computes: no event costs less
+# copies up to this size use the compute stream, which saves an event
 SMALL_COPY: Final = 1 << 16
 
 
 class _LentArray:
-    """An array that another stream made: its memory goes back when those of `lanes` are past it.
+    """An array that another stream made; its memory is returned after its last use by `streams`.
 
-    Where it is that of another gpu, `owner`, the first of them is charged for it until then.
+    If it belongs to another device, `owner`, the first of them is charged for it until then.
     """
 
     def __init__(self, array: Any, streams: Sequence[GpuStream], owner: GpuStream | None) -> None:
@@ -98,7 +98,7 @@ _RetainedArrays: TypeAlias = "deque[tuple[Any, Any]]"
 
 
 class GpuStream:
-    """The streams of one gpu. Its methods are called while it is `current`, unless they say so."""
+    """The streams of one device. Methods require it to be `current` unless stated otherwise."""
 
     def __init__(self, context: GpuContext, device: str) -> None:
         self.context = context
@@ -108,43 +108,43 @@ class GpuStream:
             self._cuda.Stream(non_blocking=True) for _ in range(3)
         )
         self.pool = GpuMemoryPool(self._cuda, context.release_all)
-        # copies that were begun before anybody waits for them, by the identity of the array
+        # copies that were started ahead of their use, by the identity of the array
         self._early: dict[int, tuple[Any, DeviceCopy]] = {}
-        # what copies of each stream read or write, until they are done
+        # buffers in use by pending copies of each stream
         self._retained: tuple[_RetainedArrays, _RetainedArrays, _RetainedArrays] = (
             deque(),
             deque(),
             deque(),
         )
-        # the copies of late, where somebody wants their times
+        # recent copies, if a trace needs their times
         self.timed: list[TimedCopy] | None = None
 
     def current(self) -> AbstractContextManager[Any]:
-        """Where kernels of this gpu are called: its stream and its memory."""
+        """Context in which kernels use this device's stream and memory."""
         stack = ExitStack()
         stack.enter_context(self._cuda.using_allocator(self.pool.malloc))
         stack.enter_context(self.compute)
         return stack
 
     def release_all(self) -> None:
-        """Wait for what is under way, and give all memory back that nobody uses."""
+        """Wait for pending work, and free unused memory."""
         for stream in (self.compute, self.to_host_stream, self.to_device_stream):
             stream.synchronize()
         self.release_finished()
         self.pool.free()
 
     def follow(self, streams: Sequence[GpuStream]) -> None:
-        """Do nothing before the others have done what they have to do so far; not `current`."""
+        """Order this stream behind everything queued on the others; need not be `current`."""
         for other in streams:
             if other is not self:
                 self.compute.wait_event(self._record(other.compute))
 
     def between(self, start: Any, end: Any) -> int:
-        """The nanoseconds from one event to another, both over."""
+        """The nanoseconds between two events that have passed."""
         return int(self._cuda.get_elapsed_time(start, end) * 1e6)
 
     def to_device(self, value: Any) -> Any:
-        """A NumPy value as an array of the card; what is there, or cannot be, as it is."""
+        """Copy a NumPy value to the GPU; other values are returned unchanged."""
         size = getattr(value, "nbytes", 0)
         if (
             size <= SMALL_COPY
@@ -158,13 +158,13 @@ class GpuStream:
         return self._upload(pinned)
 
     def copy_back(self, copy: DeviceCopy) -> Any:
-        """The array that was copied to the host, on the card again."""
+        """Copy an array that was copied to the host back to the GPU."""
         self.release_finished()
         self.to_device_stream.wait_event(copy.done)
         return self._upload(copy.array)
 
     def _upload(self, pinned: np.ndarray) -> Any:
-        """Copy pinned memory to the card; nobody waits but what reads it there."""
+        """Copy pinned memory to the GPU; only its readers wait."""
         with self.to_device_stream:
             array = self.context.xp.empty(pinned.shape, pinned.dtype)
         start = self._start_event(self.to_device_stream)
@@ -175,21 +175,21 @@ class GpuStream:
         return self.lend(array)
 
     def to_host(self, value: Any) -> Any:
-        """A value as NumPy has it; waits for its copy."""
+        """The value as a NumPy array; waits for its copy."""
         if type(value) is not self.context.array:
             return value
         early = self._early.pop(id(value), None)
         return (early[1] if early else self.copy(value)).wait()
 
     def start_copy(self, value: Any) -> None:
-        """Begin the copy of a value that the host is going to ask for."""
+        """Start the copy of a value that the host will need."""
         if type(value) is self.context.array:
             key = id(value)
             ref = weakref.ref(value, lambda ref: self._early.pop(key, None))
             self._early[key] = ref, self.copy(value)
 
     def copy(self, value: Any) -> DeviceCopy:
-        """Copy an array to pinned memory; nobody waits."""
+        """Start to copy an array to pinned memory."""
         if not value.size:
             return DeviceCopy(np.empty(value.shape, value.dtype), self._record(self.compute))
         self.release_finished()
@@ -201,12 +201,12 @@ class GpuStream:
         start = self._start_event(stream)
         value.get(stream=stream, out=pinned, blocking=False)
         done = self._end_event(stream, start, pinned.nbytes, out=True)
-        # if nobody waits, memory that is still written to must not be given to another copy
+        # keep pinned memory alive until written, even if nothing waits for the copy
         self._retain(stream, done, (value, pinned))
         return DeviceCopy(pinned, done)
 
     def post(self, value: Any, *, to_host: bool) -> Any:
-        """A message with an array, on its way to the host or to another gpu of the card."""
+        """Make a message of an array, on its way to the host or to another device."""
         if type(value) is not self.context.array:
             return value
         value = self._in_order(value)
@@ -214,7 +214,7 @@ class GpuStream:
         return GpuMessage(value, self._record(self.compute), copy)
 
     def collect(self, message: Any, sender: GpuStream | None, *, to_host: bool) -> Any:
-        """The value of a message, from another gpu or a host, where it is wanted."""
+        """The value of a message from another device or a host, in the requested memory."""
         if not isinstance(message, GpuMessage):
             if type(message) is not self.context.array or sender is None:
                 return self.to_host(message) if to_host else self.to_device(message)
@@ -230,11 +230,10 @@ class GpuStream:
     def lend(
         self, array: Any, readers: Sequence[GpuStream] = (), *, owner: GpuStream | None = None
     ) -> Any:
-        """An array over the same memory, which goes back behind its last reader here.
+        """An array over the same memory, which is returned to its pool after the last reader.
 
-        `readers` are all the gpus that may read it, this one unless they are given; `owner` is
-        another one that has it in its memory. Elements are one behind the other; others are handed
-        back as they are.
+        `readers` are the streams that may read it, by default this one; `owner` is another device
+        in whose memory it is. Arrays that are not contiguous are returned unchanged.
         """
         cuda = self._cuda
         if not array.size or not array.flags.c_contiguous:
@@ -245,7 +244,7 @@ class GpuStream:
         return self.context.array(array.shape, array.dtype, memptr=pointer)
 
     def _in_order(self, value: Any) -> Any:
-        """The array, its elements one behind the other."""
+        """The array, made contiguous."""
         if value.flags.c_contiguous:
             return value
         return self.context.xp.ascontiguousarray(value)
@@ -254,15 +253,15 @@ class GpuStream:
         return self._cuda.Event(disable_timing=True)
 
     def _record(self, stream: Any) -> Any:
-        """The event behind all that a stream has to do so far."""
+        """Record an event after everything that a stream has queued."""
         return stream.record(self._event())
 
     def _start_event(self, stream: Any) -> Any:
-        """The event before a copy, where its time is wanted."""
+        """The event before a copy, if its time is needed."""
         return None if self.timed is None else stream.record()
 
     def _end_event(self, stream: Any, start: Any, size: int, *, out: bool) -> Any:
-        """The event behind a copy."""
+        """The event after a copy."""
         if start is None or self.timed is None:
             return self._record(stream)
         end = stream.record()
@@ -270,12 +269,12 @@ class GpuStream:
         return end
 
     def name_copy(self, node: str, text: str = "") -> None:
-        """Say what the last copy was of; one that nobody names is of the token that began it."""
+        """Name the last copy; an unnamed copy belongs to the token that started it."""
         if self.timed:
             self.timed[-1] = self.timed[-1]._replace(node=node, text=text)
 
     def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """Host memory that the card can copy from and to by itself."""
+        """Page-locked host memory, which the GPU can access directly."""
         size = prod(shape) * dtype.itemsize
         try:
             memory = self._cuda.alloc_pinned_memory(max(size, 1))
@@ -286,29 +285,30 @@ class GpuStream:
         return np.ndarray(shape, dtype, buffer=memory)
 
     def _pinned_again(self, size: int) -> Any:
-        """Memory of the host when what was held of it for copies is given up."""
+        """Page-locked memory after the caches are freed."""
         self.context.release_all()
         try:
             return self._cuda.alloc_pinned_memory(size)
         except RuntimeError as error:
-            message = f"no memory of the host that the card can copy from or to: {error}"
+            message = f"no page-locked host memory for copies: {error}"
             raise MemoryError(message) from None
 
     def retain(self, buffers: Any) -> None:
-        """Keep something until the kernels that are queued have run; not `current`.
+        """Keep buffers alive until the queued kernels have run; need not be `current`.
 
-        What was kept before goes first: a gpu that only receives and computes asks nowhere else.
+        Buffers of finished work are released first: a device that only receives has no other
+        occasion.
         """
         self.release_finished()
         self._retain(self.compute, self._record(self.compute), buffers)
 
     def _retain(self, stream: Any, done: Any, buffers: Any) -> None:
-        """Keep what a copy of a stream uses until an event has passed."""
+        """Keep the buffers of a copy alive until an event has passed."""
         index = 0 if stream is self.compute else 1 if stream is self.to_host_stream else 2
         self._retained[index].append((done, buffers))
 
     def release_finished(self) -> None:
-        """Let go of what finished copies have used."""
+        """Release the buffers of finished copies."""
         for retained in self._retained:
             while retained and retained[0][0].done:
                 retained.popleft()

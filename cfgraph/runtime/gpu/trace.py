@@ -33,7 +33,7 @@ from cfgraph.runtime.trace.events import (
 
 
 class _DeferredEvent(NamedTuple):
-    """An event, and where its times come from."""
+    """An event, and the GPU events that date it."""
 
     event: TraceEvent
     stream: GpuStream | None
@@ -42,7 +42,7 @@ class _DeferredEvent(NamedTuple):
 
 
 class GpuTrace:
-    """What stands between a run on a card and its observer."""
+    """Adapter between a run on a GPU and its observers."""
 
     def __init__(self, observer: Observer, run_start: int) -> None:
         self.run_start = run_start
@@ -54,12 +54,12 @@ class GpuTrace:
         ]
         self._immediate = [deferred for deferred in observers if deferred not in self._deferred]
         self._pending: list[_DeferredEvent] = []
-        # an event of the card, and when that was
+        # a GPU event, and its time
         self._origin: tuple[Any, int] = (None, 0)
         self._streams: dict[str, GpuStream] = {}
 
     def wrap(self, device: str, stream: GpuStream | None) -> FireWrapper:
-        """What is put around the closures of a device."""
+        """The wrapper of a device's closures."""
         if stream is not None:
             self._streams[device] = stream
         outputs = _DeviceObserver(self, stream)
@@ -74,30 +74,30 @@ class GpuTrace:
         return wrap
 
     def start(self) -> None:
-        """Note when the clock of the card begins: one for all streams, which have nothing to do."""
+        """Record the origin of GPU times: one for all streams, which are idle."""
         for stream in self._streams.values():
             stream.compute.synchronize()
             self._origin = stream.compute.record(), time.perf_counter_ns() - self.run_start
             self._origin[0].synchronize()
-            # where somebody hears of it in the end
+            # copies are timed only for deferred observers
             stream.timed = [] if self._deferred else None
 
     def event(self, event: TraceEvent) -> None:
-        """Take what is no token: notes, copies as they begin."""
+        """Record an event that is not a token: a note, or the start of a copy."""
         self.record(event, self._streams.get(event.device), None, None)
 
     def name_swap(self, device: str, node: str, *, out: bool) -> None:
-        """Name the last copy: what a node pushed is on its way."""
+        """Name the last copy: a swap of a value that a node pushed."""
         stream = self._streams.get(device)
         if stream is not None:
             stream.name_copy(node, SWAP_OUT if out else SWAP_IN)
 
     def record(self, event: TraceEvent, stream: GpuStream | None, start: Any, end: Any) -> None:
-        """Take an event as it happens."""
+        """Record an event as it happens."""
         if self._memory is not None:
             event = self._memory.with_memory(event)
         event = event._replace(real=stream is not None)
-        # the card tells of its copies with the token that run_start them
+        # the GPU reports its copies with the token that started them
         if self._deferred and (stream is None or event.kind != "copy"):
             self._defer(event, stream, start, end)
         if self._immediate:
@@ -108,10 +108,10 @@ class GpuTrace:
                 observer.event(event)
 
     def _defer(self, event: TraceEvent, stream: GpuStream | None, start: Any, end: Any) -> None:
-        """Keep an event until the run is over, and the copies that it run_start."""
+        """Keep an event until the run is over, and the copies that it started."""
         copies = None if stream is None else stream.timed
         if stream is not None:
-            # what is copied to be told is no copy of the run's
+            # copies for the trace are not copies of the run
             stream.timed = None
         outputs = tuple(_deferred_value(stream, value) for value in event.outputs)
         self._pending.append(_DeferredEvent(event._replace(outputs=outputs), stream, start, end))
@@ -120,7 +120,7 @@ class GpuTrace:
             stream.timed = []
 
     def close(self) -> None:
-        """Hand on what was put off."""
+        """Deliver the deferred events."""
         for stream in self._streams.values():
             stream.timed = None
         pending, self._pending = self._pending, []
@@ -130,7 +130,7 @@ class GpuTrace:
                 observer.event(event)
 
     def _with_gpu_times(self, deferred: _DeferredEvent) -> TraceEvent:
-        """An event with its values, and the times of the card."""
+        """The event with its values and GPU times."""
         outputs = tuple(
             v.wait() if isinstance(v, DeviceCopy) else v for v in deferred.event.outputs
         )
@@ -147,20 +147,20 @@ class GpuTrace:
 
 
 class GpuCopyTimer(InstantCopyTimer):
-    """What dates copies of stacks: the card does, when it is asked in the end."""
+    """Timestamps of stack copies, read from GPU events after the run."""
 
     def __init__(self, trace: GpuTrace) -> None:
         super().__init__(trace, trace.run_start)
         self.trace = trace
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
-        """They are there for all that the host has to know."""
+        """Name the copy; to the host it takes no time."""
         self.trace.name_swap(device, node, out=out)
         return super().copy(device, node, size, out=out)
 
 
 class _DeviceObserver:
-    """The observer of one device: it knows between which events of the card a token ran."""
+    """Observer of one device, which records GPU events before and after a token."""
 
     def __init__(self, owner: GpuTrace, stream: GpuStream | None) -> None:
         self.owner, self.stream = owner, stream
@@ -168,7 +168,7 @@ class _DeviceObserver:
         self._end: Any = None
 
     def timed(self, live: Fire) -> Fire:
-        """A closure between two events of the card."""
+        """A closure between two GPU events."""
         assert self.stream is not None
         compute = self.stream.compute
 
@@ -180,13 +180,13 @@ class _DeviceObserver:
         return fire
 
     def event(self, event: TraceEvent) -> None:
-        """Hand on one event."""
+        """Deliver one event."""
         self.owner.record(event, self.stream, self._start, self._end)
         self._start = self._end = None
 
 
 def _deferred_value(stream: GpuStream | None, value: Any) -> Any:
-    """What is kept of a value until the run is over: a copy on its way, or an outline."""
+    """The retained form of a value: a pending copy if small, or an abstract tensor."""
     if stream is None or type(value) is not stream.context.array:
         return value
     return (
@@ -197,7 +197,7 @@ def _deferred_value(stream: GpuStream | None, value: Any) -> Any:
 
 
 def _copy_event(token: TraceEvent, stream: GpuStream, copy: TimedCopy) -> _DeferredEvent:
-    """A copy that run_start as a token ran: of its own values unless it says of whose."""
+    """The event of a copy that a token started; it has the token's name by default."""
     text = copy.text or (TO_HOST if copy.out else FROM_HOST)
     event = TraceEvent(token.device, copy.node or token.node, "", ROOT_FRAME, 0, False, 0, 0)
     event = event._replace(kind="copy", text=text, bytes=copy.bytes, real=True)

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 def has_jax() -> bool:
-    """True where the extra `xla` is installed."""
+    """True if the extra `xla` is installed."""
     return find_spec("jax") is not None
 
 
 @cache
 def load_jax() -> Any:
-    """The module jax, made ready. Raises Unsupported where the extra is not installed."""
+    """Load and configure jax. Raises Unsupported if the extra is not installed."""
     first = "jax" not in sys.modules
-    # on a card others need memory, too
+    # leave GPU memory to others
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         import jax
     except ImportError as error:
-        message = f"XLA is not there: {error}"
+        message = f"cannot import jax: {error}"
         raise Unsupported(message, hint=install_hint("xla"), code="CFG710") from None
     if first:
-        # a small cluster costs half as much when nobody waits for another thread
+        # synchronous dispatch halves the cost of a small cluster
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         if not has_gpu():
             jax.config.update("jax_platforms", "cpu")
@@ -48,21 +48,20 @@ def load_jax() -> Any:
 
 
 def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
-    """The way of values between a gpu on a card and XLA there.
+    """The transfer of arrays between a real GPU and XLA on it.
 
-    Raises Unsupported where jax has no CUDA.
+    Raises Unsupported if jax has no CUDA support.
     """
     library = load_jax()
     try:
         (device, *_) = library.local_devices(backend="cuda")
     except (RuntimeError, ValueError) as error:
-        message = f"jax does not use the card: {str(error).partition(chr(10))[0]}"
+        message = f"jax does not use the GPU: {str(error).partition(chr(10))[0]}"
         raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
     context = stream.context
 
     def from_jax(value: Any) -> Any:
-        # jax gives memory to what it runs next as soon as nobody has it: kernels that are still to
-        # read it must have run by then
+        # jax reuses memory as soon as it is unreferenced, but queued kernels may still read it
         return stream.lend(context.xp.from_dlpack(value))
 
     return DlpackTransfer(library, device, context.array, from_jax, stream.to_host)
@@ -70,7 +69,7 @@ def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
 
 @contextmanager
 def xla_context() -> Iterator[None]:
-    """Where compiled bodies are made and run: all 64 bits, on the CPU."""
+    """Context for compiling and running: 64-bit types, on the CPU."""
     jax = load_jax()
     with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
         yield
@@ -79,8 +78,8 @@ def xla_context() -> Iterator[None]:
 class TraceableFunction:
     """A function's body bound to jax.numpy; `constant` are the arguments that are known by value.
 
-    `handover` is the way of all values, that of the host unless it is given. Raises Unsupported,
-    with the node, where something in it cannot be compiled at all.
+    `transfer` moves arrays, by default on the host. Raises Unsupported, with the node, for a body
+    that cannot be compiled.
     """
 
     def __init__(
@@ -95,20 +94,20 @@ class TraceableFunction:
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
-        """The body for inputs of these shapes and types, and these values of constant ones."""
+        """Compile for the shapes and dtypes of these inputs, and the values of constant ones."""
         return CompiledFunction(self, inputs)
 
     def explain_failure(self, error: Exception) -> str:
-        """Why the body could not be compiled, in a line."""
+        """The reason why compilation failed, in one line."""
         node = self.line.failed(error)
         text = error.message if isinstance(error, CfgraphError) else str(error).partition("\n")[0]
         return f"{node.name}: {text}" if node else f"{type(error).__name__}: {text}"
 
 
 class CompiledFunction:
-    """A compiled body for one signature; making it compiles, and runs it once.
+    """A body compiled for one signature; construction compiles it and runs it once.
 
-    What an output is was found while the body was traced: computed, known, or an input handed on.
+    Tracing records the origin of each output: computed, constant, or a forwarded input.
     """
 
     def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
@@ -133,15 +132,15 @@ class CompiledFunction:
         self._as_is = isinstance(self._transfer, HostTransfer)
         self._call = load_jax().jit(self._trace)
         results = self._computed(inputs)
-        if not self._as_is:  # what cannot be taken back shows here
+        if not self._as_is:  # fails early if a result cannot be transferred
             for value in results:
                 self._transfer.from_jax(value, value.ndim == 0)
-        # whether an output is a scalar, where all are computed
+        # for computed outputs: true if it is a scalar
         self._scalars = [reader.scalar for reader in self._output_readers if reader.index >= 0]
         self._plain = len(self._scalars) == len(self._output_readers) and not self._written
 
     def run(self, inputs: Sequence[Any]) -> Any:
-        """Compute the outputs, as the handover has them, and assign to variables."""
+        """Compute the outputs, and assign to variables."""
         from_jax = self._transfer.from_jax
         computed = self._computed(inputs)
         if self._plain:
@@ -159,14 +158,14 @@ class CompiledFunction:
         return tuple(results) if results else None
 
     def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
-        """What the compiled function takes: arrays, and the values of variables that have one."""
+        """The arguments of the compiled function: arrays, and values of initialized variables."""
         arguments = [inputs[index] for index in self._arrays]
         if self._valued:
             arguments += [inputs[index].value for index in self._valued]
         return arguments
 
     def _computed(self, inputs: Sequence[Any]) -> Any:
-        """What the compiled function gives."""
+        """The results of the compiled function."""
         arguments = self._arguments(inputs)
         if self._as_is:
             return self._call(*arguments)
@@ -174,7 +173,7 @@ class CompiledFunction:
             return self._call(*map(self._transfer.to_jax, arguments))
 
     def _trace(self, *traced: Any) -> list[Any]:
-        """Run the body on what stands for its inputs; note what each output is."""
+        """Run the body on tracers; record the origin of each output."""
         values, traced_values = list(self._inputs), iter(traced)
         for index in self._arrays:
             values[index] = next(traced_values)
@@ -200,7 +199,7 @@ class CompiledFunction:
 
 @dataclass(frozen=True, slots=True)
 class OutputReader:
-    """How a value comes back: computed at a place, known, or handed on from an input."""
+    """Origin of an output: a computed result, a constant, or a forwarded input."""
 
     index: int = -1
     scalar: bool = False
@@ -208,14 +207,14 @@ class OutputReader:
     known: Any = None
 
     def read(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
-        """The value."""
+        """The value of the output."""
         if self.index >= 0:
             return computed[self.index]
         return inputs[self.source] if self.source >= 0 else self.known
 
 
 def first_occurrence(inputs: Sequence[Any], index: int) -> int:
-    """The first place of an input that may be given more than once."""
+    """The index of the first occurrence of an input."""
     return next(first for first, value in enumerate(inputs) if value is inputs[index])
 
 
@@ -231,7 +230,7 @@ def _traced_variable(variable: Variable, value: Any) -> Variable:
 
 
 def _output_reader(output: Any, values: Sequence[Any], computed: list[Any]) -> OutputReader:
-    """How an output comes from the inputs and from what is computed; adds to what is computed."""
+    """The origin of an output; a computed one is appended to `computed`."""
     for index, value in enumerate(values):
         if output is value:
             return OutputReader(source=index)

@@ -12,35 +12,35 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-# where XLA wants arrays of a card to begin; views may begin anywhere
+# alignment that XLA requires of GPU arrays; views may start anywhere
 XLA_ALIGNMENT: Final = 128
 
 
 class ArrayTransfer(Protocol):
-    """The way of values to compiled functions and back."""
+    """Transfer of values to compiled functions and back."""
 
     def to_jax(self, value: Any) -> Any:
-        """A value as jax takes it."""
+        """Convert a value for jax."""
 
     def from_jax(self, value: Any, scalar: bool) -> Any:
-        """An array of jax's as the runtime has it; `scalar` is one of rank 0."""
+        """Convert an array from jax; `scalar` marks rank 0."""
 
     def host_value(self, value: Any) -> Any:
-        """A value that is compiled in, as NumPy has it."""
+        """The NumPy value of a constant argument."""
 
     def device_scope(self) -> AbstractContextManager[Any]:
-        """Where what was compiled runs."""
+        """Context in which compiled functions run."""
 
 
 class HostTransfer:
-    """Between NumPy and jax on the CPU."""
+    """Transfer between NumPy and jax on the CPU."""
 
     def to_jax(self, value: Any) -> Any:
         """The value itself."""
         return value
 
     def from_jax(self, value: Any, scalar: bool) -> Any:
-        """The array as NumPy's; a scalar of rank 0."""
+        """The NumPy array, or a scalar of rank 0."""
         return np.asarray(value)[()] if scalar else np.asarray(value)
 
     def host_value(self, value: Any) -> Any:
@@ -48,15 +48,15 @@ class HostTransfer:
         return value
 
     def device_scope(self) -> AbstractContextManager[Any]:
-        """Where it is."""
+        """An empty context."""
         return nullcontext()
 
 
 class DlpackTransfer:
-    """Between an array library and jax on the device that both use.
+    """Transfer between an array library and jax on a device that both use.
 
-    `array` is the library's class of arrays, `from_dlpack` makes one; `to_host` has it as NumPy's.
-    What is no array of the library is copied to jax's `device`.
+    `array` is the library's class of arrays, `from_dlpack` makes one, and `to_host` converts one to
+    NumPy. Other values are copied to jax's `device`.
     """
 
     def __init__(
@@ -72,27 +72,27 @@ class DlpackTransfer:
         self._to_host = to_host
 
     def to_jax(self, value: Any) -> Any:
-        """The array of jax's over the same memory."""
+        """A jax array over the same memory."""
         if type(value) is self._array and value.size:
             return self._jax.dlpack.from_dlpack(_aligned(value))
         value = self._to_host(value) if type(value) is self._array else value
         return self._jax.device_put(value, self._device)
 
     def from_jax(self, value: Any, scalar: bool) -> Any:
-        """The library's array over the same memory."""
+        """An array of the library over the same memory."""
         if self._device not in value.devices() or not value.size:
             return np.asarray(value)[()] if scalar else np.asarray(value)
         return self._from_dlpack(value)
 
     def host_value(self, value: Any) -> Any:
-        """The value in the host's memory."""
+        """The value in host memory."""
         return self._to_host(value)
 
     @contextmanager
     def device_scope(self) -> Iterator[None]:
-        """On the device: an array that was handed over does not decide where jax computes.
+        """Context on the device, since an imported array does not select jax's device.
 
-        Products of float32 are float32: by default jax rounds their factors to 10 bits.
+        Products of float32 use full precision: by default jax rounds their factors to 10 bits.
         """
         jax = self._jax
         with jax.default_device(self._device), jax.default_matmul_precision("highest"):
@@ -100,6 +100,6 @@ class DlpackTransfer:
 
 
 def _aligned(value: Any) -> Any:
-    """The array, its elements one behind the other, and its first where XLA looks for one."""
+    """The array, contiguous and aligned for XLA."""
     fits = value.flags.c_contiguous and not value.data.ptr % XLA_ALIGNMENT
     return value if fits else value.copy()

@@ -29,10 +29,10 @@ from cfgraph.runtime.jax.tensor_list import JaxTensorList, list_kernel
 
 
 class _TracingStep:
-    """What a kernel finds in place of the step while it is traced: nothing that it may ask."""
+    """Placeholder of the step during tracing; every access fails."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = "it needs the run itself"
+        message = "it depends on the state of the run"
         raise Unsupported(message)
 
 
@@ -40,7 +40,7 @@ TRACING_STEP: Final[Any] = _TracingStep()
 
 
 def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
-    """A function's body for jax to trace. Raises Unsupported, with the node, for what cannot be."""
+    """A function's body for jax to trace. Raises Unsupported, with the node, if impossible."""
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
     ordinary = _without_stateful_ops(traced_kernels(jax.numpy, static))
@@ -67,7 +67,7 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
 
 
 def _without_effects(function: FunctionGraph) -> FunctionGraph:
-    """The function. Raises Unsupported where it has effects: it may run more than once."""
+    """The function. Raises Unsupported if it has effects, since tracing may run it repeatedly."""
     refuse = pure_kernels(lambda node, op: lambda: None)
     for node in execution_order(function):
         op = registry.lookup(node.op)
@@ -77,7 +77,7 @@ def _without_effects(function: FunctionGraph) -> FunctionGraph:
 
 
 def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
-    """Refuse a stateful op unless all that it does it does to variables."""
+    """Reject stateful ops, except for those whose only state is variables."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
         types = registry.input_types(node) or []
@@ -96,7 +96,7 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
 
 
 def _while_loop(jax: Any, lines: Sequence[StraightLine], invariant: Sequence[bool]) -> Kernel:
-    """A loop; what it does not change is no part of what goes round, and stays known if it was."""
+    """A loop; invariant values are not carried, and stay constant if they were."""
     condition, step = (_as_tuple(line) for line in lines)
     carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
 
@@ -128,7 +128,7 @@ def _while_loop(jax: Any, lines: Sequence[StraightLine], invariant: Sequence[boo
 
 
 def _conditional(jax: Any, lines: Sequence[StraightLine]) -> Kernel:
-    """A conditional; where the predicate is known, the branch that it takes."""
+    """A conditional; only the taken branch if the predicate is constant."""
     then, otherwise = (_as_tuple(line) for line in lines)
 
     def run(pred: Any, *values: Any) -> Any:
@@ -149,12 +149,12 @@ def _on_arrays(
 
 
 def _as_jax(jax: Any, value: Any) -> Any:
-    """A value as one that jax hands round."""
+    """The value as a jax array or tensor list."""
     return value if isinstance(value, JaxTensorList) else jax.numpy.asarray(value)
 
 
 def _as_tuple(line: StraightLine) -> Callable[..., tuple[Any, ...]]:
-    """The callable of a line, whose result is always a tuple."""
+    """A callable of the line whose result is always a tuple."""
     run, count = line.run, len(line.returned)
 
     def call(*values: Any) -> tuple[Any, ...]:

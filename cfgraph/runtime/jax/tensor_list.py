@@ -19,7 +19,7 @@ from cfgraph.ops.opdef.op import Kernel, Op
 
 
 class JaxTensorList:
-    """So many rows, of which `length` are in use; no data as long as their shape is not known."""
+    """Rows of fixed capacity, `length` of them in use; no data while their shape is unknown."""
 
     __slots__ = ("capacity", "data", "dtype", "length")
 
@@ -32,7 +32,7 @@ class JaxTensorList:
     ndim = 0
 
     def shaped(self, jax: Any, reference: JaxTensorList) -> JaxTensorList:
-        """These rows, with the shape that others have if they have none yet."""
+        """The list with rows of the shape of `reference`, if it has none yet."""
         if self.data is not None or reference.data is None:
             return self
         data = jax.numpy.zeros(reference.data.shape, reference.data.dtype)
@@ -40,7 +40,7 @@ class JaxTensorList:
 
 
 def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
-    """The kernel of an op on lists; None for any other op, or one that rows cannot do."""
+    """The kernel of an op on lists; None for other ops, and for lists without fixed capacity."""
     name = op.compilation.row_operation
     if not name:
         return None
@@ -58,7 +58,7 @@ def _register(jax: Any) -> None:
 
 
 def _blank(jax: Any, dtype: DType, capacity: Any, shape: Any) -> Any:
-    """Rows of zeros, where the shape is known."""
+    """Rows of zeros; None if their shape is unknown."""
     element_shape = element_shape_of(shape)
     if element_shape.dims is None or not element_shape.is_full:
         return None
@@ -66,7 +66,7 @@ def _blank(jax: Any, dtype: DType, capacity: Any, shape: Any) -> Any:
 
 
 def _zeros(jax: Any, dtype: DType, capacity: int, shape: Shape) -> Any:
-    # a loop that never runs is compiled too, and no index is within no rows
+    # a loop that never runs is compiled too, and indexing needs at least one row
     return jax.numpy.zeros((max(capacity, 1), *shape), dtype.numpy)
 
 
@@ -75,7 +75,7 @@ def _empty(jax: Any, node: Node) -> Kernel:
 
     def empty(shape: Any, capacity: Any) -> JaxTensorList:
         if capacity < 0:
-            message = "how many elements the list may have is not known when it is compiled"
+            message = "the capacity of the list is not known at compile time"
             raise Unsupported(message)
         data = _blank(jax, dtype, int(capacity), shape)
         return JaxTensorList(dtype, int(capacity), data, jax.numpy.int32(0))
@@ -156,7 +156,8 @@ def _put_row(jax: Any, elements: JaxTensorList, index: Any, value: Any) -> Any:
     if data is None:
         data = _zeros(jax, elements.dtype, elements.capacity, Shape(value.shape))
     if data.shape[1:] != value.shape:
-        message = f"an element of the list is {Shape(value.shape)}, another {Shape(data.shape[1:])}"
+        shapes = f"{Shape(value.shape)} and {Shape(data.shape[1:])}"
+        message = f"the list has elements of shapes {shapes}"
         raise Unsupported(message)
     return jax.lax.dynamic_update_index_in_dim(data, value, index, 0)
 
@@ -170,7 +171,7 @@ def _data(jax: Any, elements: JaxTensorList, shape: Any) -> Any:
     if data is None:
         data = _blank(jax, elements.dtype, elements.capacity, shape)
     if data is None:
-        message = "what shape the elements of the list have is not known when it is compiled"
+        message = "the shape of the list's elements is not known at compile time"
         raise Unsupported(message)
     return data
 

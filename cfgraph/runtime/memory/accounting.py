@@ -21,7 +21,7 @@ from cfgraph.runtime.memory.placement import Buffer, buffer_of
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE, Swapper
 from cfgraph.runtime.trace.events import CopyTimer, Observer, TraceEvent
 
-# holders that are named
+# owners that an error names
 _MAX_NAMED_OWNERS: Final = 3
 STACK: Final = "stack"
 ITERATIONS: Final = "iterations of"
@@ -29,7 +29,7 @@ ITERATIONS: Final = "iterations of"
 
 @dataclass(frozen=True, slots=True)
 class MemoryOwner:
-    """What keeps values in memory: a stack, an array, a variable, the iterations of a loop."""
+    """Owner of values in memory: a stack, an array, a variable, or the iterations of a loop."""
 
     kind: str
     name: str
@@ -42,12 +42,12 @@ class MemoryOwner:
 
     @property
     def label(self) -> str:
-        """The kind, and the name where there is one."""
+        """The kind, and the name if there is one."""
         return f"{self.kind} {self.name}".rstrip()
 
 
 def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
-    """The error of a device that has less left than what is asked for."""
+    """The error of a device with less free memory than requested."""
     limit = memory.limit or 0
     owners = memory.owners(memory)
     requested, free_bytes = format_byte_size(size), max(limit - memory.used, 0)
@@ -58,7 +58,7 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     )
     device = device_label(memory.device, real=memory.real)
     message = (
-        f"{device} is out of memory: {requested} asked for, {free} free of "
+        f"{device} is out of memory: {requested} requested, {free} free of "
         f"{format_byte_size(limit)}{_owners_text(owners)}"
     )
     hint = _hint(memory, size, owners)
@@ -68,9 +68,9 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
 def gpu_out_of_memory(
     device: str, reason: str, memory: DeviceMemory | None, node: object = None
 ) -> ExecutionError:
-    """The error of a gpu on a card that has nothing left, whatever the limit; `said` is why."""
+    """The error of a real GPU without free memory, whatever the limit; `reason` is its message."""
     owners = [] if memory is None else memory.owners(memory)
-    hint = f"--memory {device} tells who holds it"
+    hint = f"--memory {device} reports the owners of its memory"
     if memory is not None:
         hint = _hint(memory, 0, owners)
     message = f"{device} is out of memory: {reason}{_owners_text(owners)}"
@@ -78,7 +78,7 @@ def gpu_out_of_memory(
 
 
 def _owners_text(owners: list[MemoryOwner]) -> str:
-    """The greatest holders, and what all others have together."""
+    """The largest owners by name, and the others by kind."""
     if not owners:
         return ""
     named = [str(owner) for owner in owners[:_MAX_NAMED_OWNERS]]
@@ -89,64 +89,62 @@ def _owners_text(owners: list[MemoryOwner]) -> str:
         is_single = len(group_owners) == 1
         what = group_owners[0].label if is_single else f"{len(group_owners)} more: {kind}"
         named.append(f"{what} {total}")
-    return f"; held by {'; '.join(named)}"
+    return f"; owned by {'; '.join(named)}"
 
 
 def _hint(memory: DeviceMemory, size: int, owners: list[MemoryOwner]) -> str:
     """The option that would help most."""
     more = f"--memory {memory.device}={format_byte_size(2 * (memory.limit or 0)).replace(' ', '')}"
     if memory.limit is None:
-        more = "smaller inputs need less"
+        more = "reduce the size of the inputs"
     if memory.limit is not None and size > memory.limit:
-        return f"this one value needs more: {more}"
+        return f"this value alone exceeds the limit: {more}"
     by_kind: dict[str, int] = {}
     for owner in owners:
         by_kind[owner.kind] = by_kind.get(owner.kind, 0) + owner.bytes
     most = max(by_kind, key=by_kind.__getitem__, default="")
     if most == STACK and memory.is_separate and not memory.swapped_out.count:
         return (
-            f"`grad --swap-memory` lets stacks move to the host, `--recompute` saves less; {more}"
+            f"`grad --swap-memory` lets stacks swap to the host, `--recompute` saves less; {more}"
         )
     if most == STACK:
         return f"`grad --recompute auto` saves less in the forward loop; {more}"
     if most == ITERATIONS:
-        return f"a smaller parallel_iterations of the loop holds fewer at once; {more}"
+        return f"reduce parallel_iterations of the loop to keep fewer iterations in memory; {more}"
     return f"more memory: {more}"
 
 
 @dataclass(slots=True)
 class CopyTotals:
-    """Copies of one kind: how many, and their bytes."""
+    """Number and total size of copies of one kind."""
 
     count: int = 0
     bytes: int = 0
 
     def add(self, size: int) -> None:
-        """Count one."""
+        """Count one copy."""
         self.count += 1
         self.bytes += size
 
 
 @dataclass(slots=True, eq=False)
 class CountedBuffer:
-    """A buffer that something holds; `host` where it is in the host's memory."""
+    """A counted buffer; `host` is true if it is in host memory."""
 
     bytes: int
     memory: DeviceMemory
     plan: NodePlan | None
     host: bool
-    mirrored: bool = (
-        False  # a copy of what is in host memory is on the device too, or the other way
-    )
+    mirrored: bool = False  # true if a copy exists in the other memory, host or device
     ref: Any = None
 
 
 @dataclass(slots=True, eq=False)
 class DeviceMemory:
-    """The memory of one device; `limit` None is as much as there is.
+    """Memory of one device; a `limit` of None means unlimited.
 
-    `used` and `peak` are bytes in the device's own memory, `host` and `host_peak` those in the
-    host's. `stalls` are tokens that waited for a copy, `stalled` the seconds that they did.
+    `used` and `peak` are bytes in the device's own memory, `host` and `host_peak` those in host
+    memory. `stalls` are tokens that waited for a copy, `stalled` is their total wait in seconds.
     """
 
     device: str
@@ -164,9 +162,9 @@ class DeviceMemory:
     stalls: int = 0
     stalled: float = 0.0
     is_separate: bool = False
-    real: bool = False  # on a card
+    real: bool = False  # a real GPU
     running: NodePlan | None = field(default=None, repr=False)
-    waits_until: float = 0.0  # the time until which the token that runs waits
+    waits_until: float = 0.0  # time until which the running token waits
     swapper: Swapper = field(init=False, repr=False)
     owners: Callable[[DeviceMemory], list[MemoryOwner]] = field(
         default=lambda memory: [], repr=False
@@ -176,7 +174,7 @@ class DeviceMemory:
         self.is_separate = has_own_memory(self.device)
 
     def claim(self, size: int, *, host: bool = False) -> None:
-        """Take bytes. Raises ExecutionError where they are not there."""
+        """Reserve bytes. Raises ExecutionError if they are not available."""
         if host:
             self.host += size
             self.host_peak = max(self.host, self.host_peak)
@@ -191,18 +189,18 @@ class DeviceMemory:
             self.peak_node = self.running.node.name if self.running else None
 
     def release(self, size: int, *, host: bool = False) -> None:
-        """Give bytes back."""
+        """Return bytes."""
         if host:
             self.host -= size
         else:
             self.used -= size
 
     def wait(self, until: float) -> None:
-        """Let the token that runs wait for a copy."""
+        """Let the running token wait for a copy."""
         self.waits_until = max(self.waits_until, until)
 
     def end_token(self) -> float:
-        """How long the token that ran has waited; counted as a stall."""
+        """The wait of the token that ran, which is counted as a stall."""
         waited, self.waits_until = max(self.waits_until - self.swapper.timer.now(), 0.0), 0.0
         if waited > 0:
             self.stalls += 1
@@ -210,7 +208,7 @@ class DeviceMemory:
         return waited
 
     def begin(self) -> None:
-        """Count anew; what is held stays."""
+        """Reset the counts of a run; bytes in use remain."""
         self.peak, self.peak_node, self.host_peak = self.used, None, self.host
         self.to_host, self.to_device, self.from_devices = CopyTotals(), CopyTotals(), CopyTotals()
         self.swapped_out, self.swapped_in = CopyTotals(), CopyTotals()
@@ -220,13 +218,13 @@ class DeviceMemory:
 
 
 class MemoryMeter:
-    """The memories of a session's devices, and the buffers that are in them."""
+    """Memory of all devices of a session, and the counted buffers."""
 
     def __init__(self, limits: Mapping[str, int], swap_above: float = DEFAULT_SWAP_ABOVE) -> None:
-        # not a number is in no range
+        # also rejects NaN
         if not 0 <= swap_above <= 1:
-            message = f"{swap_above:g} is no share of a limit of memory"
-            raise UsageError(message, hint="from 0 to 1; 0.7 is 70 %")
+            message = f"swap_above must be between 0 and 1, got {swap_above:g}"
+            raise UsageError(message, hint="0.7 is 70 % of the limit")
         self.swap_above = swap_above
         self.limits = {
             short_device_name(parse_devices(name)[0]): size for name, size in limits.items()
@@ -245,7 +243,7 @@ class MemoryMeter:
         return memory
 
     def begin(self, timer: CopyTimer, owners: Callable[[DeviceMemory], list[MemoryOwner]]) -> None:
-        """Begin a run: `times` date its copies, `holders` say who holds what if it fails."""
+        """Start a run: `timer` dates its copies, `owners` lists who owns memory for errors."""
         self.makers.clear()
         for memory in self.memories.values():
             memory.owners = owners
@@ -253,14 +251,14 @@ class MemoryMeter:
             memory.swapper.timer = timer
 
     def require(self, devices: Sequence[str]) -> None:
-        """Raise UsageError for a limit on a device that takes no part in a run."""
+        """Raise UsageError for a limit on a device that the run does not use."""
         for name in self.limits:
             if name not in map(short_device_name, devices):
-                message = f"the run has no device {name}, whose memory is to be limited"
+                message = f"the run has no device {name} to limit the memory of"
                 raise UsageError(message, hint=f"it runs on {short_device_names(devices)}")
 
     def count_value(self, value: Any, memory: DeviceMemory, *, host: bool = False) -> None:
-        """Count the buffer behind a value from now on, if it is not counted yet."""
+        """Count the buffer of a value, unless it is counted already."""
         buffer = buffer_of(value)
         if buffer is None or id(buffer) in self.buffers:
             return
@@ -281,9 +279,9 @@ class MemoryMeter:
             counted.memory.release(counted.bytes, host=not counted.host)
 
     def count_crossing(self, value: Any, memory: DeviceMemory, size: int, *, out: bool) -> None:
-        """Count a copy between a device's memory and the host's: a value is needed in the other.
+        """Count a copy between device and host memory.
 
-        The copy stays as long as the value.
+        The copy exists as long as the value.
         """
         (memory.to_host if out else memory.to_device).add(size)
         buffer = buffer_of(value)
@@ -298,25 +296,25 @@ class MemoryMeter:
             counted.mirrored = True
 
     def find(self, value: Any) -> CountedBuffer | None:
-        """What is counted for a value."""
+        """The counted buffer of a value."""
         buffer = buffer_of(value)
         return None if buffer is None else self.buffers.get(id(buffer))
 
 
 class MemoryTrace:
-    """Hands on each event of a token with the bytes that its device holds after it."""
+    """Observer that adds the memory use of the device to each token."""
 
     def __init__(self, observer: Observer, meter: MemoryMeter) -> None:
         self.observer = observer
         self._meter = meter
 
     def with_memory(self, event: TraceEvent) -> TraceEvent:
-        """The event with what its device holds now."""
+        """The event with the current memory use of its device."""
         memory = self._meter.memories.get(event.device)
         if memory is None or not event.is_token:
             return event
         return event._replace(memory=memory.used)
 
     def event(self, event: TraceEvent) -> None:
-        """Hand on one event."""
+        """Deliver one event."""
         self.observer.event(self.with_memory(event))

@@ -28,7 +28,7 @@ Kernel = Callable[..., Any]
 
 
 class MemoryInstrumentation:
-    """What counts the memory of one device in a run."""
+    """Memory accounting of one device in a run."""
 
     def __init__(self, plan: Plan, meter: MemoryMeter) -> None:
         self.plan = plan
@@ -47,7 +47,7 @@ class MemoryInstrumentation:
         return self.memory.is_separate and self.placement.is_host(output)
 
     def _instrument(self, plan: NodePlan) -> None:
-        """Give a node a kernel that counts what it makes."""
+        """Wrap the kernel of a node by one that counts its outputs."""
         op = plan.op
         if op.role is Role.RECV:
             plan.kernel = self._receive_kernel(plan)
@@ -102,7 +102,7 @@ class MemoryInstrumentation:
         return lambda step, stack: swapper.after_pop(kernel(step, stack), stack)
 
     def _receive_kernel(self, plan: NodePlan) -> Kernel:
-        """A message is a copy, but for one from the same device, or one that came by itself."""
+        """The kernel of a Recv: a message is a copy, unless it comes from the same device."""
         receive, key = plan.kernel, rendezvous_key(plan.node)
         source = self.meter.memory(key.send_device)
         if source is self.memory:
@@ -124,7 +124,7 @@ class MemoryInstrumentation:
         return self._counted(copy_of_value(value), host)
 
     def wrap(self, inner: FireWrapper | None) -> FireWrapper:
-        """Note what runs, and count what crosses, before what `inner` puts around a node."""
+        """A wrapper that notes the running node and counts copies before `inner`."""
         memory, count_crossing = self.memory, self.meter.count_crossing
 
         def wrap(
@@ -144,7 +144,7 @@ class MemoryInstrumentation:
                     memory.to_host.add(message_bytes(iteration.values[sent]))
                 live(iteration)
                 if iteration.values:
-                    # what only control edges read
+                    # the slot of values that no input reads
                     iteration.values[0] = None
 
             return fire, dead
@@ -160,7 +160,7 @@ class MemoryInstrumentation:
         return not self.placement.is_host(plan.node.inputs[0])
 
     def feed_sender(self, send: Send, output: Output) -> Send:
-        """Deliver a fed value, which comes from the host."""
+        """Deliver a fed value and count its copy from the host."""
         memory, host = self.memory, self._is_host(output)
         if not memory.is_separate or host:
             return lambda iteration, value: send(iteration, self._counted(value, host))

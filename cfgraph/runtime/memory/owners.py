@@ -28,7 +28,7 @@ from cfgraph.runtime.state import State
 
 @dataclass(slots=True)
 class _OwnerSearch:
-    """What was found so far: a buffer belongs to whoever is looked at first."""
+    """Search for owners: a buffer belongs to the first owner that is visited."""
 
     meter: MemoryMeter
     memory: DeviceMemory
@@ -36,7 +36,7 @@ class _OwnerSearch:
     totals: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def add(self, kind: str, name: str, values: Iterable[Any]) -> None:
-        """Count what is on the device, and was not seen before, for a holder."""
+        """Add to an owner the buffers on the device that were not seen before."""
         for value in values:
             buffer = buffer_of(value)
             counted = None if buffer is None else self.meter.buffers.get(id(buffer))
@@ -44,7 +44,7 @@ class _OwnerSearch:
                 self.add_buffer(kind, name, id(buffer), counted)
 
     def add_buffer(self, kind: str, name: str, key: int, counted: CountedBuffer) -> None:
-        """Count one buffer."""
+        """Add one buffer."""
         if (
             counted.memory is not self.memory
             or key in self.seen
@@ -60,7 +60,7 @@ class _OwnerSearch:
 def memory_owners(
     meter: MemoryMeter, memory: DeviceMemory, executors: Sequence[Executor], state: State
 ) -> list[MemoryOwner]:
-    """All that hold something on a device, the greatest first."""
+    """All owners of memory on a device, largest first."""
     search = _OwnerSearch(meter, memory)
     for cell in state.objects():
         if isinstance(cell, Variable):
@@ -92,7 +92,7 @@ def memory_owners(
 
 
 def _waiting_values(root: FrameState) -> Iterator[tuple[str, Any]]:
-    """The values that wait for a reader, with the loop they are in; the root is ``."""
+    """The values that wait for a consumer, with the path of their loop; `` for the root."""
     frames = [(root, "")]
     while frames:
         frame, path = frames.pop()
@@ -108,7 +108,7 @@ def _waiting_values(root: FrameState) -> Iterator[tuple[str, Any]]:
 
 
 def _container_contents(value: Any, maker: str) -> tuple[str, str, list[Any]] | None:
-    """What a container holds on the device; None for what is none."""
+    """The contents of a container: kind, name, and values; None for other values."""
     if isinstance(value, Stack):
         items = [entry.value if isinstance(entry, StackEntry) else entry for entry in value.items]
         return STACK, maker or value.name, items

@@ -28,7 +28,7 @@ Buffer: TypeAlias = np.ndarray | AbstractTensor
 
 
 def buffer_of(value: Any) -> Buffer | None:
-    """What owns the bytes of a value; views share them. None where there is nothing to count."""
+    """The object that owns the bytes of a value, shared by views; None for uncounted values."""
     if isinstance(value, np.ndarray):
         if not value.ndim or value.dtype == object:
             return None
@@ -43,12 +43,12 @@ def buffer_of(value: Any) -> Buffer | None:
 
 
 def is_gpu_array(value: Any) -> bool:
-    """True for an array in the memory of a card, whatever library it is of."""
+    """True for an array in GPU memory, of any library."""
     return hasattr(type(value), "__cuda_array_interface__")
 
 
 def copy_of_value(value: Any) -> Any:
-    """The same value in bytes of its own."""
+    """A copy of the value with a buffer of its own."""
     if isinstance(value, np.ndarray):
         return value.copy() if value.dtype != object else value
     if isinstance(value, AbstractTensor):
@@ -57,7 +57,7 @@ def copy_of_value(value: Any) -> Any:
 
 
 class MemoryPlacement:
-    """Where the tensors of one device's nodes are: `is_host` of an output, `crossings` of all."""
+    """Placement of one device's tensors: `is_host` of an output, `crossings` of all."""
 
     def __init__(self, nodes: Mapping[Node, NodePlan]) -> None:
         self._nodes = nodes
@@ -73,7 +73,7 @@ class MemoryPlacement:
         if known is not None:
             return known
         chain = [item]
-        # what a loop hands round is where it came from
+        # a loop-carried value is placed like its initial value
         while (source := self._forwarded_source(chain[-1])) is not None and source not in chain:
             chain.append(source)
         is_host_memory = self._known.get(chain[-1])
@@ -85,7 +85,7 @@ class MemoryPlacement:
     def crossings(self) -> Iterator[tuple[Node, int, bool]]:
         """The inputs that need a copy, with their slots; true for a copy to the host.
 
-        One copy serves all that read an output there.
+        One copy serves all consumers of an output.
         """
         for item, readers in self._readers.items():
             copied: set[bool] = set()
@@ -100,7 +100,7 @@ class MemoryPlacement:
                     yield node, slot, needs_host
 
     def needs_host(self, node: Node, slot: int) -> bool | None:
-        """True for an input that must be in host memory, False on the device, None for any."""
+        """True for an input that must be in host memory, False on the device, None for either."""
         op = self._nodes[node].op
         if slot in op.slots_of(node, op.placement.host_inputs):
             return True
@@ -118,7 +118,7 @@ class MemoryPlacement:
         return op.placement.host_only or is_host_arithmetic(node, op)
 
     def _forwarded_source(self, item: Output) -> Output | None:
-        """The output that is handed on as this one; None for what a node makes."""
+        """The output that a node forwards as this one; None for a computed one."""
         plan = self._nodes.get(item.node)
         if plan is None or not item.node.inputs:
             return None
@@ -132,7 +132,7 @@ class MemoryPlacement:
         return item.node.inputs[-1] if op.placement.swap_role == "push" else None
 
     def _is_made_on_host(self, item: Output) -> bool:
-        """True for what a node makes in host memory."""
+        """True for an output that its node computes in host memory."""
         plan, dtype = self._nodes.get(item.node), item.dtype
         if dtype is None or dtype.is_ref or dtype.is_object:
             return True
@@ -156,7 +156,7 @@ class MemoryPlacement:
 
 
 def is_host_arithmetic(node: Node, op: type[Op]) -> bool:
-    """True for arithmetic of int32, which is the host's: all that it reads, and all it gives."""
+    """True for int32 arithmetic, whose inputs and outputs are in host memory."""
     host = op.slots_of(node, op.placement.host_inputs)
     reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
     writes = registry.output_types(node) or []

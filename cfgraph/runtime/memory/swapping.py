@@ -18,18 +18,18 @@ from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer
 if TYPE_CHECKING:
     from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter
 
-# the part of a limit above which values go to the host, and below which they come back
+# fraction of a limit above which values swap out, and below which they are prefetched
 DEFAULT_SWAP_ABOVE: Final = 0.7
-# bytes of what is not worth a copy
+# smaller values are not worth a copy
 SMALL_VALUE: Final = 2048
-# how far below the top of a stack values come back ahead of their pops
+# depth below the top of a stack within which values are prefetched
 PREFETCH_DEPTH: Final = 64
-# those of one stack that come back in one go: more would delay what other stacks need sooner
+# prefetches of one stack at a time; more would delay what other stacks need sooner
 MAX_PREFETCHES: Final = 2
 
 
 class StackEntry:
-    """A value on a stack: on the device, in host memory, or on its way; it is `ready` at a time."""
+    """A value on a stack: on the device, in host memory, or in transfer until `ready`."""
 
     __slots__ = ("__weakref__", "bytes", "host_copy", "node", "ready", "value")
 
@@ -42,18 +42,18 @@ class StackEntry:
 
 
 class SwapCopier:
-    """How values move; this one copies them at once. On a card, copies go on by themselves."""
+    """Synchronous copies between device and host; real GPUs copy asynchronously."""
 
     def copy_out(self, value: Any) -> Any:
         """Copy a value to the host."""
         return copy_of_value(value)
 
     def copy_back(self, host_copy: Any) -> Any:
-        """Copy back what is on the host."""
+        """Copy a host copy back to the device."""
         return copy_of_value(host_copy)
 
     def has_arrived(self, host_copy: Any) -> bool:
-        """True once a copy is on the host, and the value it is of may go."""
+        """True once a copy is on the host, and the original can be released."""
         return True
 
     def wait(self, host_copy: Any) -> None:
@@ -61,7 +61,7 @@ class SwapCopier:
 
 
 class Swapper:
-    """What one device moves to the host and back."""
+    """Swapping of the stacks of one device."""
 
     def __init__(self, memory: DeviceMemory, meter: MemoryMeter, swap_above: float) -> None:
         self.memory = memory
@@ -69,20 +69,21 @@ class Swapper:
         self.swap_above = swap_above
         self.timer: CopyTimer = InstantCopyTimer()
         self.copier = SwapCopier()
-        # those on the device, oldest first
+        # entries on the device, oldest first
         self.resident: deque[weakref.ref[StackEntry]] = deque()
-        # those on their way to the host, and when they are there; till then they are on the device
+        # entries in transfer to the host with their arrival times; until then they use device
+        # memory
         self.outgoing: deque[tuple[float, StackEntry]] = deque()
         self.outgoing_bytes = 0
 
     def reset(self) -> None:
-        """Forget what an earlier run left."""
+        """Drop what an earlier run left."""
         self.resident.clear()
         self.outgoing.clear()
         self.outgoing_bytes = 0
 
     def after_push(self, stack: Stack) -> None:
-        """Look after what was pushed last, and make room if there is little."""
+        """Track the pushed value, and swap out old ones if memory is short."""
         memory = self.memory
         if memory.limit is None:
             return
@@ -104,7 +105,7 @@ class Swapper:
             pass
 
     def after_pop(self, value: Any, stack: Stack) -> Any:
-        """What was popped, back on the device; those below it follow."""
+        """The popped value, on the device; entries below it are prefetched."""
         if isinstance(value, StackEntry):
             if value.value is None:
                 self._swap_in(value)
@@ -115,9 +116,9 @@ class Swapper:
         return value
 
     def _prefetch(self, stack: Stack) -> None:
-        """Bring back what is popped next, but no more than others have to wait for.
+        """Prefetch the entries that are popped next, within the memory that others do not need.
 
-        What is on top may take half of what is kept free, the others only what is below it.
+        The top entry may use half of the free reserve above the threshold, the others none of it.
         """
         limit = self.memory.limit
         if limit is None:
@@ -128,13 +129,13 @@ class Swapper:
                 if fetched == MAX_PREFETCHES or self.memory.used + entry.bytes > fraction * limit:
                     return
                 self._swap_in(entry)
-                # it may go again: where others need the room, and before those above it
+                # it may be swapped out again first, since it is popped before those below it
                 self.resident.appendleft(weakref.ref(entry))
                 fetched += 1
             fraction = self.swap_above
 
     def make_room(self, size: int) -> None:
-        """Wait for what is on its way out, and send out more, until so many bytes are free."""
+        """Wait for outgoing values, and swap out more, until this many bytes are free."""
         memory = self.memory
         assert memory.limit is not None
         self.release_arrived()
@@ -143,7 +144,7 @@ class Swapper:
                 return
 
     def relieve(self) -> bool:
-        """Send a value to the host and wait for it; false where none is left to send."""
+        """Swap out a value and wait for it; return false if none is left."""
         self.release_arrived()
         if not self.outgoing and not self._swap_out_oldest():
             return False
@@ -153,7 +154,7 @@ class Swapper:
         return True
 
     def release_arrived(self) -> None:
-        """Let go of what has arrived in host memory."""
+        """Release the values whose copies are in host memory."""
         now = max(self.timer.now(), self.memory.waits_until)
         has_arrived = self.copier.has_arrived
         while (
@@ -166,7 +167,7 @@ class Swapper:
             entry.value = None
 
     def _swap_out_oldest(self) -> bool:
-        """Send the oldest value to the host; false if there is none."""
+        """Start to swap out the oldest value; return false if there is none."""
         while self.resident:
             entry = self.resident.popleft()()
             if entry is None:
@@ -184,7 +185,7 @@ class Swapper:
         return False
 
     def _swap_in(self, entry: StackEntry) -> None:
-        """Bring a value back."""
+        """Copy a value back to the device."""
         memory = self.memory
         value = self.copier.copy_back(entry.host_copy)
         self.meter.count_value(value, memory)

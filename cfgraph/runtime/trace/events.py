@@ -11,15 +11,14 @@ _TOKENS: Final = ("op", "send", "recv")
 
 
 class TraceEvent(NamedTuple):
-    """One token's work on one device.
+    """Work of one token on one device.
 
-    `frame` is the path of loops with the iteration of each, `/while[3]/inner[0]`, and `/` for the
-    root; `iteration` is the last of them. `outputs` holds a value for each output, None for one
-    that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`,
-    which is `cpu:0>gpu:0 NAME FRAME`. A note says in `text` what happened to the node. A copy is
-    what moves to the host or back beside the tokens, for a `node` that pushed it. `memory` is what
-    the device holds after the token, in bytes; None where it is not counted. A gpu on a card is
-    `real`.
+    `frame` is the path of loops and iterations, `/while[3]/inner[0]`, or `/` for the root;
+    `iteration` is the last of them. `outputs` has a value per output, None for a dead one. Times
+    are nanoseconds since the start of the run. Both ends of a transfer share `flow`, `cpu:0>gpu:0
+    NAME FRAME`. `text` is the message of a note. A copy moves a value of `node` to the host or
+    back, parallel to tokens. `memory` is the memory use of the device after the token, in bytes,
+    None if not counted. `real` is true on a real GPU.
     """
 
     device: str
@@ -40,7 +39,7 @@ class TraceEvent(NamedTuple):
 
     @property
     def is_token(self) -> bool:
-        """True for a token's work; notes and copies come between."""
+        """True for a token; false for notes and copies."""
         return self.kind in _TOKENS
 
     @property
@@ -55,24 +54,24 @@ class TraceEvent(NamedTuple):
 
     @property
     def peer(self) -> str:
-        """The device at the other end of a transfer; `` for what is none."""
+        """The device at the other end of a transfer; `` for other events."""
         ends = (self.flow or "").partition(" ")[0].partition(">")
         return ends[2] if self.is_send else ends[0]
 
 
 class Observer(Protocol):
-    """What a run tells its events to, in the order in which they happen.
+    """Receiver of a run's events, in the order in which they happen.
 
-    One with a true attribute `deferred` may hear of those on a card when the run is over: it gets
-    the times of the card then, and outlines of large values.
+    One with a true attribute `deferred` may receive the events of a real GPU after the run, with
+    GPU times, and abstract tensors for large values.
     """
 
     def event(self, event: TraceEvent) -> None:
-        """Take one event; it may keep it, but must not change its outputs."""
+        """Receive one event; it may be kept, but its outputs must not be changed."""
 
 
 class Recorder:
-    """Keeps all events; their outputs as short descriptions unless `values` are wanted."""
+    """Observer that keeps all events, with descriptions of outputs unless `values` is true."""
 
     def __init__(self, *, values: bool = False, describe: Callable[[Any], str] = str) -> None:
         self.events: list[TraceEvent] = []
@@ -91,18 +90,18 @@ class Recorder:
 
 
 class Tee:
-    """Hands each event to several observers."""
+    """Observer that forwards each event to several others."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
 
     def event(self, event: TraceEvent) -> None:
-        """Hand on one event."""
+        """Forward one event."""
         for observer in self.observers:
             observer.event(event)
 
 
-# what a trace calls copies to the host and back: of stacks, and on a card of all else
+# names of copies in a trace: of swapped stacks, and on a real GPU of other values
 SWAP_OUT: Final = "swap out"
 SWAP_IN: Final = "swap in"
 TO_HOST: Final = "to host"
@@ -110,28 +109,28 @@ FROM_HOST: Final = "from host"
 
 
 class CopyTimer(Protocol):
-    """What dates copies: in virtual time they take as long as their wire needs."""
+    """Clock of copies; in virtual time they take as long as their wire needs."""
 
     def now(self) -> float:
         """The time, in seconds."""
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
-        """Copy bytes between a device and its host; when they are there."""
+        """Copy bytes between a device and its host; return the time of arrival."""
 
 
 class InstantCopyTimer:
-    """Copies take no time: what the real clock knows of simulated devices."""
+    """Copies that take no time, as on simulated devices with the real clock."""
 
     def __init__(self, observer: Observer | None = None, run_start: int = 0) -> None:
         self.observer = observer
         self.run_start = run_start
 
     def now(self) -> float:
-        """No time passes."""
+        """Always 0."""
         return 0.0
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
-        """They are there."""
+        """Record the copy; it arrives at once."""
         now = time.perf_counter_ns() - self.run_start
         record_copy(self.observer, device, node, size, (now, now), out=out)
         return 0.0
@@ -146,7 +145,7 @@ def record_copy(
     *,
     out: bool,
 ) -> None:
-    """Tell of a copy of what a node pushed; `span` are its times in nanoseconds."""
+    """Report a copy of a value that a node pushed; `span` are its times in nanoseconds."""
     if observer is not None:
         event = TraceEvent(device, node, "", ROOT_FRAME, 0, False, *span, kind="copy")
         observer.event(event._replace(bytes=size, text=SWAP_OUT if out else SWAP_IN))

@@ -25,7 +25,7 @@ encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JsonlWriter:
-    """An observer that writes each event as it comes."""
+    """Observer that writes each event as it happens."""
 
     def __init__(self, file: IO[bytes], describe: Callable[[Any], str]) -> None:
         self._file = file
@@ -60,18 +60,18 @@ class JsonlWriter:
         self._write(line)
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """Do nothing: all events are written."""
 
     def _write(self, line: dict[str, Any]) -> None:
         self._file.write(encode(line).encode() + b"\n")
 
 
-# the lanes of copies, beside those of kernels
+# lanes of copies, apart from those of kernels
 _COPY_LANES: Final = {SWAP_OUT: 1001, SWAP_IN: 1002, TO_HOST: 1003, FROM_HOST: 1004}
 
 
 class ChromeWriter:
-    """An observer that writes each event as it comes, and iterations when `close` is called."""
+    """Observer that writes each event as it happens, and iterations on `close`."""
 
     def __init__(self, file: IO[bytes], describe: Callable[[Any], str]) -> None:
         self._file = file
@@ -122,7 +122,7 @@ class ChromeWriter:
             self._flow(event.flow, event, process, lane)
 
     def close(self) -> None:
-        """Write the iterations, each from its first event to its last, and the end."""
+        """Write the iterations, each from its first event to its last, and the end of the file."""
         for (process, path), (start, end) in self._iterations.items():
             name = f"{process}:{path}"
             self._write("b", path, "iteration", start, process, id=name)
@@ -130,7 +130,7 @@ class ChromeWriter:
         self._file.write(b"\n]}\n")
 
     def _process(self, device: str, real: bool) -> int:
-        """The number of a device; its name is written when it is first seen."""
+        """The number of a device, whose name is written on first use."""
         known = self._processes.get(device)
         if known is not None:
             return known
@@ -142,7 +142,7 @@ class ChromeWriter:
         return number
 
     def _lane(self, event: TraceEvent) -> int:
-        """The first lane of the device that is free when the event begins."""
+        """The first lane of the device that is free when the event starts."""
         lanes = self._lanes[event.device]
         for index, end in enumerate(lanes):
             if end <= event.start_ns:
@@ -155,7 +155,7 @@ class ChromeWriter:
         return len(lanes)
 
     def _copy(self, process: int, event: TraceEvent) -> None:
-        """Write a copy to the host or back, on a lane for each."""
+        """Write a copy to the host or back, each on a lane of its own."""
         lane = _COPY_LANES[event.text]
         arguments = {"name": event.text}
         if (process, lane) not in self._copy_lanes:
@@ -175,7 +175,7 @@ class ChromeWriter:
         )
 
     def _extend_iterations(self, process: int, event: TraceEvent) -> None:
-        """Stretch the slices of the iteration and of those around it."""
+        """Extend the slices of the iteration and of the enclosing ones."""
         path = event.frame
         while path:
             span = self._iterations.get((process, path))

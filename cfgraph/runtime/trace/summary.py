@@ -17,7 +17,7 @@ KEYS: Final = ("op", "node", "frame")
 
 @dataclass(slots=True)
 class Total:
-    """What all events of one op, node or loop come to; times in nanoseconds."""
+    """Totals of one op, node, or loop; times in nanoseconds."""
 
     name: str
     count: int = 0
@@ -27,12 +27,12 @@ class Total:
 
     @property
     def mean_ns(self) -> float:
-        """The time of one event."""
+        """The mean time of an event."""
         return self.total_ns / self.count if self.count else 0.0
 
 
 class Totals:
-    """An observer that adds up events; its memory does not grow with the run."""
+    """Observer that adds up events, in constant memory."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -58,20 +58,20 @@ class Totals:
             total.max_ns = max(total.max_ns, duration)
 
     def by(self, key: str) -> list[Total]:
-        """The totals by `op`, `node` or `frame`, the longest first."""
+        """The totals by `op`, `node`, or `frame`, longest first."""
         return sorted(self._by[key].values(), key=lambda total: (-total.total_ns, total.name))
 
 
 def loop_of(frame: str) -> str:
-    """The path of a frame without the iterations."""
+    """The path of a frame without iterations."""
     return _ITERATION.sub("", frame)
 
 
 @dataclass
 class IterationTimes:
-    """An observer that keeps the time of each iteration of a loop: of the frames, outer ones first.
+    """Observer of one loop's iteration times in nanoseconds; `frames` are outermost first.
 
-    Of a loop in a loop, they are those of the first time that it runs. Times are nanoseconds.
+    Of a nested loop, only its first execution is observed.
     """
 
     frames: Sequence[str]
@@ -83,7 +83,7 @@ class IterationTimes:
         self._outer: str | None = None
 
     def event(self, event: TraceEvent) -> None:
-        """Take one event of a run."""
+        """Add one event."""
         match = self._inside(event.frame) if event.is_token and not event.dead else None
         if match is None:
             return
@@ -99,13 +99,13 @@ class IterationTimes:
 
     @property
     def period(self) -> float | None:
-        """The time from the end of an iteration to that of the next; None for fewer than two."""
+        """The mean time between the ends of iterations; None for fewer than two."""
         ends = sorted(last for _, last in self.spans.values())
         return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
 
     @property
     def at_once(self) -> int:
-        """The most iterations that run at the same time."""
+        """The largest number of iterations in flight."""
         steps = [
             step for first, last in self.spans.values() for step in ((first, 1), (last + 1, -1))
         ]
@@ -117,7 +117,7 @@ class IterationTimes:
 
     @property
     def busiest(self) -> tuple[str, float] | None:
-        """The device that works most in the loop, and the part of the loop's time that it does."""
+        """The busiest device of the loop, and its utilization during the loop."""
         if not self.busy:
             return None
         device = max(self.busy, key=self.busy.__getitem__)
@@ -127,21 +127,21 @@ class IterationTimes:
 
 
 def _iteration_pattern(frames: Sequence[str]) -> str:
-    """Of what runs in a loop, and in those in it: the iterations around it, and its own."""
+    """Pattern of frames in a loop, nested loops included: the outer iterations, and its own."""
     outer = "".join(rf"/{re.escape(name)}\[\d+\]" for name in frames[:-1])
     return rf"({outer})/{re.escape(frames[-1])}\[(\d+)\](?:/|$)"
 
 
 BINS: Final = 4096
 _FIRST_STEP_NS: Final = 256
-# what fills a bin, besides the last digit of an iteration
+# marks of a bin, apart from the last digit of an iteration
 OUTSIDE: Final = "#"
 DEAD: Final = "."
 
 
 @dataclass(slots=True)
 class TraceLane:
-    """One device: its events in numbers, and in each bin the time of what ran there."""
+    """Activity of one device: counts, and the time per bin and mark."""
 
     device: str
     real: bool = False
@@ -155,10 +155,10 @@ class TraceLane:
 
 
 class TraceLanes:
-    """An observer with a lane a device; its memory does not grow with the run.
+    """Observer with one lane per device, in constant memory.
 
-    `arrivals` counts messages by the lanes that they come from and go to, and the bin in which they
-    are taken. A bin is `step_ns` long; when the run outgrows the bins, two become one.
+    `arrivals` counts messages by bin, sender, and receiver. A bin is `step_ns` long; when the run
+    outgrows the bins, two are merged into one.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class TraceLanes:
         self.end_ns = 0
 
     def event(self, event: TraceEvent) -> None:
-        """Take one event."""
+        """Add one event."""
         if not event.is_token:
             return
         lane = self.lane(event.device)
@@ -191,7 +191,7 @@ class TraceLanes:
             self.arrivals[event.end_ns // self.step_ns, event.peer, event.device] += 1
 
     def lane(self, device: str) -> TraceLane:
-        """The lane of a device, made when it is first named."""
+        """The lane of a device, made on first use."""
         match = self.lanes.get(device)
         if match is None:
             match = self.lanes[device] = TraceLane(device)
@@ -205,7 +205,7 @@ class TraceLanes:
 
 
 def _halved(counts: MutableMapping[Any, int]) -> Counter[Any]:
-    """The counts of bins twice as long; a key begins with its bin."""
+    """The counts with pairs of bins merged; a key starts with its bin."""
     match: Counter[Hashable] = Counter()
     for (bin_index, *rest), count in counts.items():
         match[bin_index // 2, *rest] += count

@@ -276,7 +276,7 @@ def test_a_card_that_has_no_memory_left_says_which_node_asked_and_who_holds_it(
     with pytest.raises(ExecutionError, match="gpu:0 is out of memory: Out of memory all") as caught:
         run.run(["d:0"], {"x": np.ones(1024, np.float32)})
     assert (caught.value.node, caught.value.device, caught.value.code) == ("a", "gpu:0", "CFG711")
-    held = "held by values outside of loops 4 KiB"
+    held = "owned by values outside of loops 4 KiB"
     assert (held in caught.value.message) is (memory is not None)
     assert caught.value.hint
 

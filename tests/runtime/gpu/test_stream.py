@@ -152,7 +152,7 @@ def test_memory_of_the_host_that_copies_held_is_given_up_before_there_is_none(
     stream = card.stream("gpu:0")
     assert stream._pinned((2,), np.dtype(np.float32)).shape == (2,)
     assert asked == [8, 8]
-    with pytest.raises(MemoryError, match="that the card can copy from or to: cudaError"):
+    with pytest.raises(MemoryError, match="page-locked host memory for copies: cudaError"):
         stream._pinned((2,), np.dtype(np.float32))
 
 
