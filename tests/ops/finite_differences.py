@@ -103,7 +103,7 @@ def _moved(random: np.random.Generator, array: Any) -> Any:
 
 
 def _finite(x: Any) -> Any:
-    """What stays infinite, as the logarithm of an empty sum does, does not change."""
+    """Replace infinities by zero: a value that remains infinite does not change."""
     return np.where(np.isinf(x), 0, x)
 
 

@@ -46,7 +46,7 @@ Arrays = list[Any]
 
 @cache
 def notes(name: str) -> dict[str, Any]:
-    """What the case files say of some ops under a name."""
+    """The notes of a name in the case files, by op."""
     found: dict[str, Any] = {}
     for module in harness.modules().values():
         found |= getattr(module, name, {})
@@ -174,8 +174,8 @@ class Derived:
 
     def run(self, names: Iterable[str], feeds: dict[str, Any]) -> Arrays:
         """Values of tensors of the graph; feeds of what it does not have are left out."""
-        given = {key: value for key, value in feeds.items() if key.split(":")[0] in self.graph}
-        return Session(self.graph).run(list(names), given)
+        present = {key: value for key, value in feeds.items() if key.split(":")[0] in self.graph}
+        return Session(self.graph).run(list(names), present)
 
     def values(self, names: dict[str, str | None], feeds: dict[str, Any]) -> dict[str, Any]:
         """The values of gradients, those that are None left out."""

@@ -52,7 +52,7 @@ class TensorFlowGradients:
 
 
 class TensorFlowDerived:
-    """What Derived is, by TensorFlow."""
+    """The values and gradients of Derived, computed by TensorFlow."""
 
     def __init__(
         self, theirs: TensorFlowGradients, item: Case, ys: Sequence[int], second: bool
@@ -101,9 +101,9 @@ class TensorFlowDerived:
         None where TensorFlow has no kernel on a CPU that computes them.
         """
         known = {key: tensor for key, tensor in names.items() if tensor is not None}
-        given = {self._tensor(key): value for key, value in feeds.items() if self._is_fed(key)}
+        feed_dict = {self._tensor(key): value for key, value in feeds.items() if self._is_fed(key)}
         try:
-            result: dict[str, Any] = self.session.run(known, given)
+            result: dict[str, Any] = self.session.run(known, feed_dict)
         except Exception as error:
             if any(words in str(error) for words in MISSING_IN_TENSORFLOW):
                 return None

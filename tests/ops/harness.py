@@ -63,8 +63,8 @@ def case(
     op: str, inputs: Sequence[Any] = (), attrs: dict[str, Any] | None = None, **more: Any
 ) -> Case:
     """A case; inputs may be anything `np.asarray` takes, text becomes an array of bytes."""
-    given = {key: _attr(value) for key, value in (attrs or {}).items()}
-    return Case(op, tuple(map(_array, inputs)), given, **more)
+    encoded = {key: _attr(value) for key, value in (attrs or {}).items()}
+    return Case(op, tuple(map(_array, inputs)), encoded, **more)
 
 
 def _array(value: Any) -> np.ndarray:
@@ -209,7 +209,7 @@ def infer(case: Case, shapes: Sequence[Shape], *, values: bool) -> Sequence[Shap
 
 
 def knowledge(case: Case) -> list[tuple[list[Shape], bool]]:
-    """What may be known of a case's inputs before the run, from all to nothing."""
+    """Combinations of static shapes and values of the inputs, from complete to unknown."""
     full = [Shape(a.shape) for a in case.inputs]
     ranks = [Shape([None] * a.ndim) for a in case.inputs]
     nothing = [UNKNOWN_SHAPE] * len(full)
@@ -269,15 +269,15 @@ def imported(tf: Any, item: Case, node: Node, name: str = "", **tensors: Any) ->
     What was removed from TensorFlow still runs in graphs of its time.
     """
     definition = _definition(tf, item, node)
-    given = {f"{key}:0": tensor for key, tensor in tensors.items()}
+    input_map = {f"{key}:0": tensor for key, tensor in tensors.items()}
     try:
-        return tf.import_graph_def(definition, given, ["op"], name)[0]
+        return tf.import_graph_def(definition, input_map, ["op"], name)[0]
     except Exception as error:
         removed = re.search(r"removed in version (\d+)", str(error))
         if removed is None:
             raise
         definition.versions.producer = int(removed[1]) - 1
-        return tf.import_graph_def(definition, given, ["op"], name)[0]
+        return tf.import_graph_def(definition, input_map, ["op"], name)[0]
 
 
 def _definition(tf: Any, item: Case, node: Node) -> Any:

@@ -39,10 +39,10 @@ class Sketch:
 
     def __call__(self, op: str, *inputs: Any, **attrs: Any) -> Output:
         """Add a node; returns its first output."""
-        given = {key: _attr(value) for key, value in attrs.items() if key != "controls"}
+        encoded = {key: _attr(value) for key, value in attrs.items() if key != "controls"}
         ports = [i if isinstance(i, Output | Node) else self.const(i) for i in inputs]
         controls = [getattr(c, "node", c) for c in attrs.get("controls", ())]
-        node = self.graph.add(op, *ports, name=op.strip("_"), controls=controls, attrs=given)
+        node = self.graph.add(op, *ports, name=op.strip("_"), controls=controls, attrs=encoded)
         return Output(node, 0)
 
     def const(self, value: Any) -> Output:

@@ -1,4 +1,4 @@
-"""What ops say of XLA's kernels is what TensorFlow has: which there are, and for which types."""
+"""Facts about kernels of XLA agree with TensorFlow: their existence and their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the classes of ops say of themselves is true, and is said in one place."""
+"""Facts that ops declare are true, and no list of op names repeats them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commutes(item: Case) -> bool:
 
 
 @of_each_op(lambda item: is_good(item) and commutes(item))
-def test_what_commutes_gives_the_same_with_its_inputs_swapped(cases: list[Case]) -> None:
+def test_commuting_ops_return_the_same_with_swapped_inputs(cases: list[Case]) -> None:
     def alike(item: Case) -> None:
         swapped = harness.case(item.op, item.inputs[::-1], item.attrs, types=item.types[::-1])
         for one, other in zip(run_ours(item), run_ours(swapped), strict=True):
@@ -63,7 +63,7 @@ def test_the_slots_of_an_argument_behind_a_list_depend_on_the_node() -> None:
     assert lookup("ConcatV2").slots_of(node, ()) == set()
 
 
-def test_what_moves_elements_gives_none_that_was_not_there() -> None:
+def test_element_preserving_ops_return_only_elements_of_their_inputs() -> None:
     moving = [
         item
         for item in harness.all_cases()
@@ -121,7 +121,7 @@ def _listed(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, set[str]]]
             yield getattr(node, "lineno", 0), found
 
 
-def test_what_forwards_gives_its_inputs_unchanged() -> None:
+def test_identities_return_their_inputs_unchanged() -> None:
     forwarding = [
         item
         for item in harness.all_cases()
@@ -129,8 +129,8 @@ def test_what_forwards_gives_its_inputs_unchanged() -> None:
     ]
     assert forwarding
     for item in forwarding:
-        for given, output in zip(item.inputs, run_ours(item), strict=True):
-            assert_same(item, output, given)
+        for value, output in zip(item.inputs, run_ours(item), strict=True):
+            assert_same(item, output, value)
 
 
 LOGIC = {
@@ -149,5 +149,5 @@ def test_logical_ops_say_of_booleans_what_their_fact_promises() -> None:
     for op in logical:
         arity = len(op.parsed().inputs)
         for values in itertools.product((False, True), repeat=arity):
-            (given,) = run_ours(harness.case(op.name, [np.bool_(value) for value in values]))
-            assert given == LOGIC[op.algebra.boolean_semantics](*values), op.name
+            (result,) = run_ours(harness.case(op.name, [np.bool_(value) for value in values]))
+            assert result == LOGIC[op.algebra.boolean_semantics](*values), op.name

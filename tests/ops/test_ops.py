@@ -106,7 +106,7 @@ def test_the_kernel_keeps_the_types_that_the_signature_says(cases: list[Case]) -
 
 
 @of_each_op(is_good)
-def test_the_shape_function_accepts_what_the_kernel_gives(cases: list[Case]) -> None:
+def test_the_shape_function_accepts_the_output_of_the_kernel(cases: list[Case]) -> None:
     def accepted(item: Case) -> None:
         outputs = run_ours(item)
         for shapes, values in knowledge(item):

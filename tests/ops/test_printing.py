@@ -13,12 +13,12 @@ ROWS = np.arange(24).reshape(2, 3, 4)
 
 
 def printed(op: str, *inputs: Any, times: int = 1, **attrs: Any) -> list[str]:
-    given = case(op, inputs, attrs)
+    item = case(op, inputs, attrs)
     found, step = lookup(op), LocalStep()
     assert found is not None
-    kernel = found.prepare(node_of(given), np)
+    kernel = found.prepare(node_of(item), np)
     for _ in range(times):
-        kernel(step, *given.inputs)
+        kernel(step, *item.inputs)
     return step.printed
 
 

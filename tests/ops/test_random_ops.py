@@ -20,7 +20,7 @@ def shape(*sizes: int) -> Any:
     return np.array(sizes, np.int32)
 
 
-def test_philox_gives_the_numbers_of_its_authors() -> None:
+def test_philox_returns_the_numbers_of_its_authors() -> None:
     # the vectors of Salmon et al.'s Random123
     zeros = philox.PhiloxStream(0, 0, 0).words([0])[0]
     assert [f"{word:08x}" for word in zeros] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
@@ -76,7 +76,7 @@ def test_gamma_and_poisson_have_their_means() -> None:
     np.testing.assert_allclose(poisson.var(axis=0), means, 0.1)
 
 
-def test_a_rate_that_is_none_gives_nan() -> None:
+def test_an_invalid_rate_returns_nan() -> None:
     rates = np.array([-1.0, np.nan, np.inf, 1.0])
     drawn = draw("RandomPoisson", shape(3), rates)
     assert np.isnan(drawn[:, :3]).all()

@@ -34,7 +34,7 @@ def test_every_run_agrees_with_tensorflow(scene: Scenario) -> None:
 
 
 @every
-def test_every_run_gives_what_types_and_shapes_say(scene: Scenario) -> None:
+def test_every_run_returns_the_inferred_types_and_shapes(scene: Scenario) -> None:
     sketch = Sketch()
     kernels = Kernels(sketch.graph)
     for run in scene(sketch):
@@ -42,7 +42,7 @@ def test_every_run_gives_what_types_and_shapes_say(scene: Scenario) -> None:
 
 
 def outcome(kernels: Kernels, run: Run) -> list[Any] | Exception:
-    """What a run gives, or the error that it ends in."""
+    """The outputs of a run, or its error."""
     try:
         with np.errstate(all="ignore"):
             return kernels.run(run)

@@ -151,7 +151,7 @@ def test_a_loop_keeps_what_does_not_change() -> None:
     assert sizes(graph, leave) == (2, 3)
 
 
-def test_a_loop_gives_up_what_changes() -> None:
+def test_a_loop_widens_sizes_that_change() -> None:
     graph = Graph()
     x = placeholder(graph, 2, 3)
     [(merge, inside, leave)] = loop(graph, x)
@@ -159,7 +159,7 @@ def test_a_loop_gives_up_what_changes() -> None:
     assert sizes(graph, leave) == (None, 3)
 
 
-def test_a_loop_that_rotates_shapes_gives_up_all_of_them() -> None:
+def test_a_loop_that_rotates_shapes_widens_all_of_them() -> None:
     graph = Graph()
     starts = [placeholder(graph, *dims) for dims in ((2, 3), (4, 3), (5, 3))]
     parts = loop(graph, *starts)

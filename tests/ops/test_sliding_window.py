@@ -70,6 +70,6 @@ def test_the_second_gradient_takes_what_lies_where_the_index_says() -> None:
 @pytest.mark.parametrize("wrong", [-1, 16])
 def test_an_index_outside_of_the_image_is_refused(op: str, wrong: int) -> None:
     x, dy = np.ones((1, 4, 4, 1)), np.ones((1, 2, 2, 1))
-    given = dy if op == "MaxPoolGradWithArgmax" else x
+    values = dy if op == "MaxPoolGradWithArgmax" else x
     with pytest.raises(OpError, match="argmax lies outside"):
-        run(op, x, given, np.full(dy.shape, wrong), **WINDOW)
+        run(op, x, values, np.full(dy.shape, wrong), **WINDOW)

@@ -1,4 +1,4 @@
-"""What an op says of tracing is true: its kernel, compiled by jax, gives what NumPy gives."""
+"""Traceable kernels, compiled by jax, return the same as with NumPy."""
 
 from __future__ import annotations
 

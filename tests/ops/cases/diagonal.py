@@ -68,13 +68,13 @@ for k in BANDS:
         tall = CUBE.swapaxes(1, 2)
         if np.min(k) > -4 and np.max(k) < 3:
             CASES.append(case("MatrixDiagPart" + version, [tall, index, padding], flags))
-        given = banded(k, 3, 4)
-        CASES.append(case("MatrixSetDiag" + version, [CUBE, given, index], flags))
+        bands = banded(k, 3, 4)
+        CASES.append(case("MatrixSetDiag" + version, [CUBE, bands, index], flags))
         sizes = [np.int32(3), np.int32(4), padding]
-        CASES.append(case("MatrixDiag" + version, [given, index, *sizes], flags))
-        CASES.append(case("MatrixDiag" + version, [given, index, ANY, ANY, padding], flags))
-        CASES.append(case("MatrixDiag" + version, [given, index, np.int32(3), ANY, padding], flags))
-        CASES.append(case("MatrixDiag" + version, [given, index, ANY, np.int32(4), padding], flags))
+        CASES.append(case("MatrixDiag" + version, [bands, index, *sizes], flags))
+        CASES.append(case("MatrixDiag" + version, [bands, index, ANY, ANY, padding], flags))
+        CASES.append(case("MatrixDiag" + version, [bands, index, np.int32(3), ANY, padding], flags))
+        CASES.append(case("MatrixDiag" + version, [bands, index, ANY, np.int32(4), padding], flags))
 for version in ("V2", "V3"):
     zero, one = np.float64(0), np.int32(0)
     CASES += [

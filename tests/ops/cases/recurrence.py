@@ -28,7 +28,7 @@ def state(*lead, dtype=F32):
 
 
 def values(count, *lead):
-    """What the forward op gave, as far as the gradient cares: numbers between -1 and 1."""
+    """Outputs of the forward op for its gradient: numbers between -1 and 1."""
     return [np.tanh(some(*lead, BATCH, UNITS)) for _ in range(count)]
 
 

@@ -134,7 +134,7 @@ def drawn(count, seed):
 
 
 def fits(x, begin, strides, masks):
-    """Whether NumPy has such a slice, told without our kernel."""
+    """True if NumPy has such a slice, without use of the kernel."""
     index = []
     for place, (start, stride) in enumerate(zip(begin.tolist(), strides.tolist(), strict=True)):
         bit = 1 << place

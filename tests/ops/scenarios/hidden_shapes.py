@@ -15,14 +15,14 @@ def a_number_for_the_sizes_of_a_fill(g: Sketch) -> Runs:
 
 def a_vector_of_indices(g: Sketch) -> Runs:
     runs: list[list[object]] = []
-    given = [
+    updates_by_shape = [
         ([0], [[1.0, 2.0]], [2, 2]),
         ([0, 1], [[1.0, 2.0], [3.0, 4.0]], [2, 2]),
         ([1], [5.0], [3]),
         (np.zeros(0, np.int32), np.zeros([0, 2], np.float32), [2, 2]),
         (np.zeros(0, np.int32), np.zeros([0, 2], np.float32), [0, 2]),
     ]
-    for indices, updates, shape in given:
+    for indices, updates, shape in updates_by_shape:
         where, what = g.hidden(indices), g.hidden(np.asarray(updates, np.float32))
         runs.append([g("ScatterNd", where, what, g.hidden(shape))])
         zeros = g.hidden(np.zeros(shape, np.float32))
