@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One part of a node that is another: `op`, `device`, `input I`, `control`, `attr KEY`.
+    """One changed part of a node: `op`, `device`, `input I`, `control`, or `attr KEY`.
 
-    None stands for what one of the two does not have.
+    None means that one of the two nodes lacks the part.
     """
 
     part: str
@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ChangedNode:
-    """A node that both graphs have, and what is different about it."""
+    """A node of both graphs with its changes."""
 
     before: Node
     after: Node
@@ -37,9 +37,9 @@ class ChangedNode:
 
 @dataclass(frozen=True, slots=True)
 class NodesDiff:
-    """What differs between the nodes of two graphs, or of two functions' bodies.
+    """Differences between the nodes of two graphs, or of two function bodies.
 
-    `renamed` are those that are alike in all but their names, if names do not count.
+    `renamed` maps nodes that differ only in their names, if nodes are matched by structure.
     """
 
     added: tuple[Node, ...] = ()
@@ -54,7 +54,7 @@ class NodesDiff:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFunction:
-    """A function of both libraries: what differs in its body, and in the rest of it."""
+    """A function of both libraries: differences in its body, and in its signature."""
 
     name: str
     nodes: NodesDiff
@@ -63,7 +63,7 @@ class ChangedFunction:
 
 @dataclass(frozen=True, slots=True)
 class GraphDiff:
-    """What differs between two graphs; true where anything does."""
+    """Differences between two graphs; true if there are any."""
 
     nodes: NodesDiff = field(default_factory=NodesDiff)
     functions_added: tuple[str, ...] = ()
@@ -79,36 +79,40 @@ class GraphDiff:
 ValueFormatter = Callable[[Any], str]
 
 
-def diff_findings(found: GraphDiff, told: ValueFormatter) -> list[Finding]:
-    """A finding for each node and function that differs; `told` prints one side of a change."""
-    return [*_node_findings(found.nodes, told), *_function_findings(found, told)]
+def diff_findings(delta: GraphDiff, format_value: ValueFormatter) -> list[Finding]:
+    """Return a finding per node and function that differs; `format_value` prints a value."""
+    return [*_node_findings(delta.nodes, format_value), *_function_findings(delta, format_value)]
 
 
-def run_findings(found: RunDiff, told: ValueFormatter) -> list[Finding]:
-    """A finding for each output that is lost, and for each fetch and variable that differs, with
-    the first wrong node.
+def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
+    """Return a finding per missing output, and per fetch and variable that differs.
+
+    Each of the latter names the first wrong node.
     """
-    first = found.first
-    place: dict[str, Any] = {}
+    first = delta.first
+    location: dict[str, Any] = {}
     if first is not None:
-        place = {
+        location = {
             "node": first.node,
             "hint": f"the first wrong node is {_describe_divergence(first)}",
         }
-        place["frame"] = None if first.frame == "/" else first.frame
+        location["frame"] = None if first.frame == "/" else first.frame
     items = [
         Finding("CFG806", "error", f"the second graph has no {name}", name.rpartition(":")[0])
-        for name in found.missing
+        for name in delta.missing
     ]
     items += [
         Finding(
-            "CFG804", "error", f"{gap.what}: {gap.message}{_describe_values(gap, told)}", **place
+            "CFG804",
+            "error",
+            f"{gap.what}: {gap.message}{_describe_values(gap, format_value)}",
+            **location,
         )
-        for gap in found.gaps
+        for gap in delta.gaps
     ]
-    if found.failure is not None:
-        message = f"the second graph fails: {found.failure.message}"
-        items.append(Finding("CFG805", "error", message, **place))
+    if delta.failure is not None:
+        message = f"the second graph fails: {delta.failure.message}"
+        items.append(Finding("CFG805", "error", message, **location))
     return items
 
 
@@ -116,44 +120,46 @@ def _describe_divergence(first: Divergence) -> str:
     return f"{first.node} ({first.op}): {first.message}"
 
 
-def _describe_values(gap: Any, told: ValueFormatter) -> str:
-    return f" ({told(gap.before)} before, {told(gap.after)} after)"
+def _describe_values(gap: Any, format_value: ValueFormatter) -> str:
+    return f" ({format_value(gap.before)} before, {format_value(gap.after)} after)"
 
 
-def _node_findings(found: NodesDiff, told: ValueFormatter, inside: str = "") -> Iterator[Finding]:
-    for items, what in ((found.removed, "removed"), (found.added, "added")):
-        for node in items:
-            message = f"{node.op} node {inside}{node.name} is {what}"
+def _node_findings(
+    delta: NodesDiff, format_value: ValueFormatter, inside: str = ""
+) -> Iterator[Finding]:
+    for nodes, verb in ((delta.removed, "removed"), (delta.added, "added")):
+        for node in nodes:
+            message = f"{node.op} node {inside}{node.name} was {verb}"
             yield Finding("CFG801", "error", message, f"{inside}{node.name}")
-    for item in found.changed:
-        parts = "; ".join(_describe_change(change, told) for change in item.changes)
+    for item in delta.changed:
+        parts = "; ".join(_describe_change(change, format_value) for change in item.changes)
         name = f"{inside}{item.before.name}"
         yield Finding("CFG802", "error", f"{item.before.op} node {name}: {parts}", name)
-    if found.reordered:
+    if delta.reordered:
         where = f" of function {inside[:-1]}" if inside else ""
-        yield Finding("CFG803", "error", f"the nodes{where} stand in another order")
+        yield Finding("CFG803", "error", f"the nodes{where} are in a different order")
 
 
-def _function_findings(found: GraphDiff, told: ValueFormatter) -> Iterator[Finding]:
-    for name in found.functions_removed:
-        yield Finding("CFG803", "error", f"function {name} is removed")
-    for name in found.functions_added:
-        yield Finding("CFG803", "error", f"function {name} is added")
-    for item in found.functions_changed:
+def _function_findings(delta: GraphDiff, format_value: ValueFormatter) -> Iterator[Finding]:
+    for name in delta.functions_removed:
+        yield Finding("CFG803", "error", f"function {name} was removed")
+    for name in delta.functions_added:
+        yield Finding("CFG803", "error", f"function {name} was added")
+    for item in delta.functions_changed:
         for change in item.changes:
             yield Finding(
-                "CFG803", "error", f"function {item.name}: {_describe_change(change, told)}"
+                "CFG803", "error", f"function {item.name}: {_describe_change(change, format_value)}"
             )
-        yield from _node_findings(item.nodes, told, f"{item.name}/")
+        yield from _node_findings(item.nodes, format_value, f"{item.name}/")
         if not item.changes and not item.nodes:
             yield Finding("CFG803", "error", f"function {item.name} differs")
-    for change in found.changes:
-        yield Finding("CFG803", "error", _describe_change(change, told))
+    for change in delta.changes:
+        yield Finding("CFG803", "error", _describe_change(change, format_value))
 
 
-def _describe_change(change: Change, told: ValueFormatter) -> str:
+def _describe_change(change: Change, format_value: ValueFormatter) -> str:
     if change.before is None:
-        return f"{change.part} + {told(change.after)}"
+        return f"{change.part} + {format_value(change.after)}"
     if change.after is None:
-        return f"{change.part} - {told(change.before)}"
-    return f"{change.part} was {told(change.before)}, is {told(change.after)}"
+        return f"{change.part} - {format_value(change.before)}"
+    return f"{change.part} was {format_value(change.before)}, is {format_value(change.after)}"

@@ -2,8 +2,8 @@
 
 Structural matching works in steps:
 
-1. Nodes with the same fingerprint are paired: the same op, device, and attributes, and so for all
-   that they read and all that reads them; then those that agree in one direction.
+1. Nodes with the same fingerprint are paired: the same op, device, and attributes, and recursively
+   those of all producers and consumers; then those that agree in one direction.
 2. From paired nodes, consumers and sources in the same slots are paired, first by op, then by the
    number of inputs.
 3. The rest is paired by name, if the op is the same.
@@ -27,24 +27,24 @@ from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.topological_order import topological_order
 
 
-def attrs_equal(one: Any, other: Any) -> bool:
-    """True for two values of one type that are alike, as are all that they hold."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(attrs_equal(one[key], other[key]) for key in one)
-    if type(one) is not type(other):
+def attrs_equal(a: Any, b: Any) -> bool:
+    """Return true for values of the same type that are equal, as are all of their elements."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(attrs_equal(a[key], b[key]) for key in a)
+    if type(a) is not type(b):
         return False
-    if isinstance(one, float):
-        return _float_bits(one) == _float_bits(other)
-    if type(one) is tuple:
-        return len(one) == len(other) and all(map(attrs_equal, one, other))
-    if is_dataclass(one):
-        names = [item.name for item in fields(one) if item.compare]
-        return all(attrs_equal(getattr(one, name), getattr(other, name)) for name in names)
-    return bool(one == other)
+    if isinstance(a, float):
+        return _float_bits(a) == _float_bits(b)
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(attrs_equal, a, b))
+    if is_dataclass(a):
+        names = [each.name for each in fields(a) if each.compare]
+        return all(attrs_equal(getattr(a, name), getattr(b, name)) for name in names)
+    return bool(a == b)
 
 
 def attr_key(value: Any) -> Hashable:
-    """What one can look up; equal for attributes that are the same, of a constant its bytes."""
+    """Return a hashable key that is equal for equal attributes; for a constant, its bytes."""
     if isinstance(value, TensorValue):
         array = value.array
         content = array.tobytes() if array.dtype != object else repr(array.tolist())
@@ -55,7 +55,7 @@ def attr_key(value: Any) -> Hashable:
         return (
             Func,
             value.name,
-            frozenset((key, attr_key(item)) for key, item in value.attrs.items()),
+            frozenset((key, attr_key(attr)) for key, attr in value.attrs.items()),
         )
     return (type(value), tuple(map(attr_key, value)) if type(value) is tuple else value)
 
@@ -74,145 +74,146 @@ _BACK_EDGE: Final = -1
 
 
 def match_by_name(a: Graph, b: Graph) -> NodePairs:
-    """The nodes of both graphs that have the same names."""
+    """Pair the nodes with equal names."""
     return {node: b.nodes[node.name] for node in a if node.name in b.nodes}
 
 
 def match_by_structure(a: Graph, b: Graph, attrs: AttrsOfNode, devices: bool = True) -> NodePairs:
-    """Pairs of nodes that play the same part; `attrs` gives those that matter of a node."""
-    looks = _NodeFingerprints(a, b, attrs, devices)
+    """Pair nodes by op, attributes, and edges; `attrs` selects the relevant attributes."""
+    prints = _NodeFingerprints(a, b, attrs, devices)
     pairs: NodePairs = {}
-    _pair_equal(looks, looks.both, pairs)
-    _pair_equal(looks, looks.reads, pairs)
-    _pair_unique(looks, looks.read, pairs)
+    _pair_equal(prints, prints.both, pairs)
+    _pair_equal(prints, prints.upstream, pairs)
+    _pair_unique(prints, prints.downstream, pairs)
     _pair_along_edges(pairs, lambda node: node.op)
     _pair_along_edges(pairs, lambda node: len(node.inputs) or None)
-    taken = set(pairs.values())
+    paired = set(pairs.values())
     for node, twin in match_by_name(a, b).items():
-        if node not in pairs and twin not in taken and node.op == twin.op:
+        if node not in pairs and twin not in paired and node.op == twin.op:
             pairs[node] = twin
     return {node: pairs[node] for node in a if node in pairs}
 
 
 class _NodeFingerprints:
-    """What each node looks like, as numbers that are equal for equal surroundings.
+    """Numbers of nodes that are equal for equal surroundings.
 
-    `reads` goes by all that a node needs, `read` by all that needs it. Of a back edge only its
-    other end counts.
+    `upstream` depends on all producers of a node, `downstream` on all of its consumers, and `both`
+    on either. Only the other end of a back edge counts, not what lies beyond it.
     """
 
     def __init__(self, a: Graph, b: Graph, attrs: AttrsOfNode, devices: bool) -> None:
         self.known: dict[Hashable, int] = {}
         self.orders = topological_order(a).nodes, topological_order(b).nodes
-        self.alone: Fingerprints = {}
+        self.own: Fingerprints = {}
         for order in self.orders:
             for node in order:
-                told = sorted(attrs(node).items())
-                words = tuple([(key, attr_key(value)) for key, value in told])
-                self.alone[node] = self.number((node.op, devices and node.device, words))
-        self.reads = self.forward(self.orders[0]) | self.forward(self.orders[1])
-        self.read = self.backward(self.orders[0]) | self.backward(self.orders[1])
+                relevant = sorted(attrs(node).items())
+                keys = tuple([(key, attr_key(value)) for key, value in relevant])
+                self.own[node] = self.number((node.op, devices and node.device, keys))
+        self.upstream = self.forward(self.orders[0]) | self.forward(self.orders[1])
+        self.downstream = self.backward(self.orders[0]) | self.backward(self.orders[1])
         self.both = {
-            node: self.number(("both", look, self.read[node])) for node, look in self.reads.items()
+            node: self.number(("both", upstream, self.downstream[node]))
+            for node, upstream in self.upstream.items()
         }
 
-    def number(self, look: Hashable) -> int:
-        """The number of a look, a new one where it was not seen before."""
-        return self.known.setdefault(look, len(self.known))
+    def number(self, key: Hashable) -> int:
+        """Return the number of a key, a new number for a new key."""
+        return self.known.setdefault(key, len(self.known))
 
     def forward(self, order: tuple[Node, ...]) -> Fingerprints:
-        """With the looks of all that a node reads, and so on."""
-        found: Fingerprints = {}
+        """Return fingerprints that include those of all producers."""
+        upstream: Fingerprints = {}
         for node in order:
-            ends = [(found.get(i[0], _BACK_EDGE), self.alone[i[0]], i[1]) for i in node.inputs]
-            waits = tuple(sorted([found.get(item, _BACK_EDGE) for item in node.controls]))
-            found[node] = self.number(("reads", self.alone[node], tuple(ends), waits))
-        return found
+            ends = [(upstream.get(t[0], _BACK_EDGE), self.own[t[0]], t[1]) for t in node.inputs]
+            controls = tuple(sorted([upstream.get(c, _BACK_EDGE) for c in node.controls]))
+            upstream[node] = self.number(("upstream", self.own[node], tuple(ends), controls))
+        return upstream
 
     def backward(self, order: tuple[Node, ...]) -> Fingerprints:
-        """With the looks of all that reads a node, and so on."""
-        found: Fingerprints = {}
+        """Return fingerprints that include those of all consumers."""
+        downstream: Fingerprints = {}
         for node in reversed(order):
             ends = [
-                (found.get(use[0], _BACK_EDGE), self.alone[use[0]], use[1], _use_port(use))
+                (downstream.get(use[0], _BACK_EDGE), self.own[use[0]], use[1], _use_port(use))
                 for use in node.uses
             ]
-            found[node] = self.number(("read", self.alone[node], tuple(sorted(ends))))
-        return found
+            downstream[node] = self.number(("downstream", self.own[node], tuple(sorted(ends))))
+        return downstream
 
 
 def _use_port(use: Any) -> int:
     return CONTROL if use.slot == CONTROL else int(use.node.inputs[use.slot].port)
 
 
-def _pair_equal(looks: _NodeFingerprints, look: Fingerprints, pairs: NodePairs) -> None:
-    """Pair what looks the same and reads what is paired, sources first."""
-    first, second = looks.orders
-    taken = set(pairs.values())
-    waiting: dict[Any, dict[str, Node]] = defaultdict(dict)
+def _pair_equal(prints: _NodeFingerprints, print_of: Fingerprints, pairs: NodePairs) -> None:
+    """Pair nodes with equal fingerprints whose sources are paired, sources first."""
+    first, second = prints.orders
+    paired = set(pairs.values())
+    candidates: dict[Any, dict[str, Node]] = defaultdict(dict)
     for node, seen in _nodes_with_sources(second, {node: node for node in second}):
-        if node not in taken:
-            waiting[look[node], seen][node.name] = node
+        if node not in paired:
+            candidates[print_of[node], seen][node.name] = node
     for node, seen in _nodes_with_sources(first, pairs):
-        group = None if node in pairs else waiting.get((look[node], seen))
+        group = None if node in pairs else candidates.get((print_of[node], seen))
         if group:
             name = node.name if node.name in group else next(iter(group))
             pairs[node] = group.pop(name)
 
 
 def _nodes_with_sources(order: tuple[Node, ...], pairs: NodePairs) -> Iterator[tuple[Node, Any]]:
-    """Each node with what it reads, by the nodes that these are paired with; no back edges."""
-    placed: set[Node] = set()
+    """Yield each node with the counterparts of its sources, without back edges."""
+    visited: set[Node] = set()
     for node in order:
-        yield node, tuple([(pairs.get(i[0]), i[1]) for i in node.inputs if i[0] in placed])
-        placed.add(node)
+        yield node, tuple([(pairs.get(t[0]), t[1]) for t in node.inputs if t[0] in visited])
+        visited.add(node)
 
 
-def _pair_unique(looks: _NodeFingerprints, look: Fingerprints, pairs: NodePairs) -> None:
-    """Pair what alone in its graph looks like that."""
-    taken = set(pairs.values())
-    first, second = looks.orders
-    mine = _group_by_key((look[node], node) for node in first if node not in pairs)
-    theirs = _group_by_key((look[node], node) for node in second if node not in taken)
-    pairs.update(_unique_pairs(mine, theirs))
+def _pair_unique(prints: _NodeFingerprints, print_of: Fingerprints, pairs: NodePairs) -> None:
+    """Pair nodes whose fingerprint is unique in each graph."""
+    paired = set(pairs.values())
+    first, second = prints.orders
+    groups_a = _group_by_key((print_of[node], node) for node in first if node not in pairs)
+    groups_b = _group_by_key((print_of[node], node) for node in second if node not in paired)
+    pairs.update(_unique_pairs(groups_a, groups_b))
 
 
 def _pair_along_edges(pairs: NodePairs, kind: NodeKey) -> None:
-    """Step 2 of the module: pair what has the same kind, which None is not."""
-    taken = set(pairs.values())
+    """Pair neighbors of paired nodes with the same kind (step 2 of the module); None is no kind."""
+    paired = set(pairs.values())
     queue = deque(pairs.items())
     while queue:
         node, twin = queue.popleft()
-        for one, other in _neighbor_pairs(node, twin, pairs, taken, kind):
-            if one not in pairs and other not in taken:
-                pairs[one] = other
-                taken.add(other)
-                queue.append((one, other))
+        for a, b in _neighbor_pairs(node, twin, pairs, paired, kind):
+            if a not in pairs and b not in paired:
+                pairs[a] = b
+                paired.add(b)
+                queue.append((a, b))
 
 
 def _neighbor_pairs(
-    node: Node, twin: Node, pairs: NodePairs, taken: set[Node], kind: NodeKey
+    node: Node, twin: Node, pairs: NodePairs, paired: set[Node], kind: NodeKey
 ) -> Iterator[tuple[Node, Node]]:
-    """What is in the same slots of both, or alone reads both in one slot, and has the same kind."""
-    for one, other in zip(node.inputs, twin.inputs, strict=False):
-        found = kind(one.node)
-        if one.port == other.port and found is not None and found == kind(other.node):
-            yield one.node, other.node
-    for places in (_unpaired_consumers, _unpaired_controls):
-        mine = places(node, pairs, kind)
-        theirs = places(twin, taken, kind) if mine else {}
-        yield from _unique_pairs(mine, theirs)
+    """Yield sources in equal slots, and unique consumers of equal slots, with the same kind."""
+    for a, b in zip(node.inputs, twin.inputs, strict=False):
+        kind_a = kind(a.node)
+        if a.port == b.port and kind_a is not None and kind_a == kind(b.node):
+            yield a.node, b.node
+    for neighbors in (_unpaired_consumers, _unpaired_controls):
+        groups_a = neighbors(node, pairs, kind)
+        groups_b = neighbors(twin, paired, kind) if groups_a else {}
+        yield from _unique_pairs(groups_a, groups_b)
 
 
-def _unpaired_consumers(node: Node, but: Collection[Node], kind: NodeKey) -> NodeGroups:
-    """The readers that are not paired yet, by kind, slot and port."""
-    uses = [use for use in node.uses if use.node not in but]
+def _unpaired_consumers(node: Node, paired: Collection[Node], kind: NodeKey) -> NodeGroups:
+    """Group consumers that are not paired yet by kind, slot, and port."""
+    uses = [use for use in node.uses if use.node not in paired]
     return _group_by_key(((kind(use.node), use.slot, _use_port(use)), use.node) for use in uses)
 
 
-def _unpaired_controls(node: Node, but: Collection[Node], kind: NodeKey) -> NodeGroups:
-    """The nodes that this one waits for and that are not paired yet, by kind."""
-    return _group_by_key((kind(item), item) for item in node.controls if item not in but)
+def _unpaired_controls(node: Node, paired: Collection[Node], kind: NodeKey) -> NodeGroups:
+    """Group control inputs that are not paired yet by kind."""
+    return _group_by_key((kind(source), source) for source in node.controls if source not in paired)
 
 
 def _group_by_key(items: Iterable[tuple[Hashable, Node]]) -> NodeGroups:
@@ -222,9 +223,9 @@ def _group_by_key(items: Iterable[tuple[Hashable, Node]]) -> NodeGroups:
     return groups
 
 
-def _unique_pairs(mine: NodeGroups, theirs: NodeGroups) -> Iterator[tuple[Node, Node]]:
-    """The pairs of those that are alone in their groups of one key."""
-    for key, found in mine.items():
-        there = theirs.get(key, [])
-        if len(found) == len(there) == 1:
-            yield found[0], there[0]
+def _unique_pairs(groups_a: NodeGroups, groups_b: NodeGroups) -> Iterator[tuple[Node, Node]]:
+    """Pair the nodes that are alone in their groups of one key."""
+    for key, nodes_a in groups_a.items():
+        nodes_b = groups_b.get(key, [])
+        if len(nodes_a) == len(nodes_b) == 1:
+            yield nodes_a[0], nodes_b[0]

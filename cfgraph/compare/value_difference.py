@@ -10,16 +10,16 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 
-# relative and absolute, by the size in bytes of a real number; what is not listed is exact
+# (relative, absolute) by the size in bytes of a real number; other types are exact
 _TOLERANCES: Final = {8: (1e-9, 0.0), 4: (2e-5, 1e-6), 2: (1e-2, 1e-3), 1: (0.25, 1e-2)}
 
 
 @dataclass(frozen=True, slots=True)
 class ValueDifference:
-    """How a value differs from the expected one.
+    """Difference between a value and the expected one.
 
-    `count` of `total` elements are not within `rtol` and `atol`; `index` is the first of them.
-    Where type or shape differ, `message` alone says so.
+    `count` of `total` elements are not within `rtol` and `atol`; `index` is the first of them. If
+    the types or shapes differ, only `message` is set.
     """
 
     message: str
@@ -34,7 +34,7 @@ class ValueDifference:
     atol: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The difference as a member of a command's JSON document."""
+        """Return the difference as a member of a command's JSON document."""
         return {
             "message": self.message,
             "count": self.count,
@@ -50,7 +50,7 @@ class ValueDifference:
 
 
 def default_tolerances(dtype: DType) -> tuple[float, float]:
-    """The relative and absolute tolerance that suits a type; none but for floating types."""
+    """Return the relative and absolute tolerance of a type; 0 except for floating types."""
     if dtype.is_complex:
         return _TOLERANCES[dtype.numpy.itemsize // 2]
     return _TOLERANCES[dtype.numpy.itemsize] if dtype.is_floating else (0.0, 0.0)
@@ -59,10 +59,10 @@ def default_tolerances(dtype: DType) -> tuple[float, float]:
 def value_difference(
     actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None
 ) -> ValueDifference | None:
-    """How `actual` differs from `expected`, or None: |a - e| <= atol + rtol * |e| everywhere.
+    """Return the difference, or None if |a - e| <= atol + rtol * |e| for all elements.
 
-    NaN equals NaN, an infinity itself. Without tolerances those of the type are used; integers,
-    booleans and strings are compared exactly in any case.
+    NaN equals NaN, an infinity itself. The default tolerances are those of the type; integers,
+    booleans, and strings are always compared exactly.
     """
     a, e = np.asarray(actual), np.asarray(expected)
     if a.dtype != e.dtype:
@@ -81,7 +81,7 @@ def value_difference(
 
 
 def _mismatches(a: Any, e: Any, close: Any) -> Any:
-    """Where floating values differ: finite ones by the tolerances, others if they are not equal."""
+    """Mark floating values that differ: finite ones beyond the tolerances, others if unequal."""
     equal = (a == e) | (np.isnan(a) & np.isnan(e))
     return ~np.where(np.isfinite(a) & np.isfinite(e), close, equal)
 
@@ -94,7 +94,7 @@ def _dtype_name(array: Any) -> str:
 
 
 def _absolute_gaps(a: Any, e: Any, dtype: DType) -> tuple[Any, Any]:
-    """The expected values in a type that can hold all gaps, and the gaps."""
+    """Return the expected values in a type that can represent all gaps, and the gaps."""
     if dtype.is_object or dtype.kind == "bool":
         return e, np.zeros(e.shape)
     if dtype.is_integer:
@@ -110,7 +110,7 @@ def _describe(
     a: Any, e: Any, bad: Any, wide: Any, gaps: Any, rtol: float, atol: float
 ) -> ValueDifference:
     count, total = int(np.sum(bad)), int(a.size)
-    index = tuple(int(place) for place in np.argwhere(bad)[0])
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
     max_abs, max_rel = (None, None) if e.dtype.kind in "Ob" else _largest_gaps(bad, wide, gaps)
     first = f"the first at {list(index)}" if index else "the value"
     message = f"{count} of {total} elements differ, {first}" if index else "the value differs"
@@ -120,7 +120,7 @@ def _describe(
 
 
 def _largest_gaps(bad: Any, wide: Any, gaps: Any) -> tuple[float, float]:
-    """The greatest absolute and relative gap of the elements that differ."""
-    part = np.asarray(gaps)[bad].astype(np.float64)
-    relative = part / np.abs(np.asarray(wide)[bad]).astype(np.float64)
-    return float(part.max()), float(relative.max())
+    """Return the largest absolute and relative gap of the elements that differ."""
+    absolute = np.asarray(gaps)[bad].astype(np.float64)
+    relative = absolute / np.abs(np.asarray(wide)[bad]).astype(np.float64)
+    return float(absolute.max()), float(relative.max())
