@@ -91,7 +91,7 @@ def _conditions_table(report: Clustering) -> OutputTable:
     """
     names_by_condition: dict[str, list[str]] = {}
     for formed in report.clusters:
-        if formed.condition != _ALWAYS_LIVE:
+        if formed.condition and formed.condition != _ALWAYS_LIVE:
             names_by_condition.setdefault(formed.condition, []).append(formed.name)
     rows = [(", ".join(names), condition) for condition, names in names_by_condition.items()]
     return OutputTable([Column("cluster"), Column("condition")], [*rows])

@@ -103,6 +103,7 @@ class LoopExplanation:
         out.table(OutputTable(columns, [*self._rows()], headings=False))
         if not cycle.chain:
             return
+        out.line()
         out.heading("critical cycle", "each node depends on the one above, the first on the last")
         nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("time")]
         rows: list[Sequence[Any]] = [

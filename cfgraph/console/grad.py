@@ -204,7 +204,7 @@ def check_table(comparisons: Comparisons) -> OutputTable:
         Column("rough", "approximate", right=True, optional=True),
         Column("max_abs", "max abs", right=True),
         Column("max_rel", "max rel", right=True),
-        Column("index", "worst index"),
+        Column("index", "worst at", right=True),
         Column("gradient", right=True),
         Column("differences", "finite differences", right=True),
         Column("skipped", "", optional=True),

@@ -177,8 +177,8 @@ def folded(text: str, columns: int) -> str:
     return "\n".join([*lines, line.rstrip()] if line.strip() or not lines else lines)
 
 
-class _FoldedCell:
-    """A cell for rich that is folded at slashes, as names of nodes need it."""
+class FoldedCell:
+    """A cell for rich that is folded at slashes, so that names of nodes stay readable."""
 
     def __init__(self, cell: Any) -> None:
         self.text = cell_text(cell)
@@ -289,7 +289,7 @@ def rich_table(table: OutputTable) -> Any:
             no_wrap=column.right,
         )
     for row in table.rows:
-        styled.add_row(*map(_FoldedCell, row))
+        styled.add_row(*map(FoldedCell, row))
     return styled
 
 

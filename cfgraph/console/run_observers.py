@@ -10,7 +10,18 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.json_output import add_member
-from cfgraph.console.output import Column, OutputTable, Page, RichPage, clean, note, pad, page
+from cfgraph.console.output import (
+    Column,
+    FoldedCell,
+    OutputTable,
+    Page,
+    RichPage,
+    Styled,
+    clean,
+    note,
+    pad,
+    page,
+)
 from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
 from cfgraph.console.taps import Taps
@@ -159,7 +170,8 @@ def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
         )
     for event in events:
         row, styles = event_row(event, short=True), ["dim"] * 6 if event.dead else _STYLES
-        table.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
+        cells = [Styled(cell, style) for cell, style in zip(row, styles, strict=True)]
+        table.add_row(*(FoldedCell(cell) if fold else Text(cell, cell.style) for cell in cells))
     return table
 
 
