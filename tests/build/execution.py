@@ -18,7 +18,7 @@ def run_builder(
     before: Sequence[Any] = (),
     **options: Any,
 ) -> list[Any]:
-    """The values of tensors; `before` are operations that run first, one by one."""
+    """Values of tensors; the operations `before` run first, one by one."""
     session = cfgraph.Session(cfgraph.loads(cfgraph.dumps(builder.graph)), **options)
     for operation in before:
         session.run(feeds=feeds, targets=[operation.name])
@@ -33,7 +33,7 @@ def run_with_tensorflow(
     feeds: Mapping[str, Any] | None = None,
     before: Sequence[Any] = (),
 ) -> list[Any]:
-    """The same by TensorFlow, of the graph as it was written."""
+    """Values of tensors from TensorFlow, for the graph as written."""
     tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     definition = tf.compat.v1.GraphDef.FromString(cfgraph.dumps(builder.graph))
     graph = tf.Graph()
@@ -48,12 +48,12 @@ def run_with_tensorflow(
 
 
 def line_of(action: Callable[[], Any]) -> int:
-    """The line that a function of one line stands on."""
+    """The source line of a one-line function."""
     return action.__code__.co_firstlineno
 
 
 def rejection(action: Callable[[], Any]) -> CfgraphError:
-    """The error that a function of one line raises, which names that line."""
+    """The error that a one-line function raises, which must name that line."""
     with pytest.raises(CfgraphError) as caught:
         action()
     error = caught.value

@@ -37,7 +37,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Test:
-    """A comparison, or its opposite."""
+    """A comparison, or its negation."""
 
     comparison: str
     left: Any
@@ -47,7 +47,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Assign:
-    """Give a name a value."""
+    """Assign a value to a name."""
 
     name: str
     value: Any
@@ -55,7 +55,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class Add:
-    """Add to the variable that outlives the run, and take it over into a name."""
+    """Add to the variable that outlives the run, and assign its value to a name."""
 
     value: Any
     into: str
@@ -80,7 +80,7 @@ class Choose:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A block a few times, as long as a test holds."""
+    """Repeat a block while a test is true."""
 
     times: int
     test: Test
@@ -117,7 +117,7 @@ def assignments() -> st.SearchStrategy[Assign]:
 
 
 def blocks(inner: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
-    """A few statements one after the other; perhaps none."""
+    """A sequence of statements, possibly empty."""
     return st.lists(inner, max_size=most).map(tuple)
 
 
@@ -167,7 +167,7 @@ def _assigned(block: tuple[Any, ...]) -> Iterator[str]:
 
 
 def evaluated(expression: Any, env: dict[str, Any]) -> Any:
-    """An expression over numbers or over tensors: the operators are the same."""
+    """Evaluate an expression over numbers or tensors, which have the same operators."""
     match expression:
         case Read(name):
             return env[name]
@@ -180,7 +180,7 @@ def evaluated(expression: Any, env: dict[str, Any]) -> Any:
 
 
 class PythonInterpreter:
-    """Runs a program directly."""
+    """Runs a program in Python."""
 
     def __init__(self, start: dict[str, Any], total: int) -> None:
         self.env, self.total = dict(start), total
@@ -212,20 +212,20 @@ class PythonInterpreter:
 
 
 class BuilderInterpreter:
-    """Writes a program with the Builder."""
+    """Builds a program with the Builder."""
 
     def __init__(self, builder: Builder, total: Any) -> None:
         self.builder, self.total = builder, total
 
     def run(self, block: tuple[Any, ...], env: dict[str, Any]) -> dict[str, Any]:
-        """Write a block; the names after it."""
+        """Build a block; returns the names after it."""
         env = dict(env)
         for statement in block:
             self.step(statement, env)
         return env
 
     def block(self, block: tuple[Any, ...], env: dict[str, Any], names: list[str]) -> Any:
-        """A function that writes a block and gives some of the names."""
+        """A function that builds a block and returns some of the names."""
 
         def write() -> dict[str, Any]:
             after = self.run(block, env)

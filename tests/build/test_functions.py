@@ -107,7 +107,7 @@ def test_arguments_that_a_function_does_not_take_are_named() -> None:
 
 
 def test_only_conditionals_and_loops_request_lowering() -> None:
-    # TensorFlow drops effects from calls that carry the mark
+    # TensorFlow drops effects from calls with this attribute
     b, x, _ = scaling()
     out = b.cond(x > 0, lambda: b.function(lambda a: a * 2, name="twice")(x), lambda: x)
     call = next(n for n in b.graph.functions["cond_then"].definition.nodes if n.name == "twice")

@@ -1,4 +1,4 @@
-"""TensorFlow loads what the Builder writes, as it is, and gives the same values."""
+"""TensorFlow loads what the Builder writes, unchanged, and computes the same values."""
 
 from __future__ import annotations
 

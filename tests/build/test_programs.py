@@ -27,7 +27,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def written(program: tuple[Any, ...]) -> tuple[Builder, list[Any]]:
-    """A graph with the program in a function, so that its effects keep their order."""
+    """A graph with the program in a function, so that its effects stay in order."""
     b = Builder()
     env = {name: b.placeholder(name, "int32", []) for name in INTEGERS}
     env |= {name: b.placeholder(name, "float64", []) for name in FLOATS}

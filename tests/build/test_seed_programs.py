@@ -1,4 +1,4 @@
-"""The example programs of the paper that the control flow of TensorFlow comes from."""
+"""Example programs of the paper that introduced TensorFlow's control flow."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.ir.wire import map_entry, node_def, wire_field, wire_message
 
 GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
 FIXTURES = ("counter", "cond_functional", "while_functional", "deadness_mismatch", "lstm")
-# generous, for machines under load: what it guards against takes minutes or gigabytes
+# generous, for machines under load: the test guards against minutes or gigabytes
 MAX_SECONDS = 10.0
 MAX_MEMORY = 64 << 20
 
@@ -33,7 +33,7 @@ def fixture_text(name: str) -> bytes:
 
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
-    """Fail where the block takes long, in time of the processor."""
+    """Fail if the block takes long, in processor time."""
     start = time.process_time()
     yield
     assert time.process_time() - start < MAX_SECONDS
@@ -50,7 +50,7 @@ def memory_limit(limit: int = MAX_MEMORY) -> Iterator[None]:
 
 
 def outcome(data: bytes, format: str | None = None) -> Graph | InvalidInput:
-    """The graph, used in every way that a file can be used, or the error, printed."""
+    """Load data and use the graph in every way that a file can be used; returns graph or error."""
     with time_limit():
         failure = load_graph(data, format)
         if isinstance(failure, Graph):
@@ -69,13 +69,13 @@ def load_graph(data: bytes, format: str | None) -> Graph | InvalidInput:
 
 
 def exercise_graph(graph: Graph) -> None:
-    """Write a graph in all formats, and decode what is decoded on demand."""
+    """Write a graph in all formats, and decode everything that is decoded on demand."""
     saved = dumps(graph)
     for kind in FORMATS:
         data = dumps(graph, kind)
         if data:
             again = dumps(loads(data, kind))
-            assert again == saved or kind == "pbtxt"  # which has no unknown fields
+            assert again == saved or kind == "pbtxt"  # the text form has no unknown fields
     for function in graph.functions.values():
         assert function.definition is not None
     for each in graph:

@@ -1,4 +1,4 @@
-"""Checkpoints are read by the prefix of their files; broken ones are refused in words."""
+"""Checkpoints are read by the prefix of their files; broken ones are rejected with an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def varint(number: int) -> bytes:
 
 
 def block(items: dict[bytes, bytes], compression: int = 0) -> bytes:
-    """A block whose keys share nothing; a checksum that nobody looks at."""
+    """A block whose keys share nothing, with a checksum that is not verified."""
     body = b"".join(
         b"\0" + varint(len(key)) + varint(len(value)) + key + value for key, value in items.items()
     )
@@ -40,7 +40,7 @@ def table(items: dict[bytes, bytes], compression: int = 0) -> bytes:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
-    """Writes a checkpoint of one tensor `x`, a float32 unless something else is said."""
+    """Writes a checkpoint of one tensor `x`, a float32 by default."""
 
     def write(shards: int = 1, endianness: int = 0, **fields: Any) -> Checkpoint:
         header = tensor_bundle_pb2.BundleHeaderProto(num_shards=shards, endianness=endianness)
@@ -124,7 +124,7 @@ def test_a_text_whose_length_has_no_end_is_refused_at_once(make: Any, tmp_path: 
 
 
 def table_of(first: bytes, index: bytes) -> bytes:
-    """A table of a block and of one that lists blocks."""
+    """A table of one block and of the block that lists it."""
     footer = varint(0) * 2 + varint(len(first)) + varint(len(index) - 5)
     return first + index + footer.ljust(40, b"\0") + MAGIC
 

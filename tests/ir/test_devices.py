@@ -1,4 +1,4 @@
-"""Device names, and lists of devices as users write them."""
+"""Device names, and device lists as users write them."""
 
 from __future__ import annotations
 

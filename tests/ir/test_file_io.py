@@ -61,7 +61,7 @@ def test_a_name_of_the_greatest_length_can_be_written(graph: Graph, tmp_path: Pa
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """No file may grow: to write is to fail. No fixture, for pytest may write its output there."""
+    """Make every write fail. Not a fixture, because pytest may write its output meanwhile."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -146,7 +146,7 @@ def test_a_pipe_is_written_to_as_it_is(graph: Graph, tmp_path: Path) -> None:
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
-# -- where graphs are read from --------------------------------------------------------------------
+# -- sources of graphs ---------------------------------------------------------------------------
 
 
 def test_a_folder_without_a_saved_model_is_an_error(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def names(graph: Graph) -> list[str]:
     return list(graph.nodes)
 
 
-# -- formats are found from the content ------------------------------------------------------------
+# -- formats are detected from the content -------------------------------------------------------
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -129,7 +129,7 @@ def test_a_library_alone_is_a_graph() -> None:
 
 @pytest.mark.parametrize("length", [9, 10, 12, 13, 32, 5000])
 def test_a_binary_graph_is_never_taken_for_text(length: int) -> None:
-    # such lengths are bytes that text has too
+    # lengths that are printable bytes
     data = wire_field(1, node_def("n" * length, "o" * length))
     assert decode_graph(data).format == "pb"
 
@@ -154,7 +154,7 @@ def test_text_may_begin_with_a_byte_order_mark(graph: Graph) -> None:
         assert decode_graph(b"\xef\xbb\xbf" + dumps(graph, format)).format == format
 
 
-# -- what is written -------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

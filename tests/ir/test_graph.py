@@ -18,7 +18,7 @@ from cfgraph.ir.text.printer import print_graph
 
 
 def recomputed_uses(graph: Graph) -> dict[Node, set[Use]]:
-    """The uses of every node, from the edges of their readers."""
+    """The uses of every node, derived from the edges of their readers."""
     uses: dict[Node, set[Use]] = {node: set() for node in graph}
     for node in graph:
         for slot, source in enumerate(node.inputs):
@@ -29,7 +29,7 @@ def recomputed_uses(graph: Graph) -> dict[Node, set[Use]]:
 
 
 class Edits(RuleBasedStateMachine):
-    """Random edits of a graph; nodes and ports are drawn by number."""
+    """Random edits of a graph; nodes and ports are drawn by index."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ def test_garbage_is_refused(kind: str) -> None:
 def test_a_file_cut_at_any_length_is_refused_or_a_graph(name: str) -> None:
     data = fixture_bytes(name)
     retained = [length for length in range(len(data)) if isinstance(outcome(data[:length]), Graph)]
-    assert len(retained) < len(data) / 10  # only between nodes can a cut go unseen
+    assert len(retained) < len(data) / 10  # only a cut between nodes can pass unnoticed
 
 
 @pytest.mark.parametrize("name", FIXTURES[:4])
@@ -93,7 +93,7 @@ def test_damage_to_a_packed_file_is_found() -> None:
         data[index] ^= 0x10
 
 
-# -- claims that are larger than the file ----------------------------------------------------------
+# -- declared sizes that exceed the file ---------------------------------------------------------
 
 HUGE = varint(2**31 - 1)
 

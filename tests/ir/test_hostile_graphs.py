@@ -72,7 +72,7 @@ def test_attributes_nested_as_deeply_as_can_be_read_are_written() -> None:
     assert isinstance(load_graph(nested(33), None), InvalidInput)
 
 
-# -- graphs that are none --------------------------------------------------------------------------
+# -- invalid graphs ------------------------------------------------------------------------------
 
 
 def test_a_cycle_without_a_loop_is_loaded_for_check_to_report() -> None:

@@ -24,7 +24,7 @@ from tests.ir.hostile import (
 )
 from tests.ir.wire import map_entry, node_def, wire_field
 
-# -- damage at random ------------------------------------------------------------------------------
+# -- random damage -------------------------------------------------------------------------------
 
 LENIENT = settings(
     max_examples=150,

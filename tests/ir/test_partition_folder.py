@@ -59,7 +59,7 @@ def test_each_part_is_a_graph_with_the_functions_that_it_calls(tmp_path: Path) -
     folder = saved(tmp_path)
     first, second = (cfgraph.load(folder / name) for name in FILES)
     assert [list(first.nodes), list(second.nodes)] == [["x", "a"], ["y", "b", "c"]]
-    assert set(first.functions) == {"double", "idle"}  # nobody calls idle; it is not lost
+    assert set(first.functions) == {"double", "idle"}  # nothing calls idle; it must not be lost
     assert set(second.functions) == {"double", "quadruple"}
 
 

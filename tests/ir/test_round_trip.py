@@ -18,7 +18,7 @@ from tests.sampled import sampled
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHUNKS = 30
-# protobuf's own text format is slow: of the recorded graphs, only every so-manieth goes through it
+# protobuf's own text format is slow, so only every nth recorded graph goes through it
 PBTXT_STEP = 25
 
 
@@ -71,7 +71,7 @@ def test_recorded_functions_survive_decoding(chunk: int) -> None:
     for name, data in graphs(chunk):
         for function in graph_from_bytes(data).functions.values():
             whole = function_pb2.FunctionDef.FromString(function_to_bytes(function))
-            whole.signature.description = ""  # which a Definition does not have
+            whole.signature.description = ""  # a FunctionDefinition has none
             copy = Function(function.name, function.definition)
             assert function_to_bytes(copy) == whole.SerializeToString(deterministic=True), name
 

@@ -246,7 +246,7 @@ def test_strings_are_written_as_a_list() -> None:
     assert data == wire_field(8, proto(STRING, (2,), (8, b"a"), (8, b"")))
 
 
-# -- what is written -------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------
 
 
 def test_one_element_is_written_to_the_typed_list() -> None:
@@ -269,7 +269,7 @@ def test_a_tensor_from_a_file_is_written_as_it_came() -> None:
     assert attr_to_bytes(attr_from_bytes(data)) == data
 
 
-# -- what contradicts itself -----------------------------------------------------------------------
+# -- contradictions ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

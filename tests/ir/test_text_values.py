@@ -119,13 +119,13 @@ TENSORS = [
         r'tensor_content: "\000\000\300\177\000\000\300\377"',
         "float32[2]:[nan,-nan]",
     ),
-    # NaNs with other bits have no words
+    # NaNs with other bits have no text form
     (
         r"dtype: DT_FLOAT tensor_shape { dim { size: 2 } } "
         r'tensor_content: "\001\000\300\177\000\000\300\377"',
         'float32[2]:raw"AQDAfwAAwP8="',
     ),
-    # the typed list, as it is
+    # the typed list, unchanged
     ("dtype: DT_INT32 tensor_shape { dim { size: 3 } } int_val: 1", "int32[3]:(1)"),
     ("dtype: DT_INT32 tensor_shape { dim { size: 2 } } int_val: [1, 2, 3]", "int32[2]:(1, 2, 3)"),
     ("dtype: DT_INT32 tensor_shape { dim { size: 3 } }", "int32[3]:()"),
@@ -140,7 +140,7 @@ TENSORS = [
         "dtype: DT_UINT8 tensor_shape { dim { size: 65 } } tensor_content: '" + "a" * 65 + "'",
         'uint8[65]:raw"' + "YWFh" * 21 + 'YWE="',
     ),
-    # no words at all
+    # no text form at all
     ("dtype: DT_FLOAT tensor_shape { } float_val: 1 version_number: 7", None),
     ("dtype: DT_FLOAT tensor_shape { } float_val: 1 int_val: 1", None),
     ("dtype: DT_FLOAT float_val: 1", None),
@@ -177,7 +177,7 @@ def test_python_values_print_as_the_file_will_hold_them() -> None:
     assert graph_to_bytes(parse_graph(text)) == graph_to_bytes(graph)
 
 
-# -- what a writer may write -----------------------------------------------------------------------
+# -- layouts that a writer may choose ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 from tests.ir.wire import map_entry, node_def, wire_field, wire_message
 
-# fields that no version of the format has: of each wire type
+# fields that no version of the format has, one of each wire type
 UNKNOWN = wire_field(999, 7) + wire_field(1000, "?") + wire_field(1001, 0.5)
 TYPE = wire_field(6, 1)
 
 
 def graph(*nodes: bytes, library: bytes = b"", more: bytes = b"") -> bytes:
-    """A GraphDef in the order in which bindings write it."""
+    """A GraphDef with the field order of the bindings."""
     written = b"".join(wire_field(1, item) for item in nodes)
     return written + (wire_field(2, library) if library else b"") + more
 

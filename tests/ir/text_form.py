@@ -18,7 +18,7 @@ def graph_bytes(pbtxt: str) -> bytes:
 
 
 def lossless_text(pbtxt: str) -> str:
-    """The readable form of a graph in protobuf text, once it has proved to lose nothing."""
+    """The text form of a graph in protobuf text, after checking that it is lossless."""
     data = graph_bytes(pbtxt)
     text = print_graph(graph_from_bytes(data))
     assert graph_to_bytes(parse_graph(text)) == data

@@ -1,4 +1,4 @@
-"""Protobuf's wire format by hand: messages that no binding would write."""
+"""Protobuf's wire format by hand, for messages that no binding would write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 
 def varint(value: int) -> bytes:
-    """A number, seven bits a byte; negative ones in ten bytes."""
+    """A varint; negative numbers take ten bytes."""
     value &= (1 << 64) - 1
     data = bytearray()
     while value >= 0x80:
@@ -17,7 +17,7 @@ def varint(value: int) -> bytes:
 
 
 def wire_field(number: int, value: bytes | str | int | float) -> bytes:
-    """A field: bytes and text by their length, integers as varints, floats in four bytes."""
+    """A field: bytes and text with a length, integers as varints, floats in four bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     if isinstance(value, float):

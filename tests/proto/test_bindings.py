@@ -1,4 +1,4 @@
-"""The bindings are what the schemas say, and what they write TensorFlow reads."""
+"""The bindings match the schemas, and TensorFlow reads what they write."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def tensorflow_messages() -> Any:
     pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     from google.protobuf import descriptor_pool, message_factory
 
-    # register all that we ask for
+    # registers all messages used below
     from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2  # noqa: F401
 
     pool = descriptor_pool.Default()

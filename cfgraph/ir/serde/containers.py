@@ -89,8 +89,12 @@ def from_binary(data: bytes) -> tuple[Any, str]:
     A SavedModel starts with its schema version (0x08), which no GraphDef does. Other containers
     fail to parse as a GraphDef, or give nodes or functions without names.
     """
-    if data[0] == 0x08:  # ONNX files start with a version, too
-        saved = parse_message(saved_model_pb2.SavedModel(), data, "SavedModel")
+    if data[0] == 0x08:
+        try:
+            saved = parse_message(saved_model_pb2.SavedModel(), data, "SavedModel")
+        except InvalidInput as error:
+            error.hint = "copy the file again; if it is an ONNX model, use the original SavedModel"
+            raise
         return _saved_model_graph(saved), "saved_model"
     failure = None
     graph = graph_pb2.GraphDef()
