@@ -11,10 +11,10 @@ from cfgraph.ir.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The number of rewrites, what became of old names, warnings, and the ops before and after.
+    """Number of rewrites, renamed nodes, warnings, and op counts before and after a pass.
 
-    `names` maps an old node to the nodes made for it, and an old tensor (`name:port`) to the one
-    that now holds its value. A report is true if something changed.
+    `names` maps an old node to the nodes that replace it, and an old tensor (`name:port`) to the
+    one that has its value now. A report is true if the pass changed something.
     """
 
     rewrites: int = 0
@@ -27,7 +27,7 @@ class Report:
         return self.rewrites > 0
 
     def changes(self) -> list[tuple[str, int, int]]:
-        """The ops whose number changed: op, before, after; sorted by op."""
+        """Ops whose number changed, sorted: (op, before, after)."""
         return [
             (op, self.before.get(op, 0), self.after.get(op, 0))
             for op in sorted({*self.before, *self.after})
@@ -36,5 +36,5 @@ class Report:
 
 
 def op_counts(graph: Graph) -> dict[str, int]:
-    """How many nodes of each op a graph has."""
+    """Number of nodes of each op in a graph."""
     return dict(Counter(node.op for node in graph))

@@ -28,44 +28,44 @@ _SHOWN: Final = 3
 
 
 def widen(graph: Graph) -> Report:
-    """Give all floats of a graph 64 bits, and complex numbers twice that, in place.
+    """Widen all floats of a graph to 64 bits, and complex numbers to 128, in place.
 
-    Types, constants, placeholders and variables; functional nodes are lowered first. `names` of the
-    report has what stays narrow, each as it was, and `warnings` say so.
+    This covers types, constants, placeholders, and variables. Functional nodes are lowered first.
+    The report lists the nodes that stay narrow in `names` and `warnings`.
 
-    Raises Unsupported where such an op wants a reference to a variable, which a Cast cannot give.
+    Raises Unsupported if such a node expects a reference to a variable, which a Cast cannot output.
     """
     lower(graph)
     before = op_counts(graph)
-    wanted = {node: dict(_widened_attributes(node)) for node in graph}
-    kept = [node for node, attrs in wanted.items() if attrs and _keeps_type(node, attrs)]
-    for node in kept:
-        wanted[node] = {}
-    fixed = [node for node in graph if _reads_narrow(node, wanted[node])]
-    casts = _casts_needed(graph, wanted)
+    new_attrs = {node: dict(_widened_attributes(node)) for node in graph}
+    narrow = [node for node, attrs in new_attrs.items() if attrs and _stays_narrow(node, attrs)]
+    for node in narrow:
+        new_attrs[node] = {}
+    narrow += [node for node in graph if _has_narrow_type(node, new_attrs[node])]
+    casts = _casts_needed(graph, new_attrs)
     changed = 0
-    for node, attrs in wanted.items():
+    for node, attrs in new_attrs.items():
         changed += bool(attrs)
         for key, value in attrs.items():
             graph.set_attr(node, key, value)
-    for (item, dtype), uses in casts.items():
-        made = _cast(graph, item, dtype)
+    for (x, dtype), uses in casts.items():
+        cast = _add_cast(graph, x, dtype)
         for node, slot in uses:
-            graph.set_input(node, slot, made)
-    narrow = list(dict.fromkeys([*kept, *fixed]))
+            graph.set_input(node, slot, cast)
+    narrow = list(dict.fromkeys(narrow))
     names = {node.name: (node.name,) for node in narrow}
     return Report(changed + len(casts), names, _warnings(narrow), before, op_counts(graph))
 
 
 def wide(dtype: DType) -> DType:
-    """The type that a type becomes: itself where it is no float and no complex number."""
+    """The double-precision form of a type; a type that is not a float or complex is unchanged."""
     base = dtype.base
     wider = dtypes.float64 if base.is_floating else dtypes.complex128 if base.is_complex else base
     return wider.ref if dtype.is_ref else wider
 
 
 def _widened_attributes(node: Node) -> Iterator[tuple[str, Any]]:
-    """The attributes of a node that become other ones, defaults that it does not carry too."""
+    """Attributes (including defaults) that change when the node is widened to double precision."""
     op = lookup(node.op)
     declared: Mapping[str, AttrDef] = {} if op is None else op.parsed().attrs
     for key, attr in declared.items():
@@ -85,7 +85,8 @@ def _widened_value(value: Any) -> Any:
     return value
 
 
-def _keeps_type(node: Node, attrs: Mapping[str, Any]) -> bool:
+def _stays_narrow(node: Node, attrs: Mapping[str, Any]) -> bool:
+    """True for an op that reads bits or does not allow the widened attributes."""
     op = lookup(node.op)
     assert op is not None
     if op.algebra.bitwise:
@@ -95,14 +96,14 @@ def _keeps_type(node: Node, attrs: Mapping[str, Any]) -> bool:
 
 
 def _is_disallowed(attr: AttrDef, value: Any) -> bool:
-    parts = value if isinstance(value, tuple) else (value,)
-    return attr.allowed is not None and any(part not in attr.allowed for part in parts)
+    values = value if isinstance(value, tuple) else (value,)
+    return attr.allowed is not None and any(value not in attr.allowed for value in values)
 
 
-def _reads_narrow(node: Node, attrs: Mapping[str, Any]) -> bool:
-    """True for a node that takes or gives narrow floats whatever its attributes say.
+def _has_narrow_type(node: Node, attrs: Mapping[str, Any]) -> bool:
+    """True for a node with narrow inputs or outputs that do not depend on its attributes.
 
-    The flow of TensorArrays is a float that only orders what is done with them.
+    The flow of a TensorArray is a float, but only orders the accesses.
     """
     op = lookup(node.op)
     if op is None or issubclass(op, TensorArrayOp):
@@ -112,13 +113,13 @@ def _reads_narrow(node: Node, attrs: Mapping[str, Any]) -> bool:
 
 
 def _types(node: Node, attrs: Mapping[str, Any], *, inputs: bool) -> list[DType]:
-    """The types of a node's inputs or outputs under changed attributes; none if not known."""
+    """The types of a node's inputs or outputs with changed attributes; empty if unknown."""
     op = lookup(node.op)
     if op is None:
         return []
-    signature, given = op.parsed(), {**node.attrs, **attrs}
+    signature, merged = op.parsed(), {**node.attrs, **attrs}
     try:
-        return signature.input_types(given) if inputs else signature.output_types(given)
+        return signature.input_types(merged) if inputs else signature.output_types(merged)
     except ValueError:
         return []
 
@@ -126,30 +127,33 @@ def _types(node: Node, attrs: Mapping[str, Any], *, inputs: bool) -> list[DType]
 CastUses = dict[tuple[Output, DType], list[tuple[Node, int]]]
 
 
-def _casts_needed(graph: Graph, wanted: Mapping[Node, Mapping[str, Any]]) -> CastUses:
-    """Which outputs are to be cast to what, and who reads that."""
-    gives = {node: _types(node, wanted[node], inputs=False) for node in graph}
-    found: CastUses = {}
+def _casts_needed(graph: Graph, new_attrs: Mapping[Node, Mapping[str, Any]]) -> CastUses:
+    """The outputs to cast, by type, with the inputs that read the result."""
+    output_types = {node: _types(node, new_attrs[node], inputs=False) for node in graph}
+    casts: CastUses = {}
     for node in graph:
-        types = _types(node, wanted[node], inputs=True)
-        for slot, (item, want) in enumerate(zip(node.inputs, types, strict=False)):
-            have = gives[item.node][item.port : item.port + 1]
-            if not have or have[0].base is want.base or wide(have[0].base) is not wide(want.base):
+        types = _types(node, new_attrs[node], inputs=True)
+        for slot, (x, expected) in enumerate(zip(node.inputs, types, strict=False)):
+            actual = output_types[x.node][x.port : x.port + 1]
+            if not actual or actual[0].base is expected.base:
                 continue
-            if want.is_ref:
-                message = f"{node.op} has no form for {wide(want.base)}, and writes to {item.name}"
+            if wide(actual[0].base) is not wide(expected.base):
+                continue
+            if expected.is_ref:
+                dtype = wide(expected.base)
+                message = f"{node.op} writes to {x.name}, but has no form for {dtype}"
                 raise Unsupported(message, node=node)
-            found.setdefault((item, want.base), []).append((node, slot))
-    return found
+            casts.setdefault((x, expected.base), []).append((node, slot))
+    return casts
 
 
-def _cast(graph: Graph, item: Output, dtype: DType) -> Output:
-    name = f"{item.node.name}/as_{dtype}"
-    return graph.add("Cast", item, name=name, device=item.node.device, DstT=dtype).output()
+def _add_cast(graph: Graph, x: Output, dtype: DType) -> Output:
+    name = f"{x.node.name}/as_{dtype}"
+    return graph.add("Cast", x, name=name, device=x.node.device, DstT=dtype).output()
 
 
 def _warnings(narrow: list[Node]) -> tuple[str, ...]:
     if not narrow:
         return ()
-    told = first_names([f"{node.name} ({node.op})" for node in narrow], _SHOWN)
-    return (f"no double precision in {told}",)
+    names = first_names([f"{node.name} ({node.op})" for node in narrow], _SHOWN)
+    return (f"no double precision in {names}",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
@@ -97,11 +97,8 @@ class StaticInfo:
         return None if array is None else PartialArray(array)
 
 
-class Naming(NamedTuple):
-    """Name prefix and device of new nodes."""
-
-    prefix: str
-    device: str
+# name prefix and device of new nodes
+Naming = tuple[str, str]
 
 
 class _Scope:
@@ -114,7 +111,9 @@ class _Scope:
         self._naming = naming
 
     def __enter__(self) -> None:
-        self._enclosing, self._ctx.naming = self._ctx.naming, self._naming
+        ctx = self._ctx
+        self._enclosing = ctx.naming
+        ctx.naming = self._naming
 
     def __exit__(self, *error: object) -> None:
         self._ctx.naming = self._enclosing
@@ -138,22 +137,26 @@ class GradientContext:
         self.name = _unique_name(graph)
         self.gradient_nodes: set[Node] = set()
         self.added_nodes: list[Node] = []
-        self.naming = self._last_naming = Naming(self.name, "")
+        self.naming: Naming = (self.name, "")
+        self._last_naming: Naming = (self.name, "")
         self._frame_names = {frame.name for frame in frames.all}
 
     # -- naming ----------------------------------------------------------------------------------
 
     def scope(self, node: Node) -> AbstractContextManager[None]:
         """Name new nodes after this one, and put them on its device."""
-        return self._enter(f"{self.name}/{node.name}_grad", node.device)
+        self._last_naming = naming = (f"{self.name}/{node.name}_grad", node.device)
+        return _Scope(self, naming)
 
     def frame_scope(self, frame: Frame) -> AbstractContextManager[None]:
         """Name new nodes after a loop, and put them on the device of its LoopCond."""
-        return self._enter(f"{self.name}/{frame.name}", frame.loop_conds[0].device)
+        self._last_naming = naming = (f"{self.name}/{frame.name}", frame.loop_conds[0].device)
+        return _Scope(self, naming)
 
     def result_scope(self, x: Output) -> AbstractContextManager[None]:
         """Name new nodes directly below `name`, and put them on the device of a tensor."""
-        return self._enter(self.name, x.node.device)
+        self._last_naming = naming = (self.name, x.node.device)
+        return _Scope(self, naming)
 
     def last_scope(self) -> AbstractContextManager[None]:
         """Name new nodes as in the scope entered last.
@@ -165,11 +168,7 @@ class GradientContext:
 
     def on_device(self, device: str) -> AbstractContextManager[None]:
         """Put new nodes on a device, without renaming them."""
-        return _Scope(self, Naming(self.naming.prefix, device))
-
-    def _enter(self, prefix: str, device: str) -> _Scope:
-        self._last_naming = naming = Naming(prefix, device)
-        return _Scope(self, naming)
+        return _Scope(self, (self.naming[0], device))
 
     def frame_name(self, name: str) -> str:
         """A new name for the backward frame of a frame."""

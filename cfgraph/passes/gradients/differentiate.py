@@ -53,13 +53,15 @@ def differentiate(
     stack_gradients = StackGradients(stacks(graph))
     links = stack_gradients.pushes_by_pop()
     activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
-    found = regions(graph, links)
+    graph_regions = regions(graph, links)
     weights = [weight for weight in request.weights if isinstance(weight, Output)]
     for x in (*request.ys, *request.xs, *weights):
-        _require_outside_loops(found, x)
-    ctx = GradientContext(graph, found.frames, request.swap_memory, request.ignore_custom)
+        _require_outside_loops(graph_regions, x)
+    ctx = GradientContext(graph, graph_regions.frames, request.swap_memory, request.ignore_custom)
     scope = GradientScope(ctx)
-    reverse = ReverseMode(scope, found.root, found, activity, stack_gradients, loop_rule)
+    reverse = ReverseMode(
+        scope, graph_regions.root, graph_regions, activity, stack_gradients, loop_rule
+    )
     try:
         return _add_gradients(reverse, request)
     except Exception:
@@ -77,13 +79,16 @@ def _add_gradients(reverse: ReverseMode, request: GradientRequest) -> list[Outpu
     return [_named_gradient(reverse, x, x in zeros) for x in request.xs]
 
 
-def _reachable_through_loops(found: Regions, request: GradientRequest) -> list[Output]:
+def _reachable_through_loops(graph_regions: Regions, request: GradientRequest) -> list[Output]:
     """The xs that a y depends on if every Exit of a loop depends on every Enter.
 
     They have a gradient, if only zeros: the effect of an input may depend on the trip count.
     """
     links = {
-        node: frame.enters for frame in found.frames.all for node in frame.exits if frame.enters
+        node: frame.enters
+        for frame in graph_regions.frames.all
+        for node in frame.exits
+        if frame.enters
     }
     if not links:
         return []
@@ -91,9 +96,9 @@ def _reachable_through_loops(found: Regions, request: GradientRequest) -> list[O
     return [x for x in request.xs if activity.is_active(x)]
 
 
-def _require_outside_loops(found: Regions, x: Output) -> None:
-    frame = found.frames.of_outputs[x.node]
-    if frame is not found.frames.root:
+def _require_outside_loops(graph_regions: Regions, x: Output) -> None:
+    frame = graph_regions.frames.of_outputs[x.node]
+    if frame is not graph_regions.frames.root:
         message = f"{x.name} is inside the loop {frame.path}"
         exits = ", ".join(node.name for node in frame.exits[:3])
         hint = f"it has a value per iteration; the loop's results are its Exits: {exits}"

@@ -48,20 +48,20 @@ class FunctionSummary:
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
         """The nodes that these outputs (bits) and the effects depend on, sources first."""
         todo = [node for node, _ in self.final_effects]
-        todo += [item.node for k, item in enumerate(function.returns) if outputs >> k & 1]
+        todo += [x.node for k, x in enumerate(function.returns) if outputs >> k & 1]
         needed_outputs: set[Node] = set()
         while todo:
             node = todo.pop()
             if node not in needed_outputs:
                 needed_outputs.add(node)
-                todo.extend(item.node for item in node.inputs)
+                todo.extend(x.node for x in node.inputs)
                 todo.extend(node.controls)
         return tuple(node for node in self.order if node in needed_outputs)
 
     def used_arguments(self, function: FunctionGraph) -> set[int]:
         """The arguments that the first output depends on, or that effects read."""
-        readers = [item for node in self.members(function, 1) for item in node.inputs]
-        sources = (item.node for item in (function.returns[0], *readers))
+        readers = [x for node in self.members(function, 1) for x in node.inputs]
+        sources = (x.node for x in (function.returns[0], *readers))
         return {node.attrs["index"] for node in sources if node.op == ARG_OP}
 
 
@@ -161,42 +161,42 @@ def inputs_to_wait_for(
 
 def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
     """The nodes downstream of a Switch, an Enter or a Recv: they may be dead, or in a loop."""
-    roles, found = OpRoles(), set()
+    roles, downstream = OpRoles(), set()
     for node in order:
         if (
             roles[node.op] in (Role.SWITCH, Role.ENTER, Role.RECV)
-            or any(item.node in found for item in node.inputs)
-            or any(control in found for control in node.controls)
+            or any(x.node in downstream for x in node.inputs)
+            or any(control in downstream for control in node.controls)
         ):
-            found.add(node)
-    return frozenset(found)
+            downstream.add(node)
+    return frozenset(downstream)
 
 
 def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
     """The effects, those in a loop of the body replaced by the Exits of the outermost loop."""
-    frame_of, found = frames(function.graph).of, []
+    frame_of, outside = frames(function.graph).of, []
     for node in effects:
         frame = frame_of[node]
         if frame.parent is None:
-            found.append(node)
+            outside.append(node)
             continue
         while frame.parent is not None and frame.parent.parent is not None:
             frame = frame.parent
-        found.extend(frame.exits)
-    return found
+        outside.extend(frame.exits)
+    return outside
 
 
 def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
     """The nodes downstream of a Switch outside loops: they may be dead."""
-    frame_of, roles, found = frames(function.graph).of, OpRoles(), set()
+    frame_of, roles, downstream = frames(function.graph).of, OpRoles(), set()
     for node in order:
         in_loop = frame_of[node].parent is not None
         if (roles[node.op] is Role.SWITCH and not in_loop) or (
-            any(item.node in found for item in node.inputs)
-            or any(control in found for control in node.controls)
+            any(x.node in downstream for x in node.inputs)
+            or any(control in downstream for control in node.controls)
         ):
-            found.add(node)
-    return frozenset(found)
+            downstream.add(node)
+    return frozenset(downstream)
 
 
 class _EffectOrder:
@@ -221,7 +221,7 @@ class _EffectOrder:
             self._add(node)
 
     def _add(self, node: Node) -> None:
-        read = [item.node for item in node.inputs if self.follows_effect(item.node)]
+        read = [x.node for x in node.inputs if self.follows_effect(x.node)]
         if node in self._functional_nodes:
             if node not in self._effects:
                 read = []
@@ -241,8 +241,8 @@ class _EffectOrder:
     def final_effects(self, returns: Iterable[Output]) -> tuple[tuple[Node, int], ...]:
         """The effects that no other effect follows, each with the outputs (bits) that follow it."""
         outputs: dict[Node, int] = {}
-        for k, item in enumerate(returns):
-            outputs[item.node] = outputs.get(item.node, 0) | 1 << k
+        for k, x in enumerate(returns):
+            outputs[x.node] = outputs.get(x.node, 0) | 1 << k
         followed: set[Node] = set()
         for node in reversed(self._order):
             for reader, slot in node.uses:

@@ -134,7 +134,7 @@ class CallSite:
 
     def edge_controls(self, *inputs: Output) -> tuple[Node, ...]:
         """Control inputs of a node at the edge of the site, which reads `inputs` from outside."""
-        if self.controls or not all(item.node in self.always_live for item in inputs):
+        if self.controls or not all(x.node in self.always_live for x in inputs):
             return self.controls
         pivot = self.pivot()
         return () if pivot is None else (pivot,)

@@ -179,10 +179,10 @@ def _require_unpartitioned(graph: Graph) -> None:
 
 def _new_names(groups: dict[Node, list[Node]]) -> dict[str, tuple[str, ...]]:
     """For lowered nodes the added nodes; for their outputs the tensors that replace them."""
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for node, group in groups.items():
-        found[node.name] = (*(added.name for added in group), node.name)
+        names[node.name] = (*(added.name for added in group), node.name)
         outputs = node.inputs if node.op == "IdentityN" else (node.output(),)
-        for port, item in enumerate(() if node.op == "NoOp" else outputs):
-            found[f"{node.name}:{port}"] = (item.name,)
-    return found
+        for port, x in enumerate(() if node.op == "NoOp" else outputs):
+            names[f"{node.name}:{port}"] = (x.name,)
+    return names

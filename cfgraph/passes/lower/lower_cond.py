@@ -109,7 +109,9 @@ class _MergeControls:
     def of_all(self) -> list[Node]:
         """Control inputs of a Merge that waits for all effects."""
         effects = [branch.effects for branch in self._branches]
-        return self._controls([[effect.node for effect in found] for found in effects])
+        return self._controls(
+            [[effect.node for effect in branch_effects] for branch_effects in effects]
+        )
 
     def _controls(self, awaited: list[Sequence[Node]]) -> list[Node]:
         controls: list[Node] = []

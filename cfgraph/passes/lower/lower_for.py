@@ -60,7 +60,7 @@ def lower_for(rewriter: Rewriter, site: CallSite) -> None:
     step = loop.constant(delta, _INT32)
     name, device = f"{loop.name}/index", loop.device
     next_index = rewriter.add(name, "AddV2", (values[0], step), (), device, T=_INT32)
-    updated = [item for port in changed if (item := body_copy.returns[port]) is not None]
+    updated = [x for port in changed if (x := body_copy.returns[port]) is not None]
     loop.close([Output(next_index), *updated], tuple(effect.node for effect in body_copy.effects))
     add_results(rewriter, site, loop, {port: number for number, port in enumerate(changed, 1)})
 

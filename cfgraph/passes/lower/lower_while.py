@@ -199,7 +199,7 @@ def lower_while(rewriter: Rewriter, site: CallSite) -> None:
     body_copy = inline_body(
         rewriter, body, loop_arguments(loop, body.input_types, inner), loop.body_scope(), outputs
     )
-    updated = [item for index in changed if (item := body_copy.returns[index]) is not None]
+    updated = [x for index in changed if (x := body_copy.returns[index]) is not None]
     effects = body_copy.awaited_effects(changed[lead] if changed else 0)
     loop.close([counter.next(values[0])] if counter else updated, effects)
     add_results(rewriter, site, loop, {index: number for number, index in enumerate(changed)})

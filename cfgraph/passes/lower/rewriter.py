@@ -201,19 +201,19 @@ class Rewriter:
         self, site: CallSite, results: Sequence[LoweredOutput | None]
     ) -> dict[int, Output]:
         """The results that are read, by port; an Identity adds the control inputs of a result."""
-        node, types, found = site.node, site.functional_node.output_types, {}
+        node, types, replacements = site.node, site.functional_node.output_types, {}
         read = self.read_ports(node)
         for port, result in enumerate(results):
             if result is None or not read >> port & 1:
                 continue
-            found[port] = result.output
+            replacements[port] = result.output
             if result.awaited:
                 name, inputs = f"{node.name}/Identity", (result.output,)
                 waiting = self.add(
                     name, "Identity", inputs, result.awaited, node.device, T=types[port]
                 )
-                found[port] = Output(waiting)
-        return found
+                replacements[port] = Output(waiting)
+        return replacements
 
     def ordering_inputs(self, site: CallSite) -> tuple[Node, ...]:
         """Nodes that control-dependent readers of the site must wait for: its inputs, if any."""

@@ -60,8 +60,12 @@ class CheckpointPolicy:
         stack_gradients = StackGradients(stacks(graph))
         links = stack_gradients.pushes_by_pop()
         activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
-        found = regions(graph, links)
-        loops = [region for region in _outermost_loops(found) if _is_active_loop(region, activity)]
+        graph_regions = regions(graph, links)
+        loops = [
+            region
+            for region in _outermost_loops(graph_regions)
+            if _is_active_loop(region, activity)
+        ]
         active_pops = [pop for pop in links if activity.is_active(pop.output())]
         pushes = {push for use in stack_gradients.accesses.values() for push in use.pushes}
         self.skipped = pushes.difference(*(links[pop] for pop in active_pops))
@@ -71,7 +75,7 @@ class CheckpointPolicy:
         self._loops: list[SegmentedLoop] = []
         try:
             for region, length in zip(loops, lengths, strict=True):
-                self._loops.append(SegmentedLoop(graph, region, found.guards, length))
+                self._loops.append(SegmentedLoop(graph, region, graph_regions.guards, length))
         except Exception:
             self.undo()
             raise
@@ -88,8 +92,8 @@ class CheckpointPolicy:
             self.graph.set_attr(node, CLEAR_AFTER_READ, False)
 
 
-def _outermost_loops(found: Regions) -> Iterator[Region]:
-    for item in found.root.order:
+def _outermost_loops(graph_regions: Regions) -> Iterator[Region]:
+    for item in graph_regions.root.order:
         if isinstance(item, Region) and not item.frame.is_single_trip:
             yield item
 
