@@ -1,7 +1,7 @@
-"""Values of predicates: free ones at random, those made of others as they follow.
+"""Random values of predicates; computed predicates follow from their inputs.
 
-What an analysis may know of values is followed here: Const, LogicalNot, LogicalAnd, LogicalOr,
-Equal of integers, and whatever hands a value on. Any other output is free in each tag.
+The values that an analysis may know are computed: Const, LogicalNot, LogicalAnd, LogicalOr, integer
+Equal, and forwarding ops. Any other output is free in each tag.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INDICES: Final = (-1, 0, 1, 2, 3)
 
 
 class Assignment:
-    """One value for each predicate and tag; a callable for `liveness`, whose record it reads."""
+    """A value per predicate and tag; a callable for `liveness` that reads its record."""
 
     def __init__(self, seed: int, known: Mapping[Output, int] | None = None) -> None:
         self.draw = random.Random(seed)
@@ -61,7 +61,7 @@ class Assignment:
         return self.free(output, tag)
 
     def merged(self, inputs: tuple[Output, ...], tag: Tag) -> int:
-        """The value of the input that came."""
+        """The value of the input that arrived."""
         (item,) = [item for item in dict.fromkeys(inputs) if self.record.live(item, tag)]
         if item.node.op != "NextIteration":
             return self(item, tag)
@@ -69,7 +69,7 @@ class Assignment:
         return self(item.node.inputs[0], (*enclosing, (frame, index - 1)))
 
     def left(self, leaving: Node, enclosing: Tag) -> Tag:
-        """The iteration that an Exit was live in."""
+        """The iteration in which an Exit was live."""
         (tag,) = [
             tag
             for (node, tag), live in self.record.fired.items()
@@ -78,7 +78,7 @@ class Assignment:
         return tag
 
     def run(self, graph: Graph) -> Liveness:
-        """What is live in a graph with these values."""
+        """The liveness of a graph under these values."""
         return liveness(graph, self, record=self.record)
 
     def free(self, output: Output, tag: Tag) -> int:
@@ -133,7 +133,7 @@ class Tables:
         self.of[Output(node, CONTROL)] = live
 
     def taken(self, node: Node) -> list[int]:
-        """When each output of a Switch is the one that is taken."""
+        """For each output of a Switch, the cases that select it."""
         values = self.value(node.inputs[1])
         if node.op == "Switch":
             return [self.all & ~values[1], values[1]]
@@ -144,14 +144,14 @@ class Tables:
         return [*parts, rest]
 
     def value(self, output: Output) -> dict[int, int]:
-        """When an output has each of its values; of a predicate 1 alone is told."""
+        """The cases for each value of an output; of a predicate only those for 1."""
         found = self.values.get(output)
         if found is None:
             found = self.values[output] = self.find(output.node)
         return found
 
     def find(self, node: Node) -> dict[int, int]:
-        """The value of a node that is made of others, where the node is live."""
+        """The value of a computed node in the cases in which it is live."""
         inputs = [self.value(item) for item in node.inputs]
         match node.op:
             case "Const":

@@ -1,6 +1,6 @@
-"""What an analysis of deadness says of a graph, against what happens in it.
+"""Oracle for deadness: the answers of an analysis compared with observed liveness.
 
-A place is an Output, or a Node for its control edges, as in `deadness`.
+A token source is an Output, or a Node for its control edges, as in `deadness`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cfgraph.ops.opdef.op import role_of
 from tests.analysis.assignments import Assignment, Tables
 from tests.analysis.liveness_oracle import Liveness
 
-# what a place stands for is live in these cases: bits of assignments, and of tags
+# the cases in which a token source is live: bits of assignments and tags
 Cases = int
 
 
 @dataclass(frozen=True)
 class ObservedLiveness:
-    """In which cases each place was live, by frame; `is_exact` if all cases there are were tried.
+    """The cases in which each token source was live, by frame; `is_exact` if all were tried.
 
-    A NextIteration is left out: it runs in one iteration and is read in another.
+    NextIterations are excluded: they run in one iteration and are read in another.
     """
 
     graph: Graph
@@ -52,15 +52,15 @@ def seen_in_tables(graph: Graph) -> ObservedLiveness:
 
 
 def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> ObservedLiveness:
-    """Some assignments at random, but for those under which a loop starves."""
+    """Random assignments, without those under which a loop starves."""
     results = [Assignment(seed + number).run(graph) for number in range(runs)]
     assert not any(run.cut for run in results)
-    # the analysis takes it for granted that every loop ends
+    # the analysis assumes that every loop ends
     return seen_in(graph, frames(graph), [run for run in results if not run.starved])
 
 
 def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> ObservedLiveness:
-    """What was live in some runs of the nodes that have frames."""
+    """The observed liveness of nodes that have frames."""
     live: dict[Output, int] = {}
     bits: dict[Hashable, int] = {}
     for number, run in enumerate(runs):
@@ -81,16 +81,16 @@ def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> ObservedLi
 
 
 def as_output(place: TokenSource) -> Output:
-    """The place as an output; control edges are port -1."""
+    """A token source as an Output; control edges have port -1."""
     return Output(place, CONTROL) if isinstance(place, Node) else place
 
 
 def faults(
     seen: ObservedLiveness, found: Deadness | None = None, most: int | None = None
 ) -> list[str]:
-    """Where an analysis says what is not so, or, within an iteration, does not say what is.
+    """Wrong answers of an analysis, and missing ones within an iteration.
 
-    Of the predicates of a frame `most` are compared with each other.
+    Up to `most` sources per frame are compared with each other.
     """
     found = found or deadness(seen.graph)
     text: list[str] = []
@@ -112,7 +112,7 @@ def faults(
 
 
 def _classes(found: Deadness, live: Mapping[TokenSource, Cases]) -> dict[int, list[TokenSource]]:
-    """The places of a frame by predicate."""
+    """The token sources of a frame by condition."""
     classes: dict[int, list[TokenSource]] = {}
     for place in live:
         classes.setdefault(found.predicate(place), []).append(place)

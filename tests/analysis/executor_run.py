@@ -17,7 +17,7 @@ from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import Recorder, TraceEvent
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness, tag_path
 
-# a node's name and the path it ran in
+# a node's name and the tag path that it ran in
 NodeAtPath = tuple[str, str]
 
 _OUT_OF_FRAME = (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
@@ -25,18 +25,18 @@ _OUT_OF_FRAME = (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
 
 @dataclass(frozen=True)
 class ExecutorRun:
-    """What the executor did. `plan` holds the nodes that took part."""
+    """The tokens of an executor run; `plan` has the nodes that took part."""
 
     graph: Graph
     plan: Plan
     events: list[TraceEvent]
 
     def fired(self) -> dict[NodeAtPath, bool]:
-        """For each token whether it was live."""
+        """The liveness of each token."""
         return {(event.node, event.frame): not event.dead for event in self.events}
 
     def sent(self) -> dict[tuple[str, str], bool]:
-        """For each output, by name and path, whether it was live."""
+        """The liveness of each output, by name and path."""
         moved = {node.name for node in self.plan.nodes if role_of(node) in _OUT_OF_FRAME}
         return {
             (f"{event.node}:{port}", event.frame): value is not None
@@ -46,9 +46,9 @@ class ExecutorRun:
         }
 
     def chosen(self) -> dict[tuple[Output, str], int]:
-        """The value of each Switch's predicate that was read, by path.
+        """The value of each Switch predicate that was read, by path.
 
-        The largest place that was taken: a Switch with fewer outputs takes its last one too.
+        It is the largest selected branch: a Switch with fewer outputs selects its last one.
         """
         found: dict[tuple[Output, str], int] = {}
         for event in self.events:
@@ -64,7 +64,7 @@ class ExecutorRun:
 
     @cached_property
     def simulated(self) -> Liveness:
-        """The same run, without values."""
+        """The same run by the liveness oracle."""
         chosen = self.chosen()
 
         def choose(predicate: Output, tag: Tag) -> int:
@@ -79,7 +79,7 @@ def observe_run(
     feeds: Mapping[str, Any] | None = None,
     targets: Iterable[str] = (),
 ) -> ExecutorRun:
-    """Run something, and keep every token."""
+    """Run fetches and targets, and record every token."""
     recorder = Recorder(values=True)
     names, wanted_nodes, fed = list(fetches), list(targets), dict(feeds or {})
     session.run(names, fed, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
@@ -97,7 +97,7 @@ def observe_run(
 
 
 def disagreements(observed: ExecutorRun) -> list[str]:
-    """Where the simulator has another token than the executor."""
+    """The tokens in which the oracle and the executor differ."""
     simulated = observed.simulated
     fired = {(node.name, tag_path(tag)): live for (node, tag), live in simulated.fired.items()}
     sent = {(item.name, tag_path(tag)): live for (item, tag), live in simulated.sent.items()}

@@ -1,4 +1,4 @@
-"""Graphs written as text, for the tests of this folder."""
+"""Graphs from text for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cfgraph
 from cfgraph.analysis.check import check, report_load_error
 from cfgraph.analysis.findings import Finding
 
-# a loop `loop` over x, bounded by the placeholder p; its body is an Identity
+# a loop `loop` over x, guarded by the placeholder p; its body is an Identity
 LOOP = """
     x = Placeholder() {dtype=float32}
     p = Placeholder() {dtype=bool}
@@ -25,13 +25,13 @@ LOOP = """
 
 
 def graph(*texts: str) -> cfgraph.Graph:
-    """The graph of a text, which may be indented."""
+    """The graph of an indented text."""
     whole = "\n".join(textwrap.dedent(text) for text in texts)
     return cfgraph.loads(whole.encode(), format="graph")
 
 
 def findings(text: str) -> tuple[Finding, ...]:
-    """What a person hears of a text: the findings of check, or those of a refused load."""
+    """The findings of `check` on a text, or those of a rejected load."""
     try:
         return check(graph(text)).findings
     except cfgraph.InvalidInput as error:

@@ -26,19 +26,19 @@ _NOTHING: Final[frozenset[Output]] = frozenset()
 
 
 def tag_path(tag: Tag) -> str:
-    """A tag as traces write it: `/outer[3]/inner[0]`, `/` for the root."""
+    """A tag in the form of traces: `/outer[3]/inner[0]`, `/` for the root."""
     return "".join(f"/{name}[{index}]" for name, index in tag) or "/"
 
 
 @dataclass(slots=True)
 class Liveness:
-    """What came of a run.
+    """The tokens of a run.
 
-    `cut` is true where a loop was stopped before its end. `starved` is true where one never ended,
-    as an Enter of it, or of a loop inside, never came.
+    `cut` is true if a loop was stopped before its end, `starved` if one never ended because an
+    Enter of it, or of an inner loop, never arrived.
 
-    `fired` tells for each node and the tag it ran in whether it was live; `sent` for each output
-    and the tag it was delivered in. What has no token there is in neither.
+    `fired` has the liveness of each node by the tag that it ran in, `sent` that of each output by
+    the tag that it was delivered in. Missing tokens are in neither.
     """
 
     fired: dict[tuple[Node, Tag], bool] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Liveness:
     starved: bool = False
 
     def live(self, output: Output, tag: Tag = ROOT) -> bool:
-        """True if a live token of an output came; a port of -1 stands for the control edges."""
+        """True if a live token of an output arrived; port -1 stands for the control edges."""
         if output.port == CONTROL:
             return self.controls.get((output.node, tag), False)
         return self.sent.get((output, tag), False)
@@ -82,7 +82,7 @@ def liveness(
 
 @dataclass(slots=True)
 class _ArrivedTokens:
-    """The tokens that a node has got in one tag."""
+    """The tokens that arrived at a node in one tag."""
 
     data: int = 0
     controls: int = 0
@@ -93,7 +93,7 @@ class _ArrivedTokens:
 
 @dataclass(slots=True, eq=False)
 class _FrameInstance:
-    """One instance of a frame. Iterations from `first` to `newest` are under way."""
+    """One instance of a frame; iterations from `first` to `newest` are in flight."""
 
     frame: Frame
     outer: Tag
@@ -127,12 +127,13 @@ class _Run:
         self.frames = frames(graph, nodes, fed)
         self.queue: deque[tuple[Node, Tag, bool]] = deque()
         self.arrived: dict[tuple[Node, Tag], _ArrivedTokens] = {}
-        self.loops: dict[tuple[Frame, Tag], _FrameInstance] = {}  # those that have not ended
+        # frame instances that have not ended
+        self.loops: dict[tuple[Frame, Tag], _FrameInstance] = {}
         self.loops_in: Counter[Tag] = Counter()
         self.result = record
 
     def start(self) -> None:
-        """Live tokens for what is fed, and for every node without inputs."""
+        """Send live tokens for fed outputs, and run every node without inputs."""
         for item in self.fed:
             self.send_port(item, ROOT, live=True)
             if not item.node.inputs and item.node not in self.nodes:
@@ -144,13 +145,13 @@ class _Run:
     # -- delivery --------------------------------------------------------------------------------
 
     def send(self, node: Node, tag: Tag, *, live: bool) -> None:
-        """One token to all readers of a node, in a tag."""
+        """Send one token to all readers of a node in a tag."""
         for port in self.ports(node):
             self.send_output(Output(node, port), tag, live=live)
         self.send_control(node, tag, live=live)
 
     def ports(self, node: Node) -> range:
-        """The outputs of a node; of an op that is not known those that are read."""
+        """The outputs of a node; of an unknown op, those that are read."""
         count = registry.output_count(node)
         if count is None:
             read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
@@ -158,14 +159,14 @@ class _Run:
         return range(count)
 
     def send_output(self, output: Output, tag: Tag, *, live: bool) -> None:
-        """A token to the readers of one output; nobody hears of it where another is fed."""
+        """Send a token to the readers of one output, unless the output is fed."""
         if output not in self.fed:
             self.send_port(output, tag, live=live)
 
     def send_port(
         self, output: Output, tag: Tag, *, live: bool, merge_input_condition: bool | None = None
     ) -> None:
-        """A token to the readers of one output; to Merges the one that is `offered`, if any is."""
+        """Send a token to the readers of one output; Merges receive the `offered` one, if any."""
         self.result.sent[output, tag] = live
         to_merge = live if merge_input_condition is None else merge_input_condition
         for use in output.node.uses:
@@ -179,7 +180,7 @@ class _Run:
             self.deliver(reader, CONTROL, tag, live=live)
 
     def deliver(self, node: Node, slot: int, tag: Tag, *, live: bool) -> None:
-        """Note the arrival of a token; the node is queued once it is ready."""
+        """Record the arrival of a token; queue the node once it is ready."""
         if node not in self.nodes:
             return
         arrived = self.arrived.setdefault((node, tag), _ArrivedTokens())
@@ -206,7 +207,7 @@ class _Run:
     # -- firing ----------------------------------------------------------------------------------
 
     def fire(self, node: Node, tag: Tag, live: bool) -> None:
-        """Run one token."""
+        """Execute one node."""
         role = self.roles[node.op]
         live = live or role is Role.CONTROL_TRIGGER
         self.result.fired[node, tag] = live
@@ -225,14 +226,14 @@ class _Run:
             self.send(node, tag, live=live)
 
     def recv(self, node: Node, tag: Tag, *, live: bool) -> None:
-        """A message comes even where control inputs are dead; Merges alone heed it then."""
+        """A message arrives even if control inputs are dead; only Merges observe it then."""
         message = bool(self.choose(Output(node), tag))
         if Output(node) not in self.fed:
             self.send_port(Output(node), tag, live=live and message, merge_input_condition=message)
         self.send_control(node, tag, live=live)
 
     def switch(self, node: Node, tag: Tag) -> None:
-        """One output is live, and the control edges."""
+        """Send one live output, and live control edges."""
         ports = self.ports(node)
         taken = int(self.choose(node.inputs[1], tag))
         taken = taken if taken in ports else ports[-1]
@@ -241,7 +242,7 @@ class _Run:
         self.send_control(node, tag, live=True)
 
     def enter(self, node: Node, tag: Tag, *, live: bool) -> None:
-        """Into iteration 0 of the loop, or into all iterations, those to come included."""
+        """Enter iteration 0 of the loop, or all iterations including future ones."""
         frame = self.frames.of_outputs[node]
         loop = self.loops.get((frame, tag))
         if loop is None:
@@ -256,7 +257,7 @@ class _Run:
             self.send(node, loop.tag(index), live=live)
 
     def exit(self, node: Node, tag: Tag, *, live: bool) -> None:
-        """Out of the loop if live; if dead, only when the loop ends in this iteration."""
+        """Leave the loop if live; if dead, only when the loop ends in this iteration."""
         loop = self.loop_of(node, tag)
         if live and node not in loop.exited:
             loop.exited.add(node)
@@ -265,7 +266,7 @@ class _Run:
             loop.dead_exits[node] = None
 
     def next_iteration(self, node: Node, tag: Tag) -> None:
-        """Into the next iteration, which begins once the bound on those under way allows."""
+        """Enter the next iteration, which starts once the bound on iterations allows it."""
         loop, index = self.loop_of(node, tag), tag[-1][1]
         if index < loop.newest:
             self.send(node, loop.tag(index + 1), live=True)
@@ -280,7 +281,7 @@ class _Run:
     # -- iterations ------------------------------------------------------------------------------
 
     def begin(self, loop: _FrameInstance) -> None:
-        """Begin an iteration with the tokens that wait for it, and the invariants."""
+        """Start an iteration with its deferred tokens and the invariants."""
         waiting, loop.deferred = loop.deferred, []
         if loop.newest == self.max_iterations:
             self.result.cut = True
@@ -294,7 +295,7 @@ class _Run:
             self.send(node, tag, live=True)
 
     def end_what_is_done(self) -> None:
-        """Nothing is ready: end iterations and loops, inner ones first, until something is."""
+        """End iterations and loops, inner ones first, until a node is ready."""
         depth = 0
         for loop in sorted(self.loops.values(), key=lambda loop: -loop.frame.depth):
             if self.queue and loop.frame.depth < depth:
@@ -309,7 +310,7 @@ class _Run:
                         self.send(node, loop.outer, live=False)
 
     def end_iterations(self, loop: _FrameInstance) -> None:
-        """In order, and none before all Enters have come; what was deferred may begin."""
+        """End iterations in order, after all Enters have arrived; deferred ones may start."""
         while loop.first <= loop.newest and not loop.entering:
             if self.loops_in[loop.tag(loop.first)]:
                 return

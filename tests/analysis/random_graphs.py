@@ -1,7 +1,7 @@
-"""Random graphs with control flow, the same for the same seed.
+"""Random graphs with control flow, deterministic per seed.
 
-Structured ones have conditionals and loops as TensorFlow's builders write them; in unstructured
-ones Switches and Merges stand anywhere in a frame. Predicates are inputs, or made of others.
+Structured graphs have conditionals and loops as TensorFlow's builders write them; in unstructured
+ones Switches and Merges stand anywhere in a frame. Predicates are inputs or computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTINUES: Final = "goes_on"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a graph is made of: how often each thing is drawn, and how much of it."""
+    """Frequencies and sizes of the parts of a random graph."""
 
     steps: int = 12
     predicates: int = 3
@@ -56,7 +56,7 @@ WITHOUT_LOOPS: Final = tuple(
 
 @dataclass(frozen=True)
 class RandomGraph:
-    """A graph, and what it can be fed with."""
+    """A random graph and feeds for it."""
 
     graph: Graph
     seed: int
@@ -92,7 +92,7 @@ def random_graph(seed: int, kind: str | Recipe = "wild") -> RandomGraph:
 
 @dataclass
 class _Scope:
-    """What can be read at one place: all of it in one frame. `start` is a node that is there."""
+    """The tensors that can be read in one scope, all in one frame; `start` is a live node."""
 
     start: Node | None
     data: list[Output]
@@ -132,7 +132,7 @@ class _Writer:
         return self.graph.add(op, *inputs, **attrs).output()
 
     def pick(self, pool: list[Output]) -> Output:
-        """Mostly one of the last."""
+        """A random tensor, usually one of the newest."""
         if self.draw.random() < 0.5:
             pool = pool[-6:]
         return self.draw.choice(pool)
@@ -140,7 +140,7 @@ class _Writer:
     # -- steps -----------------------------------------------------------------------------------
 
     def fill(self, scope: _Scope, steps: int, depth: int) -> None:
-        """Draw so many steps in a scope; nested things up to a depth."""
+        """Add random steps to a scope, nested up to a depth."""
         nested = ("conditional", "loop")
         kinds = [kind for kind in self.recipe.weights if depth or kind not in nested]
         weights = [self.recipe.weights[kind] for kind in kinds]
@@ -157,7 +157,7 @@ class _Writer:
         scope.data.append(self.op("AddV2", left, right, controls=controls))
 
     def hang(self, scope: _Scope) -> None:
-        """A constant by its control edge."""
+        """A constant with a control input."""
         scope.data.append(self.const(np.float32(1), self.pick(scope.data).node))
 
     def trigger(self, scope: _Scope) -> None:
@@ -191,7 +191,7 @@ class _Writer:
         scope.data.append(made.output(0))
 
     def derive(self, scope: _Scope) -> None:
-        """A predicate from others."""
+        """A predicate computed from others."""
         one, other = self.pick(scope.predicates), self.pick(scope.predicates)
         op = self.draw.choice(("Identity", "LogicalNot", "LogicalAnd", "LogicalOr", "is", "fix"))
         if op == "is" and scope.indices:
@@ -208,7 +208,7 @@ class _Writer:
     # -- conditionals ----------------------------------------------------------------------------
 
     def conditional(self, scope: _Scope, depth: int) -> None:
-        """As TensorFlow 1 builds it, or as TensorFlow 2 lowers it."""
+        """A conditional in the form of TensorFlow 1, or as TensorFlow 2 lowers it."""
         test = self.pick(scope.predicates)
         pivot = self.graph.add("Switch", test, test)
         test = self.op("Identity", test) if self.draw.random() < 0.5 else test
@@ -232,7 +232,7 @@ class _Writer:
         scope.predicates.append(bits)
 
     def bit_of(self, branch: _Scope) -> Output:
-        """A Boolean of a branch: a constant or, live only there, a predicate."""
+        """A Boolean of a branch: a constant, or a predicate that is live only in the branch."""
         if self.draw.random() < 0.6:
             return self.constant(branch, np.bool_(self.draw.random() < 0.5))
         controls = [branch.start] if branch.start else []
@@ -241,7 +241,7 @@ class _Writer:
     # -- loops -----------------------------------------------------------------------------------
 
     def loop(self, scope: _Scope, depth: int) -> None:
-        """Some variables, some of them handed on by halves; invariants; a body."""
+        """A loop with variables, some of them updated conditionally, invariants, and a body."""
         self.loops += 1
         frame = {
             "frame_name": b"loop%d" % self.loops,
@@ -288,7 +288,7 @@ class _Writer:
         return self.op("Neg", latch.output(0)) if self.draw.random() < 0.2 else latch.output(0)
 
     def variable(self, entered: Output) -> Node:
-        """A Merge whose back edge is set by `hand_on`."""
+        """A Merge whose back edge is set later."""
         return self.graph.add("Merge", entered, entered)
 
     def close_back_edge(self, merge: Node, value: Output) -> None:

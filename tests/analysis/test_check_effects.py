@@ -1,4 +1,4 @@
-"""Effects that nothing orders: what is told of them, and what is not."""
+"""Findings on accesses to one resource that no edge orders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFERENCE = """
 
 
 def races(*texts: str, fetches: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The pairs that are told of."""
+    """The pairs of nodes in race findings."""
     return [item.related for item in messages(*texts, fetches=fetches)]
 
 

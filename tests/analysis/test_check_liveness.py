@@ -116,7 +116,7 @@ out = Exit(s)
 
 
 def clauses(count: int) -> str:
-    """A Merge of x and of what is live where a random 3SAT formula holds."""
+    """A Merge of x and a node that is live if a random 3SAT formula holds."""
     draw = random.Random(5)
     lines = [f"p{place} = Placeholder() {{dtype=bool}}" for place in range(count)]
     lines += ["x = Placeholder() {dtype=float32}"]

@@ -1,8 +1,8 @@
-"""The analysis of deadness against all that happens in random graphs.
+"""The deadness analysis against observed liveness of random graphs.
 
-Sound: it says of no two places that they are equal, or imply or exclude each other, which do not.
-Exact, within an iteration: where they do, it says so. What it takes for granted is taken so here:
-runs in which a loop starves do not count.
+Sound: sources that it reports as equal, implied, or exclusive are so in every run. Exact within an
+iteration: it reports all of them. Runs in which a loop starves do not count, as the analysis
+assumes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_a_witness_is_a_run_of_that_kind(kind: str) -> None:
 
 
 def _agreeing(tables: Tables, witness: dict[str, object]) -> list[int]:
-    """The assignments that a witness leaves, of which there is one at least."""
+    """The assignments that agree with a witness, at least one."""
     bits = [
         bit
         for bit, case in enumerate(tables.cases)
@@ -101,7 +101,7 @@ def test_a_wrong_answer_would_be_found(kind: str, question: str) -> None:
 
 
 def _lying(graph: Graph, question: str, answer: bool) -> Deadness:
-    """An analysis with one answer to all questions of a kind."""
+    """A stub analysis with one answer to all queries of a kind."""
     found = deadness(graph)
 
     def lie(*asked: TokenSource) -> bool:
@@ -146,7 +146,7 @@ def _backwards(graph: Graph) -> Graph:
 
 
 def _classes(graph: Graph) -> set[frozenset[str]]:
-    """The names of outputs by what they are equal to."""
+    """The names of outputs, grouped by equality."""
     found = deadness(graph)
     classes: dict[object, list[str]] = {}
     for place in token_sources(graph):

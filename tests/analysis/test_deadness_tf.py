@@ -1,4 +1,4 @@
-"""TensorFlow's own catalogue of deadness, for the mode that follows its rules."""
+"""TensorFlow's own deadness tests, for the mode that follows its rules."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ INNER = f"{{(*iv_outer/cond:0 & {OUTER}),&,*iv_inner/cond:0}}<inner_loop;outer_l
 
 
 def _nest(g: Pieces) -> tuple[Counter, Counter]:
-    """A counter, and inside its loop another that starts from what is live there."""
+    """A counter loop, and inside it another one that starts from a value of the first."""
     outer = g.counter("iv_outer", "outer_loop", g.const(0))
     five = g.enter(g.const(5), "outer_loop", "five", constant=True)
     live = g.op("Switch", five, outer.cond, name="outer_is_live").output(1)
@@ -282,7 +282,8 @@ def test_an_index_may_be_a_reference(g: Pieces) -> None:
     assert g.text(merged) != "#true"
 
 
-# -- what TensorFlow does not see, or sees wrongly -------------------------------------------------
+# -- imprecisions of TensorFlow's analysis
+# ------------------------------------------------------------
 
 
 def test_an_identity_of_a_predicate_is_another_symbol(g: Pieces) -> None:

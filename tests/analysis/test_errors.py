@@ -1,4 +1,4 @@
-"""Every fault that verification knows has a small graph in `fixtures/errors` that shows it."""
+"""Every finding of verification has a small graph in `fixtures/errors`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.analysis.graph_text import codes_and_nodes, findings
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "errors"
 FILES = sorted(FOLDER.glob("*.graph"))
-# the modules that look at graphs; the codes of the others are about files, values and runs
+# modules that analyze graphs; the codes of others are about files, values, and runs
 SOURCES = ("cfgraph/analysis/**/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde/tensor.py")
 # no file can hold it: loading drops the second edge (tests/analysis/verify/test_verify.py has it)
 IN_MEMORY = {"CFG116"}
 # a graph that shows it is too large for a file (tests/analysis/test_check_liveness.py has it)
 IN_MEMORY |= {"CFG222"}
-# no fault of the graph: what a run lacks
+# not about the graph: missing inputs of a run
 OF_A_RUN = {"CFG036"}
-# no fault of the graph: what a gradient cannot follow (tests/analysis/loops/test_regions.py has it)
+# not about the graph: limits of gradients (tests/analysis/loops/test_regions.py covers it)
 OF_A_GRADIENT = {"CFG503"}
 EXPECT = re.compile(r"# expect (CFG\d{3}) ?(\S*)\n")
 

@@ -1,4 +1,4 @@
-"""The simulator of liveness: its rules one by one, and the executor beside it."""
+"""The liveness oracle: its rules one by one, and its agreement with the executor."""
 
 from __future__ import annotations
 

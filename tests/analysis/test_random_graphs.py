@@ -1,4 +1,4 @@
-"""The random graphs are valid and run, and what is said of their liveness is what happens."""
+"""Random graphs are valid and run, and the oracle agrees with the executor on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs whichever way a predicate falls."""
+"""Nodes that run for both values of a predicate."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Source = Output | Node
 
 
 class Pieces:
-    """Writes one graph. Loops use the raw condition; there is no LoopCond."""
+    """Builder of one graph; loops use the raw condition, without a LoopCond."""
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -79,7 +79,7 @@ class Pieces:
         return made
 
     def carried(self, prefix: str, frame: str, cond: Source, value: Source) -> Counter:
-        """A variable that a loop hands on as it is."""
+        """An invariant loop variable."""
         made = Counter()
         enter = self.enter(value, frame, f"{prefix}/enter")
         made.iv = self.merge(enter, enter, name=f"{prefix}/iv")
@@ -94,16 +94,16 @@ class Pieces:
         self.graph.set_input(made.iv, 1, made.next.output())
 
     def latch_reads(self, made: Counter, other: Counter) -> None:
-        """Let the latch of one variable hand on another."""
+        """Connect the back edge of one variable to another variable."""
         self.graph.set_input(made.latch, 0, other.iv.output())
 
-    # -- what came of it -------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     def found(self, *, optimistic: bool = True) -> TfDeadness:
         return deadness_tf(self.graph, optimistic=optimistic)
 
     def text(self, source: Source, *, optimistic: bool = True) -> str:
-        """A predicate; that of a node is that of its control edges."""
+        """The predicate of an output, or of a node's control edges."""
         output = source if isinstance(source, Output) else Output(source, CONTROL)
         return self.found(optimistic=optimistic).text(output)
 

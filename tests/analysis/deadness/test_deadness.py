@@ -16,7 +16,7 @@ INPUTS = """
 
 
 def predicates_of(text: str) -> dict[str, str]:
-    """The predicate of every node of a text."""
+    """The liveness condition of every node of a graph text."""
     return texts(graph(INPUTS, text))
 
 
@@ -30,7 +30,7 @@ def analysed(text: str) -> tuple[Deadness, cfgraph.Graph]:
     return deadness(of), of
 
 
-# -- the seed -------------------------------------------------------------------------------------
+# -- the original example -------------------------------------------------------------------------
 
 
 def test_both_branches_of_the_diamond_run_in_turn_and_what_follows_always() -> None:
@@ -237,7 +237,7 @@ SENT = """
 
 def test_a_message_is_dead_if_what_its_send_sends_is() -> None:
     found, of = analysed(SENT)
-    # a Send that is dead by a control edge only sends its value as live
+    # a Send that is dead because of a control edge alone sends its value as live
     assert found.text(found.of_control(of["y"])) == "p"
     assert found.equal(of["y"], of["a"])
     assert found.text(found.of_control(of["send"])) == "p & q"

@@ -16,7 +16,7 @@ def made(count: int) -> tuple[Formulas, list[int]]:
 
 
 def numbers(formulas: Formulas, count: int) -> list[int]:
-    """That a tensor is 0, 1, …"""
+    """Symbols for the values 0, 1, … of a tensor."""
     return [
         formulas.symbol(("x", value), Symbol("x", "predicate", 0, value, 1))
         for value in range(count)
@@ -131,7 +131,7 @@ def test_a_model_makes_the_formula_true() -> None:
 
 
 def hard(formulas: Formulas, count: int) -> int:
-    """Random 3SAT at the ratio where it is hardest."""
+    """A random 3SAT formula at the hardest ratio of clauses to variables."""
     draw = random.Random(5)
     names = [formulas.symbol(place, Symbol(f"p{place}", "predicate")) for place in range(count)]
     clauses = [

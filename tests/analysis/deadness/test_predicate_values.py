@@ -1,4 +1,4 @@
-"""Predicates that come through Merges and loops are those that they are made of."""
+"""Predicates that pass through Merges and loops keep their value numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHOICE = """
 
 
 class _Program:
-    """A program with a placeholder x and predicates p, q, and what is said of its nodes."""
+    """A program with a placeholder x and predicates p and q, and the conditions of its nodes."""
 
     def __init__(self) -> None:
         self.b = Builder()
@@ -35,7 +35,7 @@ class _Program:
         self.p, self.q = (self.b.placeholder(name, "bool", []) for name in "pq")
 
     def said(self, *ops: str) -> list[str]:
-        """When the only node of each op runs."""
+        """The liveness condition of the only node of each op."""
         lower(self.b.graph)
         found = deadness(self.b.graph)
         return [found.text(found.of_control(_only(self.b.graph, op))) for op in ops]

@@ -28,13 +28,13 @@ def one(of: cfgraph.Graph, op: str) -> cfgraph.Node:
 
 
 def counted(b: Builder, body: Any, *variables: Any) -> Any:
-    """A loop of three rounds over some variables."""
+    """A loop of three iterations over some variables."""
     return b.while_loop(
         lambda i, *rest: i < 3, lambda i, *rest: (i + 1, *body(*rest)), (0, *variables)
     )
 
 
-# -- the faults of TensorFlow's analysis, one by one ---------------------------------------------
+# -- imprecisions of TensorFlow's analysis, one by one -----------------------------------------
 
 
 def test_a_what_follows_a_conditional_in_a_loop_runs_with_what_comes_before_it() -> None:
@@ -185,7 +185,7 @@ def test_g_nothing_of_an_iteration_is_known_outside_of_the_loop() -> None:
         """,
     )
     found = deadness(of)
-    # live in every iteration but the last, so not certain to be live at all
+    # live in every iteration but the last, so it may never be live
     assert not found.always_live(of["y"])
     assert found.formulas.depth(found.of_control(of["y"])) == 0
     assert found.can_both_live(of["y"], of["after"])
@@ -323,7 +323,7 @@ def test_equal_predicates_in_two_loops_are_not_equal() -> None:
 
 
 def nest(depth: int) -> Builder:
-    """A loop in a loop in a loop, with work before and after each."""
+    """Three nested loops, with work before and after each."""
     b = Builder()
 
     def level(v: Any, left: int) -> Any:

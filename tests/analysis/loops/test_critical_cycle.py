@@ -1,4 +1,4 @@
-"""The critical cycle of a loop, on loops small enough to see it."""
+"""The critical cycle of small loops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lowered(b: Builder) -> Graph:
 
 
 def cost(node: Node) -> float:
-    """Only arithmetic takes time, and a product takes longer."""
+    """Costs: only arithmetic takes time, a product longer than a sum."""
     return {"Mul": 10.0, "AddV2": 1.0, "Exp": 3.0}.get(node.op, 0.0)
 
 

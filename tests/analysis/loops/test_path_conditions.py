@@ -1,4 +1,4 @@
-"""Guards: which decisions a node waits for, where several conditionals meet."""
+"""Path conditions of nodes behind several conditionals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cfgraph.ir.text.parser import parse_graph
 
 
 def conditionals(count: int) -> Graph:
-    """Nodes inside so many conditionals, two of them in the same one, and what waits for all."""
+    """Two nodes in each of `count` conditionals, and a node that waits for all of them."""
     lines = ["x = Placeholder() {dtype=float32, shape=[]}"]
     for number in range(count):
         lines += [

@@ -31,7 +31,7 @@ def test_a_sound_graph_has_no_findings() -> None:
     require_valid(graph(LOOP))
 
 
-# -- one verification a state ----------------------------------------------------------------------
+# -- caching ---------------------------------------------------------------------------------------
 
 
 def test_a_graph_is_verified_once_until_it_changes() -> None:
@@ -107,7 +107,8 @@ def test_warnings_and_notes_are_no_reason_to_refuse() -> None:
     require_valid(of)
 
 
-# -- what no file can hold -------------------------------------------------------------------------
+# -- graphs that no file can contain
+# ----------------------------------------------------------------
 
 
 def test_a_control_input_that_is_listed_twice_is_a_warning() -> None:
@@ -152,7 +153,7 @@ def test_an_unset_attribute_is_an_error() -> None:
 
 def test_true_is_no_integer_and_one_is_no_bool() -> None:
     of = graph(X, "y = Merge(x, x) {N=2}")
-    # a fitting value first: what was judged once must not excuse its likes
+    # a valid value first: a cached verdict must not excuse invalid values
     of.create("a", "MatMul", (of["x"].output(),) * 2, attrs={"T": dtypes.float32})
     for name, value in (("b", True), ("c", 1), ("d", 1.0)):
         attrs = {"T": dtypes.float32, "transpose_a": value}

@@ -1,4 +1,4 @@
-"""What verification calls an error TensorFlow refuses, and what it lets pass TensorFlow loads."""
+"""TensorFlow rejects what verification reports as an error, and loads what it accepts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
 
-# TensorFlow refuses to import these, cfgraph only warns
+# TensorFlow does not import these, cfgraph only warns
 REFUSED_TOO = {"CFG101", "CFG112", "CFG117", "CFG303", "CFG401", "CFG402"}
-# frames and functions are looked at when a session runs, not at import
+# TensorFlow checks frames and functions when a session runs, not at import
 LATER = ("CFG2", "CFG13")
 
 Damage = Callable[[Any, Any, random.Random], None]
@@ -87,7 +87,7 @@ def graphs() -> list[str]:
 
 
 def is_opaque(node: Any) -> bool:
-    """True for a handle; TensorFlow's shape functions follow what is behind it, ours do not."""
+    """True for a handle; TensorFlow's shape functions follow its contents, cfgraph's do not."""
     return node.op.startswith("TensorList") or "Var" in node.op or "Empty" in node.op
 
 
