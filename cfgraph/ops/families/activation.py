@@ -181,16 +181,19 @@ class ActivationGrad(SameShape, abstract=True):
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return lambda: cls.again(g, node, dz), lambda: cls.bend(g, dz, *node.inputs)
+        return (
+            lambda: cls.gradients_gradient(g, node, dz),
+            lambda: cls.features_gradient(g, dz, *node.inputs),
+        )
 
     @classmethod
-    def again(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
+    def gradients_gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
         """Gradient with respect to `gradients`, in which the op is linear."""
-        made: Output = getattr(g, cls.name)(dz, node.inputs[1])
-        return made
+        gradient: Output = getattr(g, cls.name)(dz, node.inputs[1])
+        return gradient
 
     @staticmethod
-    def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output | None:
+    def features_gradient(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output | None:
         """Gradient with respect to `features`; None if the activation is piecewise linear."""
         return None
 
@@ -234,7 +237,7 @@ class LeakyReluGrad(ActivationGrad):
         return computed_in_float32(lambda dy, x: xp.where(x > 0, dy, alpha * dy), node.attr("T"))
 
     @classmethod
-    def again(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
+    def gradients_gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
         return g.LeakyReluGrad(dz, node.inputs[1], alpha=node.attr("alpha"))
 
 
@@ -251,7 +254,7 @@ class EluGrad(ActivationGrad):
     def kernel(xp: ModuleType, gradients: Any, outputs: Any) -> Any:
         return xp.where(outputs < 0, (outputs + 1) * gradients, gradients)
 
-    bend = staticmethod(_second_gradient_below_zero)
+    features_gradient = staticmethod(_second_gradient_below_zero)
 
 
 class SeluGrad(ActivationGrad):
@@ -263,7 +266,7 @@ class SeluGrad(ActivationGrad):
     def kernel(xp: ModuleType, gradients: Any, outputs: Any) -> Any:
         return gradients * xp.where(outputs < 0, outputs + SCALE_ALPHA, SCALE)
 
-    bend = staticmethod(_second_gradient_below_zero)
+    features_gradient = staticmethod(_second_gradient_below_zero)
 
 
 class SoftplusGrad(ActivationGrad):
@@ -276,7 +279,7 @@ class SoftplusGrad(ActivationGrad):
         return lambda dy, x: dy / (xp.exp(-x) + one)
 
     @staticmethod
-    def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
+    def features_gradient(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
         width = g.AddV2(g.AddV2(g.Exp(g.Neg(x)), 2), g.Exp(x))
         return g.RealDiv(g.Mul(dz, dy), width)
 
@@ -289,6 +292,6 @@ class SoftsignGrad(ActivationGrad):
         return gradients / xp.square(1 + xp.abs(features))
 
     @staticmethod
-    def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
+    def features_gradient(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
         along = g.Mul(g.SoftsignGrad(g.Mul(dz, dy), x), g.Mul(g.Sign(x), -2))
         return g.RealDiv(along, g.AddV2(g.Abs(x), 1))

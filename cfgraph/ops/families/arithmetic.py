@@ -132,7 +132,7 @@ class Pow(BinaryOp):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        x, y = (conjugate(g, item) for item in node.inputs)
+        x, y = (conjugate(g, operand) for operand in node.inputs)
         return binary_gradients(
             g,
             node,
@@ -152,8 +152,8 @@ def _power_minus_one(g: GradientBuilder, x: Output, y: Output) -> Output:
 def _safe_log(g: GradientBuilder, x: Output) -> Output:
     """Logarithm of x, or 0 where x is not positive (complex: where x is zero)."""
     is_complex = x.dtype is not None and x.dtype.is_complex
-    there = g.NotEqual(x, 0) if is_complex else g.Greater(x, 0)
-    return select_gradient(g, g.Log(g.SelectV2(there, x, constant_like(g, 1, x))), there)
+    is_valid = g.NotEqual(x, 0) if is_complex else g.Greater(x, 0)
+    return select_gradient(g, g.Log(g.SelectV2(is_valid, x, constant_like(g, 1, x))), is_valid)
 
 
 def _integer_power(x: Any, y: Any) -> Any:
@@ -168,32 +168,32 @@ class BinaryExtreme(BinaryOp, abstract=True):
 
     attrs = one_of(REAL)
     function: ClassVar[str]
-    better: ClassVar[Callable[[Any, Any], Any]]
+    prefers_x: ClassVar[Callable[[Any, Any], Any]]
     # the comparison op that is true where the gradient flows to x; ties go to x
-    wins: ClassVar[str]
+    comparison: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if xp is not np:
             return super().bind(node, xp)
-        ufunc, better = getattr(np, cls.function), cls.better
+        ufunc, prefers_x = getattr(np, cls.function), cls.prefers_x
 
         def extreme(x: Any, y: Any) -> Any:
             if x.ndim or y.ndim:
                 return ufunc(x, y)
             # three times as fast as the ufunc for scalars; only NaN differs from itself
-            return x if better(x, y) or x != x else y  # noqa: PLR0124
+            return x if prefers_x(x, y) or x != x else y  # noqa: PLR0124
 
         return extreme
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        wins = getattr(g, cls.wins)(*node.inputs)
+        mask = getattr(g, cls.comparison)(*node.inputs)
         return binary_gradients(
             g,
             node,
-            lambda: select_gradient(g, dz, wins),
-            lambda: select_gradient(g, dz, wins, negated=True),
+            lambda: select_gradient(g, dz, mask),
+            lambda: select_gradient(g, dz, mask, negated=True),
         )
 
 
@@ -201,16 +201,16 @@ class Maximum(BinaryExtreme):
     """Elementwise maximum of two tensors; NaN if either input is NaN."""
 
     function = "maximum"
-    better = operator.ge
-    wins = "GreaterEqual"
+    prefers_x = operator.ge
+    comparison = "GreaterEqual"
 
 
 class Minimum(BinaryExtreme):
     """Elementwise minimum of two tensors; NaN if either input is NaN."""
 
     function = "minimum"
-    better = operator.le
-    wins = "LessEqual"
+    prefers_x = operator.le
+    comparison = "LessEqual"
 
 
 class Atan2(BinaryOp):
@@ -234,13 +234,13 @@ def _next_after_by_bits(xp: ModuleType) -> Kernel:
         kind = np.dtype(f"i{x.dtype.itemsize}")
         lowest = np.iinfo(kind).min
         # signed integers ordered like the floats; -0.0 and 0.0 both map to 0
-        places = [item.view(kind) for item in (x, y)]
-        mine, theirs = (xp.where(place < 0, lowest - place, place) for place in places)
-        there = mine + (mine < theirs).astype(kind) - (mine > theirs).astype(kind)
-        down = (there < 0) | ((there == 0) & (mine < 0))
-        made = xp.where(down, lowest - there, there).view(x.dtype)
-        made = xp.where(mine == theirs, y, made)
-        return xp.where(xp.isnan(x) | xp.isnan(y), x + y, made)
+        patterns = [operand.view(kind) for operand in (x, y)]
+        start, goal = (xp.where(bits < 0, lowest - bits, bits) for bits in patterns)
+        target = start + (start < goal).astype(kind) - (start > goal).astype(kind)
+        down = (target < 0) | ((target == 0) & (start < 0))
+        result = xp.where(down, lowest - target, target).view(x.dtype)
+        result = xp.where(start == goal, y, result)
+        return xp.where(xp.isnan(x) | xp.isnan(y), x + y, result)
 
     return next_after
 
@@ -284,8 +284,8 @@ class AddN(Op):
         return [dz] * len(node.inputs)
 
 
-def _add_pair(one: Any, other: Any) -> Any:
-    return one + other if one.shape == other.shape else _shape_mismatch((one, other))
+def _add_pair(x: Any, y: Any) -> Any:
+    return x + y if x.shape == y.shape else _shape_mismatch((x, y))
 
 
 def _sum_inputs(*values: Any) -> Any:

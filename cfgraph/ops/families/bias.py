@@ -26,11 +26,11 @@ class BiasAddV1(SameShape):
 
     signature = "value: T, bias: T -> output: T"
     attrs = _TYPES
-    formatted: ClassVar[bool] = False
+    has_data_format: ClassVar[bool] = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        first = cls.formatted and node.attr("data_format") == b"NCHW"
+        first = cls.has_data_format and node.attr("data_format") == b"NCHW"
 
         def add(value: Any, bias: Any) -> Any:
             if value.ndim < 2:
@@ -49,12 +49,12 @@ class BiasAddV1(SameShape):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        first = cls.formatted and context.attr("data_format") == b"NCHW"
+        first = cls.has_data_format and context.attr("data_format") == b"NCHW"
         return [require_rank_at_least(context.inputs[0], 3 if first else 2)]
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        layout = node.attr("data_format") if cls.formatted else b"NHWC"
+        layout = node.attr("data_format") if cls.has_data_format else b"NHWC"
         return dy, lambda: g.BiasAddGrad(dy, data_format=layout)
 
 
@@ -63,7 +63,7 @@ class BiasAdd(BiasAddV1):
 
     signature = "value: T, bias: T -> output: T"
     attrs = _TYPES + _FORMAT
-    formatted = True
+    has_data_format = True
 
 
 class BiasAddGrad(Op):

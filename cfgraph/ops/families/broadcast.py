@@ -80,11 +80,11 @@ class BroadcastArgs(Op):
         dtype = node.attr("T").numpy
 
         def broadcast_args(s0: Any, s1: Any) -> Any:
-            one, other = _static_sizes(s0, 0), _static_sizes(s1, 1)
+            first, second = _static_sizes(s0, 0), _static_sizes(s1, 1)
             try:
-                return np.array(np.broadcast_shapes(one, other), dtype)
+                return np.array(np.broadcast_shapes(first, second), dtype)
             except ValueError:
-                raise OpError(_broadcast_mismatch(one, other)) from None
+                raise OpError(_broadcast_mismatch(first, second)) from None
 
         return broadcast_args
 
@@ -111,7 +111,7 @@ class BroadcastGradientArgs(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T").numpy
-        none = np.array((), dtype)
+        no_axes = np.array((), dtype)
         last: tuple[Any, Any] = (None, ())
 
         def gradient_args(s0: Any, s1: Any) -> Any:
@@ -119,7 +119,7 @@ class BroadcastGradientArgs(Op):
             nonlocal last
             key, known = (_static_sizes(s0, 0), _static_sizes(s1, 1)), last
             if key[0] == key[1]:
-                return none, none
+                return no_axes, no_axes
             if key != known[0]:
                 axes = tuple(np.array(axes, dtype) for axes in repeated_axes(*key))
                 last = known = key, axes
@@ -131,32 +131,32 @@ class BroadcastGradientArgs(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         for of in context.inputs:
             require_rank(of, 1)
-        one, other = static_ints(context, 0), static_ints(context, 1)
-        if one is None or other is None:
+        first, second = static_ints(context, 0), static_ints(context, 1)
+        if first is None or second is None:
             return [vector_shape(), vector_shape()]
         try:
-            first, second = ([], []) if one == other else repeated_axes(one, other)
+            x_axes, y_axes = ([], []) if first == second else repeated_axes(first, second)
         except OpError as error:
             raise ValueError(str(error)) from None
-        return [vector_shape(len(first)), vector_shape(len(second))]
+        return [vector_shape(len(x_axes)), vector_shape(len(y_axes))]
 
 
-def repeated_axes(one: Sequence[int], other: Sequence[int]) -> tuple[list[int], list[int]]:
+def repeated_axes(x: Sequence[int], y: Sequence[int]) -> tuple[list[int], list[int]]:
     """Axes along which each of two shapes is broadcast. Raises OpError if they are incompatible."""
-    rank = max(len(one), len(other))
-    mine = [1] * (rank - len(one)) + list(one)
-    theirs = [1] * (rank - len(other)) + list(other)
-    first, second = [], []
-    for axis, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+    rank = max(len(x), len(y))
+    x_padded = [1] * (rank - len(x)) + list(x)
+    y_padded = [1] * (rank - len(y)) + list(y)
+    x_axes, y_axes = [], []
+    for axis, (a, b) in enumerate(zip(x_padded, y_padded, strict=True)):
         if a == b != 1:
             continue
         if a != 1 and b != 1:
-            raise OpError(_broadcast_mismatch(one, other))
+            raise OpError(_broadcast_mismatch(x, y))
         if a == 1:
-            first.append(axis)
+            x_axes.append(axis)
         if b == 1:
-            second.append(axis)
-    return first, second
+            y_axes.append(axis)
+    return x_axes, y_axes
 
 
 def _static_sizes(shape: Any, slot: int) -> list[int]:
@@ -167,8 +167,8 @@ def _static_sizes(shape: Any, slot: int) -> list[int]:
     return sizes
 
 
-def _broadcast_mismatch(one: Sequence[int], other: Sequence[int]) -> str:
-    return f"Incompatible shapes: {list(one)} vs. {list(other)}"
+def _broadcast_mismatch(first: Sequence[int], second: Sequence[int]) -> str:
+    return f"Incompatible shapes: {list(first)} vs. {list(second)}"
 
 
 class Tile(Op):
@@ -231,9 +231,9 @@ def _multiples(value: Any, multiples: Any) -> tuple[int, ...]:
         )
         raise OpError(message)
     counts = tuple(multiples.tolist())
-    for place, count in enumerate(counts):
+    for axis, count in enumerate(counts):
         if count < 0:
-            message = f"Expected multiples[{place}] >= 0, but got {count}"
+            message = f"Expected multiples[{axis}] >= 0, but got {count}"
             raise OpError(message)
     return counts
 

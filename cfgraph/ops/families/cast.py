@@ -34,16 +34,16 @@ class Cast(SameShape):
         if source.is_object or target.is_object:
             message = f"Cast {source} to {target} is not supported"
             raise OpError(message)
-        wanted = target.numpy
+        dtype = target.numpy
         inexact = source.is_floating or source.is_complex
-        if is_gpu_namespace(xp) and inexact and target.is_integer and wanted.isbuiltin:
-            return lambda x: _float_to_integer(xp, x.real, wanted)
+        if is_gpu_namespace(xp) and inexact and target.is_integer and dtype.isbuiltin:
+            return lambda x: _float_to_integer(xp, x.real, dtype)
         if source.is_complex and not target.is_complex:
-            return lambda x: x.real.astype(wanted)
+            return lambda x: x.real.astype(dtype)
         builtin = source.numpy.isbuiltin and target.numpy.isbuiltin
         if xp is np and builtin and target.is_floating:
             return _to_float(target.numpy.type)
-        return lambda x: x.astype(wanted)
+        return lambda x: x.astype(dtype)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -51,13 +51,13 @@ class Cast(SameShape):
         return [g.Cast(dy, DstT=source) if source.is_differentiable else None]
 
 
-def _float_to_integer(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
+def _float_to_integer(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
     """Convert GPU floats to integers by truncation, with the out-of-range results of x86.
 
     CUDA saturates; x86 yields the minimum of int32 or int64, of which narrow types keep the low
     bits.
     """
-    wide = np.dtype(np.int64 if wanted.itemsize > 4 else np.int32)
+    wide = np.dtype(np.int64 if dtype.itemsize > 4 else np.int32)
     least = -(2.0 ** (8 * wide.itemsize - 1))
     x = x.astype(np.float64)
 
@@ -65,11 +65,11 @@ def _float_to_integer(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
         inside = (x > least - (wide.itemsize < 8)) & (x < -least) | (x == least)
         return xp.where(inside, x, least).astype(wide)
 
-    if wanted.kind == "i" or wanted.itemsize < 4:
-        return signed(x).astype(wanted, copy=False)
-    half = wanted.type(1 << 8 * wide.itemsize - 1)
-    over = signed(x + least).astype(wanted) ^ half
-    return xp.where(x >= -least, over, signed(x).astype(wanted))
+    if dtype.kind == "i" or dtype.itemsize < 4:
+        return signed(x).astype(dtype, copy=False)
+    half = dtype.type(1 << 8 * wide.itemsize - 1)
+    over = signed(x + least).astype(dtype) ^ half
+    return xp.where(x >= -least, over, signed(x).astype(dtype))
 
 
 def _to_float(kind: Any) -> Kernel:

@@ -27,15 +27,15 @@ class RestoreV2(Op):
 
         def restore(step: Step, prefix: Any, names: Any, slices: Any) -> Any:
             if not names.size == slices.size == len(dtypes):
-                said = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
-                raise OpError(f"expected equal numbers of each: {said}")
-            found = _read_slices(prefix, names, slices)
-            for name, value, dtype in zip(names.flat, found, dtypes, strict=True):
+                counts = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
+                raise OpError(f"expected equal numbers of each: {counts}")
+            tensors = _read_slices(prefix, names, slices)
+            for name, value, dtype in zip(names.flat, tensors, dtypes, strict=True):
                 if value.dtype != dtype.numpy:
                     message = f"{name.decode()} is {value.dtype} in the checkpoint, not {dtype}"
                     raise OpError(message)
             values = [
-                value if value.ndim or value.dtype.hasobject else value[()] for value in found
+                value if value.ndim or value.dtype.hasobject else value[()] for value in tensors
             ]
             return values[0] if len(values) == 1 else tuple(values)
 
@@ -49,8 +49,8 @@ def _read_slices(prefix: Any, names: Any, slices: Any) -> list[Any]:
         checkpoint = Checkpoint(prefix.item().decode())
         return [checkpoint.read(name.decode()) for name in names.flat]
     except (InvalidInput, UsageError) as error:
-        place = f"{error.path}: " if error.path else ""
-        raise OpError(f"{place}{error.message}", hint=error.hint, code=error.code) from None
+        location = f"{error.path}: " if error.path else ""
+        raise OpError(f"{location}{error.message}", hint=error.hint, code=error.code) from None
 
 
 class SaveV2(Op):
@@ -83,9 +83,9 @@ class ShardedFilename(Op):
     @classmethod
     def kernel(cls, xp: ModuleType, basename: Any, shard: Any, count: Any) -> Any:
         """Append the shard number and the number of shards to the basename."""
-        made = basename.copy()
-        made[()] = b"%s-%05d-of-%05d" % (basename.item(), shard, count)
-        return made
+        filename = basename.copy()
+        filename[()] = b"%s-%05d-of-%05d" % (basename.item(), shard, count)
+        return filename
 
 
 class DisableCopyOnRead(Op):

@@ -91,13 +91,13 @@ def _largest_channel(g: GradientBuilder, rgb: Output) -> Output:
 
 def _smallest_channel(g: GradientBuilder, rgb: Output) -> Output:
     last = int32_constant(g, [-1])
-    place = g.ArgMin(g.ReverseV2(rgb, last), int32_constant(g, -1))
-    return g.ReverseV2(_one_hot_channel(g, place, rgb), last)
+    channel = g.ArgMin(g.ReverseV2(rgb, last), int32_constant(g, -1))
+    return g.ReverseV2(_one_hot_channel(g, channel, rgb), last)
 
 
-def _one_hot_channel(g: GradientBuilder, place: Output, like: Output) -> Output:
+def _one_hot_channel(g: GradientBuilder, channel: Output, like: Output) -> Output:
     return g.OneHot(
-        place, int32_constant(g, 3), _constant_like(g, 1, like), _constant_like(g, 0, like)
+        channel, int32_constant(g, 3), _constant_like(g, 1, like), _constant_like(g, 0, like)
     )
 
 

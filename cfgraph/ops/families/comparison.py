@@ -56,14 +56,14 @@ class EqualityOp(ComparisonOp, abstract=True):
 
     attrs = "incompatible_shape_error: bool = true"
     algebra = AlgebraicFacts(commutes=True)
-    misfit: ClassVar[bool]
+    mismatch_result: ClassVar[bool]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         compare = super().bind(node, xp)
         if node.attr("incompatible_shape_error"):
             return compare
-        otherwise = np.bool_(cls.misfit)
+        otherwise = np.bool_(cls.mismatch_result)
         return lambda x, y: compare(x, y) if _broadcast_equality(x, y) else otherwise
 
     @classmethod
@@ -88,7 +88,7 @@ class Equal(EqualityOp):
 
     algebra = replace(EqualityOp.algebra, boolean_semantics="equal")
     function = operator.eq
-    misfit = False
+    mismatch_result = False
 
 
 class NotEqual(EqualityOp):
@@ -96,7 +96,7 @@ class NotEqual(EqualityOp):
 
     algebra = replace(EqualityOp.algebra, boolean_semantics="differ")
     function = operator.ne
-    misfit = True
+    mismatch_result = True
 
 
 class ApproximateEqual(Elementwise):

@@ -97,11 +97,11 @@ class Complex(Elementwise):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        wanted = node.attr("Tout").numpy
+        dtype = node.attr("Tout").numpy
 
         def join(real: Any, imag: Any) -> Any:
             parts = xp.stack(xp.broadcast_arrays(real, imag), axis=-1)
-            return parts.view(wanted)[..., 0]
+            return parts.view(dtype)[..., 0]
 
         return join
 

@@ -91,7 +91,7 @@ def _split_gradient(
     g: GradientBuilder, parts: Sequence[Output], axis: Output, dz: Output
 ) -> Sequence[InputGradient]:
     """Gradient of each concatenated part: the matching slice of `dz`."""
-    place, sizes = _static_part_sizes(g, parts, axis)
+    position, sizes = _static_part_sizes(g, parts, axis)
     if axis.dtype != dtypes.int32:
         axis = g.Cast(axis, DstT=dtypes.int32)
 
@@ -106,7 +106,7 @@ def _split_gradient(
 
     def part(number: int) -> Output:
         ends = _part_bounds(sizes, number)
-        return measured(number) if ends is None else _slice_between(g, dz, place, *ends)
+        return measured(number) if ends is None else _slice_between(g, dz, position, *ends)
 
     return [partial(part if None in sizes else split, number) for number in range(len(parts))]
 
@@ -119,36 +119,36 @@ def _static_part_sizes(
     rank = next((len(dims) for dims in shapes if dims is not None), None)
     if axis_value is None or rank is None:
         return 0, [None] * len(parts)
-    place = int(axis_value) % rank
-    return place, [None if dims is None else dims[place] for dims in shapes]
+    position = int(axis_value) % rank
+    return position, [None if dims is None else dims[position] for dims in shapes]
 
 
 def _part_bounds(sizes: Sequence[int | None], number: int) -> tuple[int, int] | None:
     """Bounds of a part, counted from the start or, as negatives, from the end; None if unknown."""
     size, before, after = sizes[number], 0, 0
-    for item in sizes[:number]:
-        if item is None:
+    for neighbor in sizes[:number]:
+        if neighbor is None:
             break
-        before += item
+        before += neighbor
     else:
         return None if size is None else (before, before + size)
-    for item in sizes[number + 1 :]:
-        if item is None:
+    for neighbor in sizes[number + 1 :]:
+        if neighbor is None:
             return None
-        after += item
+        after += neighbor
     # counted from the end, an empty part is indistinguishable from the entire tensor
     return (-after - size, -after) if size else None
 
 
-def _slice_between(g: GradientBuilder, x: Output, place: int, begin: int, end: int) -> Output:
+def _slice_between(g: GradientBuilder, x: Output, axis: int, begin: int, end: int) -> Output:
     """Slice of a tensor along an axis; an `end` of 0 means the end of the tensor."""
-    whole = (1 << place) - 1
+    leading_mask = (1 << axis) - 1
     first, last, step = (
-        g.const([*[other] * place, bound], dtypes.int32)
-        for other, bound in ((0, begin), (0, end), (1, 1))
+        g.const([*[fill] * axis, bound], dtypes.int32)
+        for fill, bound in ((0, begin), (0, end), (1, 1))
     )
-    end_mask = whole if end else whole | 1 << place
-    return g.StridedSlice(x, first, last, step, begin_mask=whole, end_mask=end_mask)
+    end_mask = leading_mask if end else leading_mask | 1 << axis
+    return g.StridedSlice(x, first, last, step, begin_mask=leading_mask, end_mask=end_mask)
 
 
 def _concat_error(parts: Sequence[Any], axis: Any) -> str:
@@ -173,15 +173,15 @@ def _concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
         for part in known:
             require_rank(part, rank)
         return shape_of_rank(rank)
-    place = static_axis(axis, rank)
-    common = reduce(Shape.merge, (with_dim(part, place, None) for part in known))
+    position = static_axis(axis, rank)
+    common = reduce(Shape.merge, (with_dim(part, position, None) for part in known))
     size = 0
     for part in parts:
-        here = None if part.dims is None else part.dims[place]
-        if here is None:
+        part_size = None if part.dims is None else part.dims[position]
+        if part_size is None:
             return common
-        size += here
-    return with_dim(common, place, size)
+        size += part_size
+    return with_dim(common, position, size)
 
 
 class ConcatOffset(Op):
@@ -232,7 +232,7 @@ class Pack(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         axis, dtype = node.attr("axis"), node.attr("T")
         if dtype.is_object:
-            return lambda *values: _stack(np, [object_array(item) for item in values], axis)
+            return lambda *values: _stack(np, [object_array(value) for value in values], axis)
         if xp is not np or axis != 0:
             return lambda *values: _stack(xp, values, axis)
         array, kind = np.array, dtype.numpy
@@ -248,11 +248,11 @@ class Pack(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        item = reduce(Shape.merge, context.inputs, UNKNOWN_SHAPE)
-        if item.dims is None:
+        shape = reduce(Shape.merge, context.inputs, UNKNOWN_SHAPE)
+        if shape.dims is None:
             return [UNKNOWN_SHAPE]
-        axis = static_axis(context.attr("axis"), len(item.dims) + 1)
-        return [Shape((*item.dims[:axis], len(context.inputs), *item.dims[axis:]))]
+        axis = static_axis(context.attr("axis"), len(shape.dims) + 1)
+        return [Shape((*shape.dims[:axis], len(context.inputs), *shape.dims[axis:]))]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -39,10 +39,10 @@ def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: A
     depth = w.shape[-2]
     groups = channels // max(depth, 1)
     product = _outputs_by_group(xp, dy, groups) @ xp.swapaxes(_filter_by_group(w, groups), 1, 2)
-    places = math.prod(fit.window)
-    patches = product.reshape((groups, -1 if dy.size else 0, places, depth))
+    window_size = math.prod(fit.window)
+    patches = product.reshape((groups, -1 if dy.size else 0, window_size, depth))
     patches = xp.moveaxis(patches, 0, 2)
-    return fit.spread(xp, patches.reshape((*dy.shape[:-1], places, channels)))
+    return fit.spread(xp, patches.reshape((*dy.shape[:-1], window_size, channels)))
 
 
 def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any) -> Any:
@@ -51,17 +51,17 @@ def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any
     patches = _patches_by_group(xp, fit.patches(xp, x), depth)
     product = xp.swapaxes(patches, 1, 2) @ _outputs_by_group(xp, dy, groups)
     filters = dy.shape[-1]
-    places = math.prod(fit.window)
-    split = product.reshape((groups, places, depth, filters // max(groups, 1)))
+    window_size = math.prod(fit.window)
+    split = product.reshape((groups, window_size, depth, filters // max(groups, 1)))
     return xp.moveaxis(split, 0, 2).reshape((*fit.window, depth, filters))
 
 
 def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:
     """Patches as one matrix per group, of shape (windows, window size * depth)."""
-    places, channels = patches.shape[-2:]
+    window_size, channels = patches.shape[-2:]
     groups, windows = channels // max(depth, 1), math.prod(patches.shape[:-2])
-    split = patches.reshape((windows, places, groups, depth))
-    return xp.moveaxis(split, 2, 0).reshape((groups, windows, places * depth))
+    split = patches.reshape((windows, window_size, groups, depth))
+    return xp.moveaxis(split, 2, 0).reshape((groups, windows, window_size * depth))
 
 
 def _filter_by_group(w: Any, groups: int) -> Any:
@@ -114,23 +114,29 @@ class Convolution(Op, abstract=True):
     rank: ClassVar[int] = 4
     depthwise: ClassVar[bool] = False
     # op name of the convolution; its gradients append BackpropInput or BackpropFilter
-    stem: ClassVar[str] = "Conv2D"
+    forward_op: ClassVar[str] = "Conv2D"
     version: ClassVar[str] = ""
 
     @classmethod
     def forward(cls, g: GradientBuilder, node: Node, x: Output, w: Output) -> Output:
         """The convolution of which the node is an instance or a gradient."""
-        return same_attrs(g, cls.stem, node, x, w)
+        return same_attrs(g, cls.forward_op, node, x, w)
 
     @classmethod
-    def by_image(cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output) -> Output:
+    def image_gradient(
+        cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output
+    ) -> Output:
         """Gradient with respect to the image."""
-        return same_attrs(g, f"{cls.stem}BackpropInput{cls.version}", node, g.shape(x), w, dy)
+        return same_attrs(g, f"{cls.forward_op}BackpropInput{cls.version}", node, g.shape(x), w, dy)
 
     @classmethod
-    def by_filter(cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output) -> Output:
+    def filter_gradient(
+        cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output
+    ) -> Output:
         """Gradient with respect to the filter."""
-        return same_attrs(g, f"{cls.stem}BackpropFilter{cls.version}", node, x, g.shape(w), dy)
+        return same_attrs(
+            g, f"{cls.forward_op}BackpropFilter{cls.version}", node, x, g.shape(w), dy
+        )
 
     @classmethod
     def layout(cls, node: Node) -> ImageLayout:
@@ -139,12 +145,12 @@ class Convolution(Op, abstract=True):
         return image_layout(node) if has_format else ImageLayout(cls.rank, cls.rank - 1)
 
     @classmethod
-    def move(cls, node: Node) -> SlidingWindow:
+    def slide(cls, node: Node) -> SlidingWindow:
         """Strides, padding, and dilations of the filter's window."""
         return sliding_window(node, cls.layout(node), dilations=node.attr("dilations"))
 
     @classmethod
-    def grouped(cls, w: Any) -> Any:
+    def as_grouped(cls, w: Any) -> Any:
         """Reshape a depthwise filter to a grouped filter of depth 1; others are unchanged."""
         return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])) if cls.depthwise else w
 
@@ -161,31 +167,34 @@ class ConvolutionForward(Convolution, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        layout, move = cls.layout(node), cls.move(node)
+        layout, slide = cls.layout(node), cls.slide(node)
 
         def convolution(x: Any, w: Any) -> Any:
             check_convolution_ranks(layout.rank, x, w)
-            x, w = layout.channels_last(xp, x), cls.grouped(w)
+            x, w = layout.channels_last(xp, x), cls.as_grouped(w)
             check_filter_depths(x.shape[-1], w)
-            return layout.restore(xp, convolve(xp, move.fit(x.shape[1:-1], w.shape[:-2]), x, w))
+            return layout.restore(xp, convolve(xp, slide.fit(x.shape[1:-1], w.shape[:-2]), x, w))
 
         return computed_in_float32(convolution, node.attr("T"))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         image, w = context.inputs
-        layout, move = cls.layout(context.node), cls.move(context.node)
+        layout, slide = cls.layout(context.node), cls.slide(context.node)
         image, w = require_rank(image, layout.rank), require_rank(w, layout.rank)
         window = tuple(w)
         channels = window[-1]
         if cls.depthwise:
             channels = None if None in window[-2:] else window[-1] * window[-2]  # type: ignore[operator]
-        return [windowed_shape(layout, move, image, window, channels)]
+        return [windowed_shape(layout, slide, image, window, channels)]
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
         x, w = node.inputs
-        return lambda: cls.by_image(g, node, x, w, dy), lambda: cls.by_filter(g, node, x, w, dy)
+        return (
+            lambda: cls.image_gradient(g, node, x, w, dy),
+            lambda: cls.filter_gradient(g, node, x, w, dy),
+        )
 
 
 class ConvolutionInputGradient(Convolution, abstract=True):
@@ -197,15 +206,15 @@ class ConvolutionInputGradient(Convolution, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        layout, move = cls.layout(node), cls.move(node)
+        layout, slide = cls.layout(node), cls.slide(node)
 
         def transposed(sizes: Any, w: Any, dy: Any) -> Any:
             check_convolution_ranks(layout.rank, dy, w)
             shape = cls.image_shape(layout, sizes, w, dy)
-            w, dy = cls.grouped(w), layout.channels_last(xp, dy)
+            w, dy = cls.as_grouped(w), layout.channels_last(xp, dy)
             depth = shape[layout.channel]
             check_filter_depths(depth, w)
-            fit = move.fit([shape[d] for d in layout.spatial], w.shape[:-2])
+            fit = slide.fit([shape[d] for d in layout.spatial], w.shape[:-2])
             check_output_gradient(dy, (shape[0], *fit.out, w.shape[-1]))
             return layout.restore(xp, convolve_input(xp, fit, depth, w, dy))
 
@@ -235,7 +244,11 @@ class ConvolutionInputGradient(Convolution, abstract=True):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
         _, w, dy = node.inputs
-        return None, lambda: cls.by_filter(g, node, dx, w, dy), lambda: cls.forward(g, node, dx, w)
+        return (
+            None,
+            lambda: cls.filter_gradient(g, node, dx, w, dy),
+            lambda: cls.forward(g, node, dx, w),
+        )
 
 
 class ConvolutionFilterGradient(Convolution, abstract=True):
@@ -247,7 +260,7 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        layout, move = cls.layout(node), cls.move(node)
+        layout, slide = cls.layout(node), cls.slide(node)
 
         def correlated(x: Any, sizes: Any, dy: Any) -> Any:
             check_convolution_ranks(layout.rank, x, dy)
@@ -256,7 +269,7 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
                 message = f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}"
                 raise OpError(message)
             x, dy = layout.channels_last(xp, x), layout.channels_last(xp, dy)
-            fit = move.fit(x.shape[1:-1], shape[:-2])
+            fit = slide.fit(x.shape[1:-1], shape[:-2])
             depth, filters = shape[-2:]
             if cls.depthwise:
                 depth, filters = 1, depth * filters
@@ -281,7 +294,11 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dw: Output) -> InputGradients:
         x, _, dy = node.inputs
-        return lambda: cls.by_image(g, node, x, dw, dy), None, lambda: cls.forward(g, node, x, dw)
+        return (
+            lambda: cls.image_gradient(g, node, x, dw, dy),
+            None,
+            lambda: cls.forward(g, node, x, dw),
+        )
 
 
 _ATTRS_2D = (
@@ -342,7 +359,7 @@ class DepthwiseConv2dNative(ConvolutionForward):
     signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
-    stem = "DepthwiseConv2dNative"
+    forward_op = "DepthwiseConv2dNative"
 
 
 class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
@@ -351,7 +368,7 @@ class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
     signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
-    stem = "DepthwiseConv2dNative"
+    forward_op = "DepthwiseConv2dNative"
 
 
 class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilterGradient):
@@ -360,7 +377,7 @@ class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilterGradient):
     signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
-    stem = "DepthwiseConv2dNative"
+    forward_op = "DepthwiseConv2dNative"
 
 
 _ATTRS_3D_LAST = (
@@ -380,7 +397,7 @@ class Conv3D(ConvolutionForward):
     signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS_3D
     rank = 5
-    stem, version = "Conv3D", "V2"
+    forward_op, version = "Conv3D", "V2"
 
 
 class Conv3DBackpropInput(ConvolutionInputGradient):
@@ -389,7 +406,7 @@ class Conv3DBackpropInput(ConvolutionInputGradient):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_3D_LAST
     rank = 5
-    stem, version = "Conv3D", "V2"
+    forward_op, version = "Conv3D", "V2"
     explicit_sizes = False
     placement = HostPlacement(host_inputs=())
     compilation = CompilerSupport(constant_inputs=(), compiled=False)
@@ -401,7 +418,7 @@ class Conv3DBackpropInputV2(ConvolutionInputGradient):
     signature = "input_sizes: Tshape, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_3D + ", Tshape: {int32, int64} = int32"
     rank = 5
-    stem, version = "Conv3D", "V2"
+    forward_op, version = "Conv3D", "V2"
 
 
 class Conv3DBackpropFilter(ConvolutionFilterGradient):
@@ -410,7 +427,7 @@ class Conv3DBackpropFilter(ConvolutionFilterGradient):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_3D_LAST
     rank = 5
-    stem, version = "Conv3D", "V2"
+    forward_op, version = "Conv3D", "V2"
     explicit_sizes = False
     placement = HostPlacement(host_inputs=())
     compilation = CompilerSupport(constant_inputs=(), compiled=False)
@@ -422,4 +439,4 @@ class Conv3DBackpropFilterV2(ConvolutionFilterGradient):
     signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = _ATTRS_3D
     rank = 5
-    stem, version = "Conv3D", "V2"
+    forward_op, version = "Conv3D", "V2"

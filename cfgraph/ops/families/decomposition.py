@@ -41,7 +41,7 @@ class Cholesky(SquareMatrixOp):
                 raise OpError(message) from None
             if x.ndim == 2:  # TensorFlow reports no error here but returns NaN
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
-            return xp.stack([Cholesky.kernel(xp, each) for each in x])
+            return xp.stack([Cholesky.kernel(xp, matrix) for matrix in x])
 
     gradient = staticmethod(matrix_calculus.cholesky_gradient)
 
@@ -231,13 +231,13 @@ class Eig(Eigendecomposition):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        vectors, wanted = node.attr("compute_v"), node.attr("Tout").numpy
+        vectors, dtype = node.attr("compute_v"), node.attr("Tout").numpy
 
         def eigen(x: Any) -> Any:
             if not vectors:
-                return np.linalg.eigvals(x).astype(wanted), np.zeros(0, wanted)
+                return np.linalg.eigvals(x).astype(dtype), np.zeros(0, dtype)
             e, v = np.linalg.eig(x)
-            return e.astype(wanted), v.astype(wanted)
+            return e.astype(dtype), v.astype(dtype)
 
         return run_on_host(xp, eigen)
 
@@ -258,8 +258,8 @@ class Lu(MatrixOp):
         def lu(x: Any) -> Any:
             factors = np.empty(x.shape, x.dtype)
             rows = np.empty(x.shape[:-1], index)
-            for place in np.ndindex(x.shape[:-2]):
-                factors[place], rows[place] = _lu_factors(x[place])
+            for batch in np.ndindex(x.shape[:-2]):
+                factors[batch], rows[batch] = _lu_factors(x[batch])
             return factors, rows
 
         return run_on_host(xp, lu)

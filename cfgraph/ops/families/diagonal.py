@@ -196,16 +196,16 @@ class DiagonalBand(NamedTuple):
         count = self.high - self.low + 1
         return (self.length,) if count == 1 else (count, self.length)
 
-    def places(self, align: bytes) -> tuple[Any, Any, Any]:
+    def indices(self, align: bytes) -> tuple[Any, Any, Any]:
         """Row, column, and validity of each element of the packed diagonals."""
         superdiagonal, subdiagonal = (side == b"LEFT" for side in align.split(b"_"))
         number = np.arange(self.high, self.low - 1, -1)[:, None]
         sizes = np.minimum(self.rows + np.minimum(number, 0), self.columns - np.maximum(number, 0))
         left = ((number >= 0) & superdiagonal) | ((number <= 0) & subdiagonal)
-        place = np.arange(self.length) - np.where(left, 0, self.length - sizes)
-        used = (place >= 0) & (place < sizes)
-        row = np.where(used, place + np.maximum(-number, 0), 0)
-        column = np.where(used, place + np.maximum(number, 0), 0)
+        offset = np.arange(self.length) - np.where(left, 0, self.length - sizes)
+        used = (offset >= 0) & (offset < sizes)
+        row = np.where(used, offset + np.maximum(-number, 0), 0)
+        column = np.where(used, offset + np.maximum(number, 0), 0)
         return row.reshape(self.shape), column.reshape(self.shape), used.reshape(self.shape)
 
 
@@ -230,12 +230,12 @@ class DiagonalOp(Op, abstract=True):
     """An op on a band of diagonals, by default the main diagonal."""
 
     compilation = CompilerSupport(traceable=False)
-    aligned: ClassVar[bytes | None] = _LEFT_ALIGN
+    fixed_alignment: ClassVar[bytes | None] = _LEFT_ALIGN
 
     @classmethod
     def alignment(cls, node: Node) -> bytes:
         """Alignment of shorter diagonals within their rows, such as `RIGHT_LEFT`."""
-        return cls.aligned or node.attr("align")
+        return cls.fixed_alignment or node.attr("align")
 
 
 _MAIN_DIAGONAL: Any = np.zeros((), np.int32)
@@ -253,7 +253,7 @@ class MatrixDiagPart(DiagonalOp):
         def part(value: Any, k: Any = _MAIN_DIAGONAL, padding: Any = None) -> Any:
             check_matrix_rank(value)
             band = band_from_input(k, *value.shape[-2:])
-            rows, columns, used = band.places(align)
+            rows, columns, used = band.indices(align)
             taken = value[..., rows, columns]
             return taken if padding is None else xp.where(xp.asarray(used), taken, padding)
 
@@ -298,7 +298,7 @@ class MatrixDiagPartV3(MatrixDiagPartV2):
     """Band of diagonals of each matrix; shorter ones are padded according to `align`."""
 
     attrs = _ALIGN_ATTR
-    aligned = None
+    fixed_alignment = None
 
 
 class MatrixDiag(DiagonalOp):
@@ -324,7 +324,7 @@ class MatrixDiag(DiagonalOp):
             band = band_of_diagonals(k, diagonal.shape, int(rows), int(columns))
             batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
             result = xp.full((*batch, band.rows, band.columns), padding, diagonal.dtype)
-            row, column, used = band.places(align)
+            row, column, used = band.indices(align)
             result[..., row[used], column[used]] = diagonal[..., used]
             return result
 
@@ -346,8 +346,8 @@ class MatrixDiag(DiagonalOp):
         last = have.dims[-taken:]
         if None in last:
             return [have[:-taken] + shape_of_rank(2)]
-        wanted = (-1, -1) if rows is None or columns is None else (int(rows), int(columns))
-        band = band_of_diagonals(k, last, *wanted)
+        sizes = (-1, -1) if rows is None or columns is None else (int(rows), int(columns))
+        band = band_of_diagonals(k, last, *sizes)
         return [have[:-taken] + Shape((band.rows, band.columns))]
 
     @classmethod
@@ -395,7 +395,7 @@ class MatrixDiagV3(MatrixDiagV2):
     """Matrices with the input, aligned according to `align`, as a band of diagonals."""
 
     attrs = _ALIGN_ATTR
-    aligned = None
+    fixed_alignment = None
 
 
 class MatrixSetDiag(DiagonalOp):
@@ -416,7 +416,7 @@ class MatrixSetDiag(DiagonalOp):
                     f"of shape {list(value.shape)}"
                 )
                 raise OpError(message)
-            rows, columns, used = band.places(align)
+            rows, columns, used = band.indices(align)
             result = value.copy()
             result[..., rows[used], columns[used]] = diagonal[..., used]
             return result
@@ -448,4 +448,4 @@ class MatrixSetDiagV3(MatrixSetDiagV2):
     """Copy of matrices with a band of diagonals, aligned according to `align`, replaced."""
 
     attrs = _ALIGN_ATTR
-    aligned = None
+    fixed_alignment = None

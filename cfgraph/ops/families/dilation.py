@@ -34,12 +34,12 @@ class Dilation(Op, abstract=True):
     """A dilation or its gradient."""
 
     @classmethod
-    def move(cls, node: Node) -> SlidingWindow:
+    def slide(cls, node: Node) -> SlidingWindow:
         """Strides, padding, and rates of the filter's window."""
         return sliding_window(node, _DILATION_LAYOUT, dilations=node.attr("rates"))
 
 
-def dilation_windows(move: SlidingWindow, x: Any, w: Any) -> WindowGrid:
+def dilation_windows(slide: SlidingWindow, x: Any, w: Any) -> WindowGrid:
     """Positions of the filter over an image, after checks of both shapes."""
     if x.ndim != 4 or w.ndim != 3:
         message = f"input must be 4-dimensional and filter 3: {list(x.shape)}, {list(w.shape)}"
@@ -47,7 +47,7 @@ def dilation_windows(move: SlidingWindow, x: Any, w: Any) -> WindowGrid:
     if x.shape[3] != w.shape[2]:
         message = f"input and filter must have the same depth: {x.shape[3]} vs {w.shape[2]}"
         raise OpError(message)
-    return move.fit(x.shape[1:3], w.shape[:2])
+    return slide.fit(x.shape[1:3], w.shape[:2])
 
 
 def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any, Any]:
@@ -56,8 +56,8 @@ def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any,
     inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
     best = xp.full((x.shape[0], *fit.out, x.shape[-1]), lowest_finite(x.dtype), dtype=x.dtype)
     where = xp.full(best.shape, -1, dtype="int32")
-    for number, (place, view) in enumerate(fit.views()):
-        value = padded[view] + w[place]
+    for number, (offset, view) in enumerate(fit.views()):
+        value = padded[view] + w[offset]
         better = (value > best) & inside[view]
         best, where = xp.where(better, value, best), xp.where(better, number, where)
     return best, where
@@ -72,8 +72,8 @@ class Dilation2D(Dilation):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        move = cls.move(node)
-        return lambda x, w: window_maxima(xp, dilation_windows(move, x, w), x, w)[0]
+        slide = cls.slide(node)
+        return lambda x, w: window_maxima(xp, dilation_windows(slide, x, w), x, w)[0]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -82,7 +82,7 @@ class Dilation2D(Dilation):
             return [UNKNOWN_SHAPE]
         window = w.dims if w.dims is not None else (None,) * 3
         return [
-            windowed_shape(_DILATION_LAYOUT, cls.move(context.node), image, window, image.dims[3])
+            windowed_shape(_DILATION_LAYOUT, cls.slide(context.node), image, window, image.dims[3])
         ]
 
     @staticmethod
@@ -103,10 +103,10 @@ class Dilation2DBackpropInput(Dilation):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        move = cls.move(node)
+        slide = cls.slide(node)
 
         def gradient(x: Any, w: Any, dy: Any) -> Any:
-            fit = dilation_windows(move, x, w)
+            fit = dilation_windows(slide, x, w)
             check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
             _, where = window_maxima(xp, fit, x, w)
             padded = fit.pad(xp, xp.zeros(x.shape, dtype=x.dtype))
@@ -131,10 +131,10 @@ class Dilation2DBackpropFilter(Dilation):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        move = cls.move(node)
+        slide = cls.slide(node)
 
         def gradient(x: Any, w: Any, dy: Any) -> Any:
-            fit = dilation_windows(move, x, w)
+            fit = dilation_windows(slide, x, w)
             check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
             _, where = window_maxima(xp, fit, x, w)
             none = xp.zeros((), dtype=dy.dtype)

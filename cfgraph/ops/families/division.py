@@ -20,24 +20,25 @@ from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
 
 
 class Division(BinaryOp, abstract=True):
-    """A quotient or remainder: `function` or `kernel` for floats, `whole` for integers."""
+    """A quotient or remainder; `integer_function` computes it for integers."""
 
-    whole: ClassVar[str | Kernel]
+    integer_function: ClassVar[str | Kernel]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
         if not dtype.is_integer:
             return computed_in_float32(super().bind(node, xp), dtype)
-        whole: Any = getattr(xp, cls.whole) if isinstance(cls.whole, str) else cls.whole
+        declared = cls.integer_function
+        function: Any = getattr(xp, declared) if isinstance(declared, str) else declared
         if xp is not np:
-            return cast(Kernel, whole)
+            return cast(Kernel, function)
 
         def divide(x: Any, y: Any) -> Any:
             if not (y.all() if y.ndim else y) and x.size:
                 message = "Integer division by zero"
                 raise OpError(message)
-            return whole(x, y)
+            return function(x, y)
 
         return divide
 
@@ -60,7 +61,7 @@ class RealDiv(Division):
     """Quotient of two tensors; integer quotients are rounded toward zero."""
 
     function = operator.truediv
-    whole = staticmethod(truncated_quotient)
+    integer_function = staticmethod(truncated_quotient)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -80,7 +81,7 @@ class TruncateDiv(Division):
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
         return xp.trunc(x / y)
 
-    whole = staticmethod(truncated_quotient)
+    integer_function = staticmethod(truncated_quotient)
 
 
 class FloorDiv(Division):
@@ -92,7 +93,7 @@ class FloorDiv(Division):
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
         return xp.floor(x / y)
 
-    whole = operator.floordiv
+    integer_function = operator.floordiv
 
 
 def _remainder_gradient(
@@ -104,9 +105,9 @@ def _remainder_gradient(
 
 def _exact_remainder(xp: ModuleType, x: Any, y: Any) -> Any:
     """Exact remainder with the sign of y; CUDA's own, x - floor(x / y) * y, has rounding errors."""
-    rest = xp.fmod(x, y)
-    rest = xp.where((rest != 0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
-    return xp.where(rest == 0, xp.copysign(rest, y), rest)
+    remainder = xp.fmod(x, y)
+    remainder = xp.where((remainder != 0) & ((remainder < 0) ^ (y < 0)), remainder + y, remainder)
+    return xp.where(remainder == 0, xp.copysign(remainder, y), remainder)
 
 
 class FloorMod(Division):
@@ -114,7 +115,7 @@ class FloorMod(Division):
 
     attrs = one_of(REAL)
     function = operator.mod
-    whole = operator.mod
+    integer_function = operator.mod
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -132,7 +133,7 @@ class TruncateMod(Division):
 
     attrs = one_of("int32, int64", FLOATS)
     function = "fmod"
-    whole = "fmod"
+    integer_function = "fmod"
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -175,7 +176,7 @@ class MulNoNan(BinaryOp):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        x, y = (conjugate(g, item) for item in node.inputs)
+        x, y = (conjugate(g, operand) for operand in node.inputs)
         return binary_gradients(g, node, lambda: g.MulNoNan(dz, y), lambda: g.MulNoNan(x, dz))
 
 
@@ -190,17 +191,17 @@ class NoNanProduct(BinaryOp, abstract=True):
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        x, y = (conjugate(g, item) for item in node.inputs)
+        x, y = (conjugate(g, operand) for operand in node.inputs)
         same = getattr(g, cls.name)
         return binary_gradients(
             g,
             node,
             lambda: g.Mul(dz, same(g.Cast(g.NotEqual(x, 0), DstT=node.attr("T")), y)),
-            lambda: g.Mul(dz, cls.by_second(g, x, y)),
+            lambda: g.Mul(dz, cls.y_derivative(g, x, y)),
         )
 
     @staticmethod
-    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+    def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
         """Derivative with respect to y."""
         raise NotImplementedError
 
@@ -213,7 +214,7 @@ class Xlogy(NoNanProduct):
         return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log(y))
 
     @staticmethod
-    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+    def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
         return g.Xdivy(x, y)
 
 
@@ -225,7 +226,7 @@ class Xlog1py(NoNanProduct):
         return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log1p(y))
 
     @staticmethod
-    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+    def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
         return g.Xdivy(x, g.AddV2(y, 1))
 
 
@@ -237,5 +238,5 @@ class Xdivy(NoNanProduct):
         return xp.where(x == 0, xp.zeros((), x.dtype), x / y)
 
     @staticmethod
-    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+    def y_derivative(g: GradientBuilder, x: Output, y: Output) -> Output:
         return g.Xdivy(g.Neg(x), g.Square(y))

@@ -35,24 +35,24 @@ def operand_gradient(
     dimensions of its ellipsis.
     """
     x, term, dtype = node.inputs[number], terms[number], node.attr("T")
-    others = [
+    remaining = [
         (t, conjugate(g, y))
         for i, (t, y) in enumerate(zip(terms, node.inputs, strict=True))
         if i != number
     ]
-    known = result + "".join(t for t, _ in others)
+    known = result + "".join(t for t, _ in remaining)
     labels = term.replace(ELLIPSIS, "")
     dots = ELLIPSIS if ELLIPSIS in known else ""
     shared = "".join(dict.fromkeys(label for label in labels if label in known))
     alone = "".join(dict.fromkeys(label for label in labels if label not in known))
     # TensorFlow's Einsum accepts at most two operands
-    left = ",".join([result, *(t for t, _ in others)])
-    broadcasts = any(ELLIPSIS in t for t, _ in others)
+    left = ",".join([result, *(t for t, _ in remaining)])
+    broadcasts = any(ELLIPSIS in t for t, _ in remaining)
     whole = dots + labels if broadcasts else term
     first = dots + shared if alone else whole
     dx = dz
     if left != first:
-        dx = _einsum(g, f"{left}->{first}", [dz, *(y for _, y in others)])
+        dx = _einsum(g, f"{left}->{first}", [dz, *(y for _, y in remaining)])
     if alone:
         ones = g.Fill(_label_sizes(g, x, term, alone), g.const(1, dtype))
         dx = _einsum(g, f"{dots}{shared},{alone}->{whole}", [dx, ones])
@@ -73,18 +73,18 @@ def _einsum(g: GradientBuilder, equation: str, inputs: Sequence[Output]) -> Outp
 def _label_sizes(g: GradientBuilder, x: Output, term: str, labels: str) -> Output:
     """Sizes of an operand along some labels of its term."""
     before, _, after = term.partition(ELLIPSIS)
-    places = [
+    positions = [
         before.index(label) if label in before else after.index(label) - len(after)
         for label in labels
     ]
     dims = g.known_shape(x).dims
-    if dims is not None and None not in (known := [dims[place] for place in places]):
+    if dims is not None and None not in (known := [dims[position] for position in positions]):
         return int32_constant(g, known)
     shape = g.shape(x)
-    bounds = [tuple(int32_constant(g, item) for item in ([p], [p + 1], [1])) for p in places]
+    bounds = [tuple(int32_constant(g, bound) for bound in ([p], [p + 1], [1])) for p in positions]
     parts = [
         g.StridedSlice(shape, *b, end_mask=int(p == -1))
-        for p, b in zip(places, bounds, strict=True)
+        for p, b in zip(positions, bounds, strict=True)
     ]
     return parts[0] if len(parts) == 1 else g.ConcatV2(parts, int32_constant(g, 0))
 
@@ -195,11 +195,11 @@ def _spread_diagonals(xp: ModuleType, result: str) -> Kernel:
     def spread(value: Any) -> Any:
         batch = value.shape[: value.ndim - len(once)]
         sizes = dict(zip(once, value.shape[len(batch) :], strict=True))
-        places = dict(zip(once, xp.indices(value.shape[len(batch) :]), strict=True))
+        indices = dict(zip(once, xp.indices(value.shape[len(batch) :]), strict=True))
         start = max(result.find("..."), 0)
         labels = result.replace("...", "")
         full = xp.zeros(batch + tuple(sizes[label] for label in labels), value.dtype)
-        full = updated_at(full, (..., *(places[label] for label in labels)), value)
+        full = updated_at(full, (..., *(indices[label] for label in labels)), value)
         return xp.moveaxis(full, range(len(batch)), range(start, start + len(batch)))
 
     return spread

@@ -255,7 +255,7 @@ class SigmoidGrad(GradientFromResult):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        y, dy = (conjugate(g, item) for item in node.inputs)
+        y, dy = (conjugate(g, operand) for operand in node.inputs)
 
         def by_y() -> Output:
             along = g.Mul(dz, dy)
@@ -273,7 +273,7 @@ class TanhGrad(GradientFromResult):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        y, dy = (conjugate(g, item) for item in node.inputs)
+        y, dy = (conjugate(g, operand) for operand in node.inputs)
         return lambda: g.Mul(g.Mul(g.Mul(dz, -2), dy), y), lambda: g.TanhGrad(y, dz)
 
 

@@ -23,23 +23,23 @@ _RANGE_ATTRS = f"min: float = -6.0, max: float = 6.0, {_BITS_ATTR}"
 class QuantizationSteps(NamedTuple):
     """Quantization of a range, nudged so that zero is a level.
 
-    `size` is the distance of two levels, `each` its inverse as TensorFlow computes it.
+    `size` is the distance of two levels; TensorFlow computes its inverse separately.
     """
 
     low: Any
     high: Any
     size: Any
-    each: Any
+    inverse_size: Any
 
 
 def _quantization_steps(node: Node, xp: ModuleType, low: Any, high: Any) -> QuantizationSteps:
     first = np.float32(1 if node.attr("narrow_range") else 0)
     last = np.float32(2 ** node.attr("num_bits") - 1)
-    size, each = (high - low) / (last - first), (last - first) / (high - low)
+    size, inverse_size = (high - low) / (last - first), (last - first) / (high - low)
     zero = first - low / size
     nudged = xp.where(zero < first, first, xp.where(zero > last, last, xp.floor(zero + 0.5)))
     nudged = nudged.astype(np.float32)
-    return QuantizationSteps((first - nudged) * size, (last - nudged) * size, size, each)
+    return QuantizationSteps((first - nudged) * size, (last - nudged) * size, size, inverse_size)
 
 
 def _check_bits(node: Node) -> None:
@@ -52,9 +52,11 @@ def _check_bits(node: Node) -> None:
 def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: bool) -> Any:
     """Round to a level; `divide` by the step or multiply by its inverse, which differ at halves."""
     half = np.float32(0.5)
-    zero = xp.floor((-steps.low / steps.size if divide else -steps.low * steps.each) + half)
+    zero = xp.floor((-steps.low / steps.size if divide else -steps.low * steps.inverse_size) + half)
     inside = xp.clip(inputs, steps.low, steps.high) - steps.low
-    number = xp.floor((inside / steps.size if divide else inside * steps.each) - zero + half)
+    number = xp.floor(
+        (inside / steps.size if divide else inside * steps.inverse_size) - zero + half
+    )
     return number * steps.size
 
 
@@ -69,8 +71,8 @@ def _fake_quant(
 
 def _straight_through(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
     """Straight-through estimator: identity within the range, elsewhere a gradient of its bounds."""
-    made = same_attrs(g, f"{node.op}Gradient", node, dy, *node.inputs).node
-    return [made.output(port) for port in range(len(node.inputs))]
+    gradients = same_attrs(g, f"{node.op}Gradient", node, dy, *node.inputs).node
+    return [gradients.output(port) for port in range(len(node.inputs))]
 
 
 class FakeQuantWithMinMaxArgs(SameShape):
@@ -154,9 +156,9 @@ class FakeQuantWithMinMaxVars(SameShape):
         return [context.inputs[0]]
 
 
-def _check_range_shape(low: Any, high: Any, wanted: tuple[int, ...]) -> None:
-    if low.shape != wanted or high.shape != wanted:
-        message = f"min and max must have the shape {list(wanted)}"
+def _check_range_shape(low: Any, high: Any, shape: tuple[int, ...]) -> None:
+    if low.shape != shape or high.shape != shape:
+        message = f"min and max must have the shape {list(shape)}"
         raise OpError(message)
 
 
@@ -223,11 +225,11 @@ def _fake_quant_gradients(
     empty = (low == 0) & (high == 0)
     below, above = (inputs < steps.low) & ~empty, (inputs > steps.high) & ~empty
     inside = empty | ((inputs >= steps.low) & (inputs <= steps.high))
-    none = np.float32(0)
+    zero = np.float32(0)
     return (
-        xp.where(inside, grad, none),
-        xp.where(below, grad, none).sum(axis=axis, dtype=np.float32),
-        xp.where(above, grad, none).sum(axis=axis, dtype=np.float32),
+        xp.where(inside, grad, zero),
+        xp.where(below, grad, zero).sum(axis=axis, dtype=np.float32),
+        xp.where(above, grad, zero).sum(axis=axis, dtype=np.float32),
     )
 
 

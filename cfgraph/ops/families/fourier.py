@@ -21,8 +21,10 @@ def half_spectrum_gradient(
     """Gradient of a real-to-complex transform: the inverse transform of zero-padded `dz`."""
     x, length = node.inputs
     sizes = g.shape(dz)
-    whole = _concat_sizes(g, _slice_sizes(g, sizes, None, -1), _slice_sizes(g, length, -1, None))
-    back = getattr(g, inverse)(_place_in_corner(g, dz, whole, 1))
+    full_sizes = _concat_sizes(
+        g, _slice_sizes(g, sizes, None, -1), _slice_sizes(g, length, -1, None)
+    )
+    back = getattr(g, inverse)(_place_in_corner(g, dz, full_sizes, 1))
     dx = g.Mul(g.Real(back, Tout=x.dtype), _real_block_size(g, node, x))
     return _undo_crop(g, dx, x, dims), None
 
@@ -45,10 +47,12 @@ def _column_weights(g: GradientBuilder, length: Output, like: Output) -> Output:
     if known is not None:
         last = int(known[-1])
         column = range(last // 2 + 1)
-        return g.const([1 if place in (0, last - place) else 2 for place in column], like.dtype)
+        return g.const(
+            [1 if position in (0, last - position) else 2 for position in column], like.dtype
+        )
     size = g.Reshape(_slice_sizes(g, length, -1, None), int32_constant(g, []))
-    place = g.Range(int32_constant(g, 0), g.AddV2(g.FloorDiv(size, 2), 1), int32_constant(g, 1))
-    own = g.LogicalOr(g.Equal(place, 0), g.Equal(g.AddV2(place, place), size))
+    position = g.Range(int32_constant(g, 0), g.AddV2(g.FloorDiv(size, 2), 1), int32_constant(g, 1))
+    own = g.LogicalOr(g.Equal(position, 0), g.Equal(g.AddV2(position, position), size))
     return g.SelectV2(own, g.const(1, like.dtype), g.const(2, like.dtype))
 
 
@@ -69,7 +73,7 @@ def _undo_crop(g: GradientBuilder, y: Output, x: Output, dims: int) -> Output:
 
 def _place_in_corner(g: GradientBuilder, y: Output, sizes: Output, dims: int) -> Output:
     """Zero-pad `y` at the end of its last `dims` dimensions."""
-    begin, steps = (int32_constant(g, [item] * (dims + 1)) for item in (0, 1))
+    begin, steps = (int32_constant(g, [number] * (dims + 1)) for number in (0, 1))
     end = _concat_sizes(g, int32_constant(g, [0]), _slice_sizes(g, g.shape(y), -dims, None))
     return g.StridedSliceGrad(sizes, begin, end, steps, y, ellipsis_mask=1)
 
@@ -78,7 +82,7 @@ def _slice_sizes(g: GradientBuilder, sizes: Output, start: int | None, end: int 
     known = g.known_value(sizes)
     if known is not None:
         return int32_constant(g, known[start:end])
-    bounds = (int32_constant(g, [item]) for item in (start or 0, end or 0, 1))
+    bounds = (int32_constant(g, [bound]) for bound in (start or 0, end or 0, 1))
     masks = {"begin_mask": int(start is None), "end_mask": int(end is None)}
     return g.StridedSlice(sizes, *bounds, **masks)
 
@@ -121,8 +125,8 @@ class FourierTransform(Op, abstract=True):
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        back, many = getattr(g, cls.inverse)(dz), _block_size(g, dz, cls.dims)
-        return [g.RealDiv(back, many) if cls.function == "ifftn" else g.Mul(back, many)]
+        back, count = getattr(g, cls.inverse)(dz), _block_size(g, dz, cls.dims)
+        return [g.RealDiv(back, count) if cls.function == "ifftn" else g.Mul(back, count)]
 
 
 def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
@@ -130,7 +134,7 @@ def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
     known = g.known_shape(x)[-dims:].elements
     if known is not None:
         return known
-    last = (int32_constant(g, [item]) for item in (-dims, 0, 1))
+    last = (int32_constant(g, [bound]) for bound in (-dims, 0, 1))
     sizes = g.StridedSlice(g.shape(x), *last, end_mask=1)
     return g.Cast(g.Prod(sizes, int32_constant(g, 0)), DstT=x.dtype)
 
@@ -192,12 +196,13 @@ class RFFT(FourierTransform):
     compilation = CompilerSupport(constant_inputs=(1,))
     function = "rfftn"
     inverse = "IFFT"
-    halves: ClassVar[bool] = True
+    is_real_to_complex: ClassVar[bool] = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function, axes = getattr(xp.fft, cls.function), tuple(range(-cls.dims, 0))
-        halves, wanted = cls.halves, node.attr("Tcomplex" if cls.halves else "Treal").numpy
+        is_real_to_complex = cls.is_real_to_complex
+        dtype = node.attr("Tcomplex" if is_real_to_complex else "Treal").numpy
 
         def transform(value: Any, length: Any) -> Any:
             check_transform_rank(value, cls.dims)
@@ -205,16 +210,16 @@ class RFFT(FourierTransform):
             if length.shape != (cls.dims,) or min(sizes) < 0:
                 message = f"fft_length must be {cls.dims} sizes, got {length}"
                 raise OpError(message)
-            needed = sizes if halves else [*sizes[:-1], sizes[-1] // 2 + 1]
+            needed = sizes if is_real_to_complex else [*sizes[:-1], sizes[-1] // 2 + 1]
             if value.size and any(
                 h < n for h, n in zip(value.shape[-cls.dims :], needed, strict=True)
             ):
                 message = f"Input of shape {list(value.shape)} is too small for fft_length {sizes}"
                 raise OpError(message)
-            last = sizes[-1] // 2 + 1 if halves else sizes[-1]
+            last = sizes[-1] // 2 + 1 if is_real_to_complex else sizes[-1]
             if 0 in sizes or not value.size:
-                return xp.zeros((*value.shape[: -cls.dims], *sizes[:-1], last), wanted)
-            return function(value, s=sizes, axes=axes).astype(wanted)
+                return xp.zeros((*value.shape[: -cls.dims], *sizes[:-1], last), dtype)
+            return function(value, s=sizes, axes=axes).astype(dtype)
 
         return transform
 
@@ -227,14 +232,14 @@ class RFFT(FourierTransform):
         if length is None:
             return [have[: -cls.dims] + Shape([None] * cls.dims)]
         sizes = [int(size) for size in length.reshape(-1)]
-        last = sizes[-1] // 2 + 1 if cls.halves else sizes[-1]
+        last = sizes[-1] // 2 + 1 if cls.is_real_to_complex else sizes[-1]
         return [have[: -cls.dims] + Shape((*sizes[:-1], last))]
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return (half_spectrum_gradient if cls.halves else inverse_half_spectrum_gradient)(
-            g, node, dz, cls.inverse, cls.dims
-        )
+        if cls.is_real_to_complex:
+            return half_spectrum_gradient(g, node, dz, cls.inverse, cls.dims)
+        return inverse_half_spectrum_gradient(g, node, dz, cls.inverse, cls.dims)
 
 
 class RFFT2D(RFFT):
@@ -255,7 +260,7 @@ class IRFFT(RFFT):
     """Inverse of RFFT: real signals from their non-negative frequencies."""
 
     signature = "input: Tcomplex, fft_length: int32 -> output: Treal"
-    function, halves = "irfftn", False
+    function, is_real_to_complex = "irfftn", False
     inverse = "RFFT"
 
 

@@ -33,13 +33,13 @@ def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradient
     params, indices = node.inputs[:2]
     batch = _batch_dims(g, node)
     axis = node.inputs[2] if len(node.inputs) > 2 else int32_constant(g, batch)
-    place = g.known_value(axis)
+    position = g.known_value(axis)
     rank = g.known_shape(params).rank
-    if place is not None and (place == 0 or (rank is not None and int(place) % rank == 0)):
+    if position is not None and (position == 0 or (rank is not None and int(position) % rank == 0)):
         dx = g.UnsortedSegmentSum(dz, indices, _size_tensor(g, _dims_product(g, params, 0, 1)))
     else:
-        many = _dims_product(g, indices, batch, None)
-        dx = _scatter_sum(g, params, indices, dz, [*_sizes_by_axis(g, params, axis, batch), many])
+        count = _dims_product(g, indices, batch, None)
+        dx = _scatter_sum(g, params, indices, dz, [*_sizes_by_axis(g, params, axis, batch), count])
     return [dx, *[None] * (len(node.inputs) - 1)]
 
 
@@ -47,12 +47,12 @@ def row_gather_gradient(g: GradientBuilder, x: Output, indices: Output, dz: Outp
     """Gradient of x for an op that selects elements of each row."""
     if g.known_shape(x).rank == 1:
         return g.UnsortedSegmentSum(dz, indices, _size_tensor(g, _dims_product(g, x, 0, 1)))
-    outer, size, many = (
+    outer, size, count = (
         _dims_product(g, x, 0, -1),
         _dims_product(g, x, -1, None),
         _dims_product(g, dz, -1, None),
     )
-    return _scatter_sum(g, x, indices, dz, [outer, 1, size, 1, many])
+    return _scatter_sum(g, x, indices, dz, [outer, 1, size, 1, count])
 
 
 def matrix_row_gather_gradient(
@@ -60,8 +60,8 @@ def matrix_row_gather_gradient(
 ) -> Output:
     """Gradient of x for an op that selects rows of each matrix."""
     batch, rows = _dims_product(g, x, 0, -2), _dims_product(g, x, -2, -1)
-    columns, many = _dims_product(g, x, -1, None), _dims_product(g, dz, -2, -1)
-    return _scatter_sum(g, x, indices, dz, [batch, 1, rows, columns, many])
+    columns, count = _dims_product(g, x, -1, None), _dims_product(g, dz, -2, -1)
+    return _scatter_sum(g, x, indices, dz, [batch, 1, rows, columns, count])
 
 
 def gather_nd_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -72,7 +72,7 @@ def gather_nd_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradi
         # an empty index vector selects the entire tensor
         return g.Sum(dz, int32_constant(g, range(shape.rank - 1))), None
     if shape.rank == 1:
-        indices, dz = (g.ExpandDims(item, int32_constant(g, 0)) for item in (indices, dz))
+        indices, dz = (g.ExpandDims(tensor, int32_constant(g, 0)) for tensor in (indices, dz))
     policy = {key: value for key, value in node.attrs.items() if key == "bad_indices_policy"}
     return g.ScatterNd(indices, dz, g.shape(params, indices.dtype or dtypes.int32), **policy), None
 
@@ -98,19 +98,19 @@ def _sizes_by_axis(g: GradientBuilder, params: Output, axis: Output, batch: int)
     """Element counts of the batch, the dimensions before the axis, the axis, and the rest."""
     known, rank = g.known_value(axis), g.known_shape(params).rank
     if known is not None and (rank is not None or known >= 0):
-        place = int(known) if rank is None else int(known) % rank
-        spans = ((0, batch), (batch, place), (place, place + 1), (place + 1, None))
+        position = int(known) if rank is None else int(known) % rank
+        spans = ((0, batch), (batch, position), (position, position + 1), (position + 1, None))
         return [_dims_product(g, params, *span) for span in spans]
     sizes = g.shape(params)
     if axis.dtype != dtypes.int32:
         axis = g.Cast(axis, DstT=dtypes.int32)
     at = g.Reshape(g.FloorMod(axis, g.Size(sizes)), int32_constant(g, [1]))
-    first, one, rest = (int32_constant(g, [item]) for item in (batch, 1, -1))
+    first, single, remaining = (int32_constant(g, [number]) for number in (batch, 1, -1))
     parts = (
         (int32_constant(g, [0]), first),
         (first, g.Sub(at, first)),
-        (at, one),
-        (g.AddV2(at, one), rest),
+        (at, single),
+        (g.AddV2(at, single), remaining),
     )
     return [_sizes_product(g, g.Slice(sizes, start, length)) for start, length in parts]
 
@@ -123,8 +123,8 @@ def _scatter_sum(
     `sizes` are the element counts of the batch, the dimensions before the axis, the axis, and the
     rest, and the number of indices per batch.
     """
-    batch, between, size, after, many = sizes
-    rows = g.Reshape(dz, _size_vector(g, batch, between, many, after))
+    batch, between, size, after, count = sizes
+    rows = g.Reshape(dz, _size_vector(g, batch, between, count, after))
     groups = _size_tensor(g, _multiply_sizes(g, batch, between))
     starts = g.Mul(
         g.Range(int32_constant(g, 0), groups, int32_constant(g, 1)), _size_tensor(g, size)
@@ -132,9 +132,9 @@ def _scatter_sum(
     if starts.dtype != indices.dtype:
         starts = g.Cast(starts, DstT=indices.dtype)
     column = g.Reshape(starts, _size_vector(g, batch, between, 1))
-    places = g.AddV2(column, g.Reshape(indices, _size_vector(g, batch, 1, many)))
+    positions = g.AddV2(column, g.Reshape(indices, _size_vector(g, batch, 1, count)))
     total = _size_tensor(g, _multiply_sizes(g, _multiply_sizes(g, batch, between), size))
-    return g.Reshape(g.UnsortedSegmentSum(rows, places, total), g.shape(params))
+    return g.Reshape(g.UnsortedSegmentSum(rows, positions, total), g.shape(params))
 
 
 def _dims_product(g: GradientBuilder, x: Output, start: int, end: int | None) -> SizeLike:
@@ -142,7 +142,7 @@ def _dims_product(g: GradientBuilder, x: Output, start: int, end: int | None) ->
     known = g.known_shape(x)[start:end]
     if known.elements is not None:
         return known.elements
-    bounds = (int32_constant(g, [item]) for item in (start, end or 0, 1))
+    bounds = (int32_constant(g, [bound]) for bound in (start, end or 0, 1))
     return _sizes_product(g, g.StridedSlice(g.shape(x), *bounds, end_mask=int(end is None)))
 
 
@@ -150,12 +150,12 @@ def _sizes_product(g: GradientBuilder, sizes: Output) -> Output:
     return g.Prod(sizes, int32_constant(g, 0))
 
 
-def _multiply_sizes(g: GradientBuilder, one: SizeLike, other: SizeLike) -> SizeLike:
-    if isinstance(one, int) and isinstance(other, int):
-        return one * other
-    if 1 in (one, other):
-        return other if one == 1 else one
-    return g.Mul(_size_tensor(g, one), _size_tensor(g, other))
+def _multiply_sizes(g: GradientBuilder, x: SizeLike, y: SizeLike) -> SizeLike:
+    if isinstance(x, int) and isinstance(y, int):
+        return x * y
+    if 1 in (x, y):
+        return y if x == 1 else x
+    return g.Mul(_size_tensor(g, x), _size_tensor(g, y))
 
 
 def _size_tensor(g: GradientBuilder, size: SizeLike) -> Output:
@@ -185,10 +185,10 @@ class GatherV2(Op):
         batch = node.attr("batch_dims")
 
         def gather(params: Any, indices: Any, axis: Any) -> Any:
-            place = runtime_axis(axis, params.ndim)
+            position = runtime_axis(axis, params.ndim)
             if batch:
-                return take_batched_slices(xp, params, indices, place, batch)
-            return take_slices(xp, params, indices, place)
+                return take_batched_slices(xp, params, indices, position, batch)
+            return take_slices(xp, params, indices, position)
 
         return gather
 
@@ -280,15 +280,15 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     # end
     moved = xp.moveaxis(params, axis, batch)
     rows = [
-        xp.arange(indices.shape[place]).reshape([-1] + [1] * (indices.ndim - place - 1))
-        for place in range(batch)
+        xp.arange(indices.shape[dim]).reshape([-1] + [1] * (indices.ndim - dim - 1))
+        for dim in range(batch)
     ]
     picked = moved[(*rows, xp.clip(indices, 0, max(size - 1, 0)))]
     between = axis - batch
     if not between or indices.ndim == batch:
         return picked
-    mine = range(indices.ndim, indices.ndim + between)
-    return xp.moveaxis(picked, list(mine), list(range(batch, batch + between)))
+    moved_axes = range(indices.ndim, indices.ndim + between)
+    return xp.moveaxis(picked, list(moved_axes), list(range(batch, batch + between)))
 
 
 def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -> Shape:
@@ -302,16 +302,16 @@ def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -
         return UNKNOWN_SHAPE
     if axis is None:
         return shape_of_rank(len(params.dims) - 1 + len(indices.dims) - batch)
-    place = static_axis(axis, len(params.dims))
-    if place < batch:
-        message = f"batch_dims {batch} is beyond the axis {place}"
+    position = static_axis(axis, len(params.dims))
+    if position < batch:
+        message = f"batch_dims {batch} is beyond the axis {position}"
         raise ValueError(message)
     rows = Shape(params.dims[:batch]).merge(Shape(indices.dims[:batch]))
     return (
         rows
-        + Shape(params.dims[batch:place])
+        + Shape(params.dims[batch:position])
         + Shape(indices.dims[batch:])
-        + Shape(params.dims[place + 1 :])
+        + Shape(params.dims[position + 1 :])
     )
 
 

@@ -79,10 +79,12 @@ class DenseBincount(Op):
                 raise OpError(message)
             if values.ndim < 2:
                 return count(values, size, weights)
-            wanted = (values.shape[0], int(check_bin_count(size)))
+            shape = (values.shape[0], int(check_bin_count(size)))
             rows = weights if weights.size else [weights] * len(values)
-            result = [count(row, size, mine) for row, mine in zip(values, rows, strict=True)]
-            return xp.stack(result) if result else xp.zeros(wanted, weights.dtype)
+            result = [
+                count(row, size, row_weights) for row, row_weights in zip(values, rows, strict=True)
+            ]
+            return xp.stack(result) if result else xp.zeros(shape, weights.dtype)
 
         return counts
 
@@ -124,8 +126,8 @@ def bin_counter(xp: ModuleType, *, binary: bool) -> Kernel:
         if binary:
             bins[flat[inside]] = 1
         else:
-            much = weights.reshape(-1)[inside] if weights.size else 1
-            bins = accumulated_at(xp, bins, flat[inside], much, "add")
+            amounts = weights.reshape(-1)[inside] if weights.size else 1
+            bins = accumulated_at(xp, bins, flat[inside], amounts, "add")
         return bins
 
     return count
@@ -141,7 +143,7 @@ class HistogramFixedWidth(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        wanted = node.attr("dtype").numpy
+        dtype = node.attr("dtype").numpy
 
         def histogram(values: Any, bounds: Any, nbins: Any) -> Any:
             if bounds.shape != (2,):
@@ -155,8 +157,8 @@ class HistogramFixedWidth(Op):
                 message = f"nbins should be a positive number, but got '{nbins}'"
                 raise OpError(message)
             step = (np.float64(high) - np.float64(low)) / np.float64(nbins)
-            place = xp.clip((xp.float64(1) * values - low) / step, 0, int(nbins) - 1)
-            return xp.bincount(place.astype(int).reshape(-1), minlength=int(nbins)).astype(wanted)
+            position = xp.clip((xp.float64(1) * values - low) / step, 0, int(nbins) - 1)
+            return xp.bincount(position.astype(int).reshape(-1), minlength=int(nbins)).astype(dtype)
 
         return histogram
 

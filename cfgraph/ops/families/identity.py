@@ -157,13 +157,13 @@ class EnsureShape(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        wanted: Shape = node.attr("shape")
+        expected: Shape = node.attr("shape")
 
         def ensured(value: Any) -> Any:
-            if not wanted.accepts(value.shape):
+            if not expected.accepts(value.shape):
                 message = (
                     f"Shape of tensor {list(value.shape)} is not compatible with "
-                    f"expected shape {wanted}."
+                    f"expected shape {expected}."
                 )
                 raise OpError(message)
             return value
@@ -188,7 +188,7 @@ class CheckNumerics(SameShape):
 
         def checked(step: Any, tensor: Any) -> Any:
             if not xp.isfinite(tensor).all():
-                raise OpError(f"{text} : Tensor had {cls.found(xp, tensor)} values")
+                raise OpError(f"{text} : Tensor had {cls.nonfinite_kinds(xp, tensor)} values")
             return tensor
 
         return checked
@@ -199,21 +199,21 @@ class CheckNumerics(SameShape):
         return [getattr(g, cls.name)(dy, message=f"in the gradient: {text}")]
 
     @staticmethod
-    def found(xp: ModuleType, tensor: Any) -> str:
+    def nonfinite_kinds(xp: ModuleType, tensor: Any) -> str:
         """Names of the non-finite values that the tensor contains."""
         words = [("NaN", xp.isnan(tensor)), ("Inf", xp.isinf(tensor))]
-        return " and ".join(word for word, places in words if places.any())
+        return " and ".join(word for word, mask in words if mask.any())
 
 
 class CheckNumericsV2(CheckNumerics):
     """Forward the input after a check for NaN and infinity; the error names their signs."""
 
     @staticmethod
-    def found(xp: ModuleType, tensor: Any) -> str:
+    def nonfinite_kinds(xp: ModuleType, tensor: Any) -> str:
         infinite = xp.isinf(tensor)
         words = [("NaN", xp.isnan(tensor)), ("-Inf", infinite & (tensor < 0))]
         words.append(("+Inf", infinite & (tensor > 0)))
-        return " and ".join(word for word, places in words if places.any())
+        return " and ".join(word for word, mask in words if mask.any())
 
 
 class ZerosLike(SameShape):

@@ -29,7 +29,7 @@ class IncompleteGamma(Elementwise, abstract=True):
     function: ClassVar[str]
     at_zero: ClassVar[float]
     at_infinity: ClassVar[float]
-    falls: ClassVar[bool] = False
+    is_decreasing: ClassVar[bool] = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -37,8 +37,8 @@ class IncompleteGamma(Elementwise, abstract=True):
         at_infinity = cls.at_infinity
 
         def incomplete(a: Any, x: Any) -> Any:
-            none = x.dtype.type(xp.nan)
-            value = xp.where((x < 0) | (a <= 0), none, function(a, x))
+            nan = x.dtype.type(xp.nan)
+            value = xp.where((x < 0) | (a <= 0), nan, function(a, x))
             infinite = (a == xp.inf) & (x >= 0) & (x < xp.inf)
             value = xp.where(infinite, x.dtype.type(at_infinity), value)
             return xp.where((x == 0) & (xp.isnan(a) | (a <= 0)), x.dtype.type(at_zero), value)
@@ -48,7 +48,7 @@ class IncompleteGamma(Elementwise, abstract=True):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         a, x = node.inputs
-        along = g.Neg(dz) if cls.falls else dz
+        along = g.Neg(dz) if cls.is_decreasing else dz
 
         def density() -> Output:
             power = g.Sub(g.Mul(g.Sub(a, 1), g.Log(x)), x)
@@ -76,7 +76,7 @@ class Igammac(IncompleteGamma):
     function = "gammaincc"
     at_zero = float("nan")
     at_infinity = 1.0
-    falls = True
+    is_decreasing = True
 
 
 class GammaParameterDerivative(Elementwise, abstract=True):
@@ -89,8 +89,8 @@ class GammaParameterDerivative(Elementwise, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        wanted, formula = node.attr("T").numpy, cls.formula
-        return lambda a, x: formula(np.float64(a), np.float64(x)).astype(wanted)
+        dtype, formula = node.attr("T").numpy, cls.formula
+        return lambda a, x: formula(np.float64(a), np.float64(x)).astype(dtype)
 
 
 def _igamma_by_a(a: Any, x: Any) -> Any:

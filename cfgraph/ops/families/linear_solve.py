@@ -35,9 +35,9 @@ class SolveOp(MatrixOp, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, size = square_dims(context.inputs[0])
-        other, rows, columns = matrix_dims(context.inputs[1])
+        rhs_batch, rows, columns = matrix_dims(context.inputs[1])
         Shape((size,)).merge(Shape((rows,)))
-        return [batch.merge(other) + Shape((size if rows is None else rows, columns))]
+        return [batch.merge(rhs_batch) + Shape((size if rows is None else rows, columns))]
 
 
 def check_solve_rows(matrix: Any, rhs: Any, *, same_batch: bool = True) -> None:
@@ -104,9 +104,9 @@ class MatrixTriangularSolve(SolveOp):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, size = square_dims(context.inputs[0])
-        other, rows, columns = matrix_dims(context.inputs[1])
+        rhs_batch, rows, columns = matrix_dims(context.inputs[1])
         Shape((size,)).merge(Shape((rows,)))
-        return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+        return [batch.broadcast(rhs_batch) + Shape((size if rows is None else rows, columns))]
 
     gradient = staticmethod(matrix_calculus.triangular_solve_gradient)
 
@@ -147,12 +147,12 @@ class BandedTriangularSolve(MatrixTriangularSolve):
             full = np.zeros((*bands.shape[:-2], size, size), bands.dtype)
             for row in range(count):
                 if lower:
-                    places = np.arange(row, size)
-                    full[..., places, places - row] = bands[..., row, row:]
+                    positions = np.arange(row, size)
+                    full[..., positions, positions - row] = bands[..., row, row:]
                 else:
                     away = count - 1 - row
-                    places = np.arange(size - away)
-                    full[..., places, places + away] = bands[..., row, : size - away]
+                    positions = np.arange(size - away)
+                    full[..., positions, positions + away] = bands[..., row, : size - away]
             check_solve_rows(full, rhs, same_batch=False)
             return np.linalg.solve(conjugate_transpose(full) if turned else full, rhs)
 
@@ -163,9 +163,9 @@ class BandedTriangularSolve(MatrixTriangularSolve):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, _, size = matrix_dims(context.inputs[0])
-        other, rows, columns = matrix_dims(context.inputs[1])
+        rhs_batch, rows, columns = matrix_dims(context.inputs[1])
         Shape((size,)).merge(Shape((rows,)))
-        return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+        return [batch.broadcast(rhs_batch) + Shape((size if rows is None else rows, columns))]
 
     gradient = staticmethod(matrix_calculus.banded_solve_gradient)
 
@@ -199,9 +199,9 @@ class MatrixSolveLs(MatrixOp):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, rows, columns = matrix_dims(context.inputs[0])
-        other, others, right = matrix_dims(context.inputs[1])
-        Shape((rows,)).merge(Shape((others,)))
-        return [batch.merge(other) + Shape((columns, right))]
+        rhs_batch, rhs_rows, right = matrix_dims(context.inputs[1])
+        Shape((rows,)).merge(Shape((rhs_rows,)))
+        return [batch.merge(rhs_batch) + Shape((columns, right))]
 
     gradient = staticmethod(matrix_calculus.least_squares_gradient)
 
@@ -233,9 +233,9 @@ class TridiagonalSolve(MatrixOp):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, rows, size = matrix_dims(context.inputs[0])
         Shape((rows,)).merge(Shape((3,)))
-        other, others, columns = matrix_dims(context.inputs[1])
-        Shape((size,)).merge(Shape((others,)))
-        return [batch.merge(other) + Shape((size if others is None else others, columns))]
+        rhs_batch, rhs_rows, columns = matrix_dims(context.inputs[1])
+        Shape((size,)).merge(Shape((rhs_rows,)))
+        return [batch.merge(rhs_batch) + Shape((size if rhs_rows is None else rhs_rows, columns))]
 
     gradient = staticmethod(matrix_calculus.tridiagonal_solve_gradient)
 
@@ -255,11 +255,11 @@ def _solve_with_pivoting(diagonals: Any, rhs: Any) -> Any:
     bands = np.zeros_like(diagonals)
     bands[..., 0, 1:], bands[..., 1, :], bands[..., 2, :-1] = above[..., :-1], main, below[..., 1:]
     result = np.empty(rhs.shape, rhs.dtype)
-    for place in np.ndindex(rhs.shape[:-2]):
+    for batch in np.ndindex(rhs.shape[:-2]):
         try:
-            result[place] = solve_banded((1, 1), bands[place], rhs[place])
+            result[batch] = solve_banded((1, 1), bands[batch], rhs[batch])
         except np.linalg.LinAlgError:
-            result[place] = np.nan
+            result[batch] = np.nan
     return result
 
 

@@ -18,22 +18,38 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class LookupTable(Resource):
-    """Table from scalar keys to values of one shape; with `once`, it is initialized in one step."""
+    """Table from scalar keys to values of one shape; an immutable table is initialized once."""
 
-    __slots__ = ("container", "initialized", "key", "name", "once", "rows", "value", "value_shape")
+    __slots__ = (
+        "container",
+        "immutable",
+        "initialized",
+        "key",
+        "name",
+        "rows",
+        "value",
+        "value_shape",
+    )
     shape = ()
     ndim = 0
 
     def __init__(
-        self, key: DType, value: DType, *, once: bool, value_shape: Shape, container: str, name: str
+        self,
+        key: DType,
+        value: DType,
+        *,
+        immutable: bool,
+        value_shape: Shape,
+        container: str,
+        name: str,
     ) -> None:
         self.key = key
         self.value = value
-        self.once = once
+        self.immutable = immutable
         self.value_shape = tuple(size or 0 for size in value_shape.dims or ())
         self.container = container
         self.name = name
-        self.initialized = not once
+        self.initialized = not immutable
         self.rows: dict[Any, Any] = {}
 
     def require(self) -> None:
@@ -56,12 +72,12 @@ class LookupTable(Resource):
             raise OpError(message)
         flat = np.empty((keys.size, *self.value_shape), self.value.numpy)
         defaults = default.reshape(flat.shape) if spread else None
-        for place, key in enumerate(keys.ravel().tolist()):
-            found = self.rows.get(key)
-            if found is not None:
-                flat[place] = found
+        for position, key in enumerate(keys.ravel().tolist()):
+            row = self.rows.get(key)
+            if row is not None:
+                flat[position] = row
             else:
-                flat[place] = default[()] if defaults is None else defaults[place]
+                flat[position] = default[()] if defaults is None else defaults[position]
         return flat.reshape(shape)
 
     def insert(self, keys: Any, values: Any) -> None:
@@ -78,7 +94,7 @@ class LookupTable(Resource):
 
     def fill(self, keys: Any, values: Any) -> None:
         """Initialize the table with all its rows. Raises OpError if it has different rows."""
-        if not self.once:
+        if not self.immutable:
             message = "only an immutable table can be initialized"
             raise OpError(message)
         self._check(keys, values)
@@ -109,8 +125,8 @@ class LookupTable(Resource):
         self.require()
         keys = np.array(list(self.rows), self.key.numpy)
         values = np.empty((len(keys), *self.value_shape), self.value.numpy)
-        for place, value in enumerate(self.rows.values()):
-            values[place] = value
+        for position, value in enumerate(self.rows.values()):
+            values[position] = value
         return keys, values
 
     def _check(self, keys: Any, values: Any) -> None:
@@ -136,11 +152,11 @@ class TableHandle(Op, abstract=True):
 
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
-    once: ClassVar[bool] = False
+    immutable: ClassVar[bool] = False
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        known, once = cls.parsed().attrs, cls.once
+        known, immutable = cls.parsed().attrs, cls.immutable
         key, value = node.attr("key_dtype"), node.attr("value_dtype")
         shape = node.attr("value_shape") if "value_shape" in known else SCALAR_SHAPE
         anonymous = "shared_name" not in known
@@ -149,15 +165,15 @@ class TableHandle(Op, abstract=True):
 
         def make() -> LookupTable:
             return LookupTable(
-                key, value, once=once, value_shape=shape, container=container, name=name
+                key, value, immutable=immutable, value_shape=shape, container=container, name=name
             )
 
         def handle(step: Any, *keys: Any) -> LookupTable:
-            found = make() if anonymous else step.resource(container, name, make)
-            if not isinstance(found, LookupTable) or (found.key, found.value) != (key, value):
-                message = f"resource {name} is {found!r}, expected a table from {key} to {value}"
+            table = make() if anonymous else step.resource(container, name, make)
+            if not isinstance(table, LookupTable) or (table.key, table.value) != (key, value):
+                message = f"resource {name} is {table!r}, expected a table from {key} to {value}"
                 raise OpError(message)
-            return found
+            return table
 
         return handle
 
@@ -171,7 +187,7 @@ class HashTableV2(TableHandle):
 
     signature = "-> table_handle: resource"
     attrs = SHARING_ATTRS
-    once = True
+    immutable = True
 
 
 class AnonymousHashTable(TableHandle):
@@ -179,7 +195,7 @@ class AnonymousHashTable(TableHandle):
 
     signature = "-> table_handle: resource"
     attrs = "key_dtype: type, value_dtype: type"
-    once = True
+    immutable = True
 
 
 class MutableHashTableV2(TableHandle):
@@ -232,7 +248,7 @@ class LookupTableInsertV2(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         def insert(step: Any, table: LookupTable, keys: Any, values: Any) -> None:
-            if table.once:
+            if table.immutable:
                 message = f"Table {table.name} is read-only: it can only be initialized"
                 raise OpError(message)
             table.insert(keys, values)

@@ -78,7 +78,7 @@ class MatMul(Op):
         def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
             return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
 
-        a, b = (conjugate(g, item) for item in node.inputs)
+        a, b = (conjugate(g, factor) for factor in node.inputs)
         return factor_gradients(
             product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
         )
@@ -191,10 +191,10 @@ class BatchMatMulV2(Op):
         x, y = (require_rank_at_least(shape, 2) for shape in context.inputs)
         join = Shape.broadcast if cls.broadcasts else Shape.merge
         batch = join(x[:-2], y[:-2])
-        one = (x[-2:].dims or (None, None))[:: -1 if context.attr("adj_x") else 1]
-        other = (y[-2:].dims or (None, None))[:: -1 if context.attr("adj_y") else 1]
-        Shape(one[1:]).merge(Shape(other[:1]))
-        return [batch + Shape((one[0], other[1]))]
+        x_sizes = (x[-2:].dims or (None, None))[:: -1 if context.attr("adj_x") else 1]
+        y_sizes = (y[-2:].dims or (None, None))[:: -1 if context.attr("adj_y") else 1]
+        Shape(x_sizes[1:]).merge(Shape(y_sizes[:1]))
+        return [batch + Shape((x_sizes[0], y_sizes[1]))]
 
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
@@ -206,12 +206,12 @@ class BatchMatMulV2(Op):
         types = {"Tout": dz.dtype} if "Tout" in node.attrs else {}
 
         def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
-            made: Output = getattr(g, cls.name)(x, y, adj_x=turn_x, adj_y=turn_y, **types)
-            return made
+            result: Output = getattr(g, cls.name)(x, y, adj_x=turn_x, adj_y=turn_y, **types)
+            return result
 
-        def back(dx: Output, mine: Output, other: Output) -> Output:
-            dx = sum_to_shape(g, dx, mine, other, fixed=2) if cls.broadcasts else dx
-            return _cast_like(g, dx, mine)
+        def back(dx: Output, factor: Output, opposite: Output) -> Output:
+            dx = sum_to_shape(g, dx, factor, opposite, fixed=2) if cls.broadcasts else dx
+            return _cast_like(g, dx, factor)
 
         of_x, of_y = factor_gradients(product, dz, x, y, node.attr("adj_x"), node.attr("adj_y"))
         return lambda: back(of_x(), x, y), lambda: back(of_y(), y, x)
@@ -239,5 +239,5 @@ class BatchMatMulV3(BatchMatMulV2):
         out = node.attr("Tout")
         turn = conjugate_transpose if node.attr("Ta").is_complex else transpose_matrices
         product = computed_in_float32(cls.product(node, turn), out)
-        wanted = out.numpy
-        return lambda x, y: product(x.astype(wanted), y.astype(wanted))
+        dtype = out.numpy
+        return lambda x, y: product(x.astype(dtype), y.astype(dtype))

@@ -137,7 +137,7 @@ def _row_count(g: GradientBuilder, x: Output) -> Output:
     rows = g.known_shape(x)[-2:-1].elements
     if rows is not None:
         return int32_constant(g, rows)
-    bounds = (int32_constant(g, [item]) for item in (-2, -1, 1))
+    bounds = (int32_constant(g, [bound]) for bound in (-2, -1, 1))
     return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
 
 
@@ -159,24 +159,24 @@ def least_squares_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputG
         square = g.MatrixSetDiag(square, g.AddV2(g.MatrixDiagPart(square), weight))
     if tall:
         z = g.MatrixSolve(square, dz)
-        rest = g.Sub(b, matrix_product(g, a, x))
+        residual = g.Sub(b, matrix_product(g, a, x))
         of_b = matrix_product(g, a, z)
-        of_a = g.Sub(matrix_product(g, rest, z, adj_y=True), matrix_product(g, of_b, x, adj_y=True))
+        of_a = g.Sub(
+            matrix_product(g, residual, z, adj_y=True), matrix_product(g, of_b, x, adj_y=True)
+        )
         return of_a, of_b, lambda: _regularizer_gradient(g, node, z, x)
     of_b = g.MatrixSolve(square, matrix_product(g, a, dz))
-    rest = g.Sub(dz, matrix_product(g, a, of_b, adj_x=True))
+    residual = g.Sub(dz, matrix_product(g, a, of_b, adj_x=True))
     w = g.MatrixSolve(square, b)
-    of_a = g.Sub(matrix_product(g, w, rest, adj_y=True), matrix_product(g, of_b, x, adj_y=True))
+    of_a = g.Sub(matrix_product(g, w, residual, adj_y=True), matrix_product(g, of_b, x, adj_y=True))
     return of_a, of_b, lambda: _regularizer_gradient(g, node, of_b, w)
 
 
-def _regularizer_gradient(
-    g: GradientBuilder, node: Node, one: Output, other: Output
-) -> Output | None:
+def _regularizer_gradient(g: GradientBuilder, node: Node, x: Output, y: Output) -> Output | None:
     regularizer = node.inputs[2]
     if not node.attr("fast"):
         return None
-    change = g.Neg(sum_all(g, g.Mul(one, conjugate(g, other))))
+    change = g.Neg(sum_all(g, g.Mul(x, conjugate(g, y))))
     return change if change.dtype == regularizer.dtype else g.Cast(change, DstT=regularizer.dtype)
 
 
@@ -229,14 +229,14 @@ def _shift(g: GradientBuilder, x: Output, by: int, *, axis: int) -> Output:
 def _shift_rows(g: GradientBuilder, x: Output, by: int) -> Output:
     """Shift rows by one and fill with zeros."""
     begin, end = ([0, 1], [0, 0]) if by < 0 else ([0, 0], [0, -1])
-    bounds = [int32_constant(g, [*item, 0]) for item in (begin, end)]
+    bounds = [int32_constant(g, [*bound, 0]) for bound in (begin, end)]
     steps = int32_constant(g, [1, 1, 1])
     masks = {"ellipsis_mask": 1, "begin_mask": 4 + 2 * (by > 0), "end_mask": 4 + 2 * (by < 0)}
     rows = g.StridedSlice(x, *bounds, steps, **masks)
     masks = {"ellipsis_mask": 1, "begin_mask": 4 + 2 * (by < 0), "end_mask": 4 + 2 * (by > 0)}
     bounds = [
-        int32_constant(g, [*item, 0])
-        for item in (([0, 0], [0, -1]) if by < 0 else ([0, 1], [0, 0]))
+        int32_constant(g, [*bound, 0])
+        for bound in (([0, 0], [0, -1]) if by < 0 else ([0, 1], [0, 0]))
     ]
     return g.StridedSliceGrad(g.shape(x), *bounds, steps, rows, **masks)
 
@@ -258,8 +258,8 @@ def self_adjoint_eigen_gradient(
     """Gradient of a self-adjoint eigendecomposition, in the lower triangle, which alone is read."""
     values, vectors = node.output(0), node.output(1)
     if not node.attr("compute_v"):
-        again = g.SelfAdjointEigV2(node.inputs[0], compute_v=True).node
-        values, vectors, dv = again.output(0), again.output(1), None
+        complete = g.SelfAdjointEigV2(node.inputs[0], compute_v=True).node
+        values, vectors, dv = complete.output(0), complete.output(1), None
     middle = None if de is None else g.MatrixDiag(de)
     if dv is not None:
         gaps = g.Sub(_row(g, values), _column(g, values))
@@ -279,8 +279,8 @@ def eigen_gradient(
     x, dtype = node.inputs[0], node.attr("Tout")
     values, vectors = node.output(0), node.output(1)
     if not node.attr("compute_v"):
-        again = g.Eig(x, compute_v=True, Tout=dtype).node
-        values, vectors, dv = again.output(0), again.output(1), None
+        complete = g.Eig(x, compute_v=True, Tout=dtype).node
+        values, vectors, dv = complete.output(0), complete.output(1), None
     middle = None if de is None else g.MatrixDiag(de)
     if dv is not None:
         inner = matrix_product(g, vectors, dv, adj_x=True)
@@ -315,16 +315,22 @@ def svd_gradient(
         if factor.gradient is not None:
             squares = g.Mul(s, s)
             weights = _reciprocal_or_zero(g, g.Sub(_row(g, squares), _column(g, squares)))
-            inner = g.Mul(weights, matrix_product(g, factor.own, factor.gradient, adj_x=True))
+            inner = g.Mul(weights, matrix_product(g, factor.basis, factor.gradient, adj_x=True))
             both = g.AddV2(inner, adjoint_matrix(g, inner))
             middle.append(g.Mul(both, _row(g, s)) if factor is left else g.Mul(_column(g, s), both))
     dx = [
-        matrix_product(g, matrix_product(g, left.own, _sum_parts(g, middle)), right.own, adj_y=True)
+        matrix_product(
+            g, matrix_product(g, left.basis, _sum_parts(g, middle)), right.basis, adj_y=True
+        )
     ]
-    if (rest := left.beyond(g)) is not None:
-        dx.append(matrix_product(g, g.Mul(rest, _row(g, g.Reciprocal(s))), right.own, adj_y=True))
-    if (rest := right.beyond(g)) is not None:
-        dx.append(matrix_product(g, g.Mul(left.own, _row(g, g.Reciprocal(s))), rest, adj_y=True))
+    if (orthogonal := left.orthogonal_gradient(g)) is not None:
+        dx.append(
+            matrix_product(g, g.Mul(orthogonal, _row(g, g.Reciprocal(s))), right.basis, adj_y=True)
+        )
+    if (orthogonal := right.orthogonal_gradient(g)) is not None:
+        dx.append(
+            matrix_product(g, g.Mul(left.basis, _row(g, g.Reciprocal(s))), orthogonal, adj_y=True)
+        )
     return [_sum_parts(g, dx)]
 
 
@@ -334,25 +340,27 @@ class _OrthonormalFactor:
     def __init__(
         self, g: GradientBuilder, y: Output, dy: Output | None, count: Output | None
     ) -> None:
-        self.own, self.gradient = y, dy
-        self.other = self.of_other = None
+        self.basis, self.gradient = y, dy
+        self.completion = self.completion_gradient = None
         if count is not None:
-            self.own, self.other = _split_at(g, y, count, -1)
+            self.basis, self.completion = _split_at(g, y, count, -1)
             if dy is not None:
-                self.gradient, self.of_other = _split_at(g, dy, count, -1)
+                self.gradient, self.completion_gradient = _split_at(g, dy, count, -1)
 
-    def beyond(self, g: GradientBuilder) -> Output | None:
+    def orthogonal_gradient(self, g: GradientBuilder) -> Output | None:
         """Component of the gradient orthogonal to the columns."""
-        dy, shape = self.gradient, g.known_shape(self.own)[-2:]
+        dy, shape = self.gradient, g.known_shape(self.basis)[-2:]
         if dy is None or (shape.is_full and shape[:1] == shape[1:]):
             return None
-        if self.other is None or self.of_other is None:
+        if self.completion is None or self.completion_gradient is None:
             return g.Sub(
-                dy, matrix_product(g, self.own, matrix_product(g, self.own, dy, adj_x=True))
+                dy, matrix_product(g, self.basis, matrix_product(g, self.basis, dy, adj_x=True))
             )
-        along = matrix_product(g, self.other, dy, adj_x=True)
+        along = matrix_product(g, self.completion, dy, adj_x=True)
         return matrix_product(
-            g, self.other, g.Sub(along, matrix_product(g, self.of_other, self.own, adj_x=True))
+            g,
+            self.completion,
+            g.Sub(along, matrix_product(g, self.completion_gradient, self.basis, adj_x=True)),
         )
 
 
@@ -369,13 +377,13 @@ def qr_gradient(
         count = g.Minimum(_last_size(g, adjoint_matrix(g, x)), _last_size(g, x))
         if columns is not None:
             count = int32_constant(g, columns)
-        (q, q2), (dq, dq2) = (_split_at(g, item, count, -1) for item in (q, dq))
-        r, dr = (_split_at(g, item, count, -2)[0] for item in (r, dr))
+        (q, q2), (dq, dq2) = (_split_at(g, tensor, count, -1) for tensor in (q, dq))
+        r, dr = (_split_at(g, tensor, count, -2)[0] for tensor in (r, dr))
         dq = g.Sub(dq, matrix_product(g, q2, matrix_product(g, dq2, q, adj_x=True)))
     if rows is not None and columns is not None and rows >= columns:
         return [_tall_qr_gradient(g, q, r, dq, dr)]
     count = _last_size(g, q)
-    (_, x2), (r1, _), (dr1, dr2) = (_split_at(g, item, count, -1) for item in (x, r, dr))
+    (_, x2), (r1, _), (dr1, dr2) = (_split_at(g, tensor, count, -1) for tensor in (x, r, dr))
     dq = g.AddV2(dq, matrix_product(g, x2, dr2, adj_y=True))
     return [
         g.ConcatV2(
@@ -388,7 +396,7 @@ def _last_size(g: GradientBuilder, x: Output) -> Output:
     known = g.known_shape(x)[-1:].elements
     if known is not None:
         return int32_constant(g, known)
-    bounds = (int32_constant(g, [item]) for item in (-1, 0, 1))
+    bounds = (int32_constant(g, [bound]) for bound in (-1, 0, 1))
     return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
 
 

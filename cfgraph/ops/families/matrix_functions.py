@@ -150,25 +150,25 @@ class LogMatrixDeterminant(MatrixOp):
 
 
 class MatrixFunction(SquareMatrixOp, abstract=True):
-    """A matrix function computed by the SciPy function `named`."""
+    """A matrix function computed by the SciPy function `scipy_name`."""
 
-    named: ClassVar[str]
+    scipy_name: ClassVar[str]
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
         from scipy import linalg
 
-        each = getattr(linalg, cls.named)
+        matrix_function = getattr(linalg, cls.scipy_name)
 
         def of_all(x: Any) -> Any:
             result = np.empty(x.shape, x.dtype)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # SciPy warns about its accuracy
-                for place in np.ndindex(x.shape[:-2]):
-                    value = each(x[place])
+                for batch in np.ndindex(x.shape[:-2]):
+                    value = matrix_function(x[batch])
                     real = np.iscomplexobj(x) or not np.iscomplexobj(value)
-                    result[place] = value if real else np.nan
+                    result[batch] = value if real else np.nan
             return result
 
         return run_on_host(xp, of_all)
@@ -181,20 +181,20 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
 class MatrixExponential(MatrixFunction):
     """Matrix exponential."""
 
-    named = "expm"
+    scipy_name = "expm"
 
 
 class MatrixLogarithm(MatrixFunction):
     """Principal matrix logarithm."""
 
     attrs = one_of(COMPLEX)
-    named = "logm"
+    scipy_name = "logm"
 
 
 class MatrixSquareRoot(MatrixFunction):
     """Principal matrix square root; NaN if a real matrix has no real root."""
 
-    named = "sqrtm"
+    scipy_name = "sqrtm"
 
 
 def _block_triangular_derivative(g: GradientBuilder, op: str, x: Output, dz: Output) -> Output:

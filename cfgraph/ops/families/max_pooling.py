@@ -39,7 +39,7 @@ _SOLID_ATTRS = (
 class MaxPooling(Pooling, abstract=True):
     """Maximum of each window."""
 
-    way_back: ClassVar[str] = "MaxPoolGrad"
+    gradient_op: ClassVar[str] = "MaxPoolGrad"
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -55,7 +55,7 @@ class MaxPooling(Pooling, abstract=True):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
         x, *sizes = node.inputs
-        dx = same_attrs(g, cls.way_back, node, x, node.output(0), dy, *sizes)
+        dx = same_attrs(g, cls.gradient_op, node, x, node.output(0), dy, *sizes)
         return [dx, *[None] * len(sizes)]
 
 
@@ -100,7 +100,7 @@ class MaxPool3D(MaxPooling):
     """Maximum of each window of a volume."""
 
     signature = "input: T -> output: T"
-    way_back = "MaxPool3DGrad"
+    gradient_op = "MaxPool3DGrad"
     attrs = _SOLID_ATTRS + "T: {float16, bfloat16, float32}"
     rank = 5
 
@@ -109,7 +109,7 @@ class MaxPoolV2(MaxPooling):
     """Maximum of each window of an image; inputs specify the window."""
 
     signature = "input: T, ksize: int32, strides: int32 -> output: T"
-    way_back = "MaxPoolGradV2"
+    gradient_op = "MaxPoolGradV2"
     attrs = (
         _POOLING_ATTRS + "padding: {'SAME', 'VALID'}, "
         "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
@@ -147,18 +147,22 @@ class MaxPoolingGradient(Pooling, abstract=True):
             check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
             check_pooled_shape("grad", dy, y.shape)
             padded = fit.pad(xp, xp.zeros(x.shape, dtype=dy.dtype))
-            for view, wins in cls.winners(xp, fit, x, y):
-                padded = add_at(padded, view, xp.where(wins, dy, xp.zeros((), dtype=dy.dtype)))
+            for view, is_maximum in cls.maximum_masks(xp, fit, x, y):
+                padded = add_at(
+                    padded, view, xp.where(is_maximum, dy, xp.zeros((), dtype=dy.dtype))
+                )
             return window.layout.restore(xp, fit.crop(padded))
 
         return gradient
 
     @classmethod
-    def winners(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    def maximum_masks(
+        cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any
+    ) -> Iterator[tuple[Any, Any]]:
         """For each offset in the window, its view of the image and the mask of maxima there."""
         _, where = first_maxima(xp, fit, x)
-        for place, (_, view) in enumerate(fit.views()):
-            yield view, where == place
+        for number, (_, view) in enumerate(fit.views()):
+            yield view, where == number
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -206,7 +210,9 @@ class MaxPool3DGrad(MaxPoolingGradient):
     rank = 5
 
     @classmethod
-    def winners(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    def maximum_masks(
+        cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any
+    ) -> Iterator[tuple[Any, Any]]:
         padded = fit.pad(xp, x)
         for _, view in fit.views():
             yield view, padded[view] == y
@@ -233,8 +239,8 @@ class MaxPoolingGradGrad(Pooling, abstract=True):
             x, ddx = fit.pad(xp, x), fit.pad(xp, ddx)
             taken, result = xp.zeros(y.shape, dtype=bool), xp.zeros(y.shape, dtype=ddx.dtype)
             for _, view in fit.views():
-                here = (x[view] == y) & inside[view] & ~taken
-                result, taken = xp.where(here, ddx[view], result), taken | here
+                is_first = (x[view] == y) & inside[view] & ~taken
+                result, taken = xp.where(is_first, ddx[view], result), taken | is_first
             return window.layout.restore(xp, result)
 
         return second
@@ -317,12 +323,12 @@ class MaxPoolWithArgmax(ArgmaxPooling):
         def pool(x: Any) -> Any:
             fit = window.fit(x)
             best, where = first_maxima(xp, fit, x)
-            places = np.indices(fit.window).reshape(len(fit.window), -1)
+            offsets = np.indices(fit.window).reshape(len(fit.window), -1)
             index: Any = 0
             for d, size in enumerate(fit.sizes):
                 start = xp.arange(fit.out[d]) * fit.slide.strides[d] - fit.pads[d][0]
                 start = start.reshape((-1, *(1,) * (len(fit.sizes) - d)))
-                index = index * size + start + xp.asarray(places[d])[where]
+                index = index * size + start + xp.asarray(offsets[d])[where]
             index = index * x.shape[-1] + xp.arange(x.shape[-1])
             if whole:
                 index = index + cls.batches(xp, x.shape)
@@ -357,8 +363,8 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
             check_pooled_shape("argmax", index, dy.shape)
             where = index if whole else index + cls.batches(xp, x.shape)
             check_argmax_indices(where, x.size)
-            none = xp.zeros(x.size, dtype=x.dtype)
-            return accumulated_at(xp, none, where.ravel(), dy.ravel(), "add").reshape(x.shape)
+            zeros = xp.zeros(x.size, dtype=x.dtype)
+            return accumulated_at(xp, zeros, where.ravel(), dy.ravel(), "add").reshape(x.shape)
 
         return gradient
 
