@@ -8,7 +8,7 @@ from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
 
 
 class OpRoles(dict[str, Role | None]):
@@ -107,8 +107,8 @@ class _DepthFirstSort:
         needs = [item for item in node.inputs if item[0] in todo]
         if needs and cut:
             needs = [item for item in needs if item not in cut]
-        if needs and self.roles[node.op] is Role.MERGE:
-            needs = [item for item in needs if self.roles[item[0].op] is not Role.NEXT_ITERATION]
+        if needs and self.roles[node.op] is MERGE:
+            needs = [item for item in needs if self.roles[item[0].op] is not NEXT_ITERATION]
         needed = [item[0] for item in needs]
         if node.controls:
             needed.extend(control for control in node.controls if control in todo)

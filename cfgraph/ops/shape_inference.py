@@ -11,7 +11,7 @@ from typing import Any, Final
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.ops.opdef.op import Op, lookup, role_of
@@ -67,7 +67,7 @@ def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> Static
 
 
 # roles whose nodes forward input 0; a Merge needs the join of its inputs instead
-_TOKEN_FORWARDING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
+_TOKEN_FORWARDING_ROLES: Final = (SWITCH, ENTER, EXIT, NEXT_ITERATION)
 
 
 class _PartialContext(InferenceContext):
@@ -150,7 +150,7 @@ class _ShapePropagation:
     def run(self) -> StaticShapes:
         for node in self.graph:
             count = len(node.inputs)
-            if count > 1 and self.facts[node.op].role is Role.MERGE:
+            if count > 1 and self.facts[node.op].role is MERGE:
                 count = 1
             if self.fed and self._fed_outputs(node) is not None:
                 count = 0
@@ -227,7 +227,7 @@ class _ShapePropagation:
             return [shape for shape, _ in fed], [value for _, value in fed]
         facts = self.facts[node.op]
         count = _output_count(node) if facts.count is None else facts.count
-        if facts.role is Role.MERGE:
+        if facts.role is MERGE:
             return self._merge(node, count)
         have = self.shapes
         inputs = tuple(
@@ -237,7 +237,7 @@ class _ShapePropagation:
             ]
         )
         values = [self.values.get(item) for item in node.inputs]
-        if facts.role is Role.LOOP_COND:
+        if facts.role is LOOP_COND:
             return [SCALAR_SHAPE] * count, values[:1] * count
         if facts.forwards and inputs:
             return [inputs[0]] * count, [values[0]] * count
@@ -305,7 +305,7 @@ def infer_node_shapes(
     """
     count = _output_count(node)
     role = role_of(node)
-    if role is Role.MERGE:
+    if role is MERGE:
         return [UNKNOWN_SHAPE, *[SCALAR_SHAPE] * (count - 1)], [None] * count
     if role in _TOKEN_FORWARDING_ROLES and inputs:
         return [inputs[0]] * count, [None] * count

@@ -22,7 +22,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.loops.happens_before import loop_aware_postorder
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
 
 TokenSource = Output | Node
 Predicate = int
@@ -72,13 +72,13 @@ class Deadness:
 
         The outputs of an Enter and an Exit are in another frame and have another condition.
         """
-        if self._rules.roles[node.op] in (Role.ENTER, Role.EXIT) and node in self.frames.of:
+        if self._rules.roles[node.op] in (ENTER, EXIT) and node in self.frames.of:
             return self._rules.start(node)
         return self.of_control(node)
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The conditions of all edges into a node, data edges first."""
-        of = self.merge_input_condition if self._rules.roles[node.op] is Role.MERGE else self.of
+        of = self.merge_input_condition if self._rules.roles[node.op] is MERGE else self.of
         return (*map(of, node.inputs), *map(self.of_control, node.controls))
 
     def merge_input_condition(self, output: Output) -> Predicate:
@@ -219,7 +219,7 @@ def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recu
         rules.stale_switches.clear()
         if changed_here or node in owners:
             stale.update(use.node for use in node.uses)
-            if rules.roles[node.op] in (Role.ENTER, Role.NEXT_ITERATION):
+            if rules.roles[node.op] in (ENTER, NEXT_ITERATION):
                 stale.update(_exit_dependents(rules, rules.frames.of_outputs[node]))
             if node in recvs:
                 stale.add(recvs[node])

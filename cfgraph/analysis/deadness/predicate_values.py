@@ -19,11 +19,11 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 
 _MAX_STEPS: Final = 200
-_CARRYING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATION, Role.LOOP_COND)
+_CARRYING_ROLES: Final = (SWITCH, ENTER, EXIT, NEXT_ITERATION, LOOP_COND)
 
 
 def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
@@ -36,13 +36,9 @@ def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tupl
     todo: list[Output] = []
     for tensor in merge.inputs:
         role = role_of(tensor.node)
-        if (
-            tensor in cut
-            or tensor.node not in frames.of
-            or role not in (Role.ENTER, Role.NEXT_ITERATION)
-        ):
+        if tensor in cut or tensor.node not in frames.of or role not in (ENTER, NEXT_ITERATION):
             return ()
-        (starts if role is Role.ENTER else todo).append(tensor.node.inputs[0])
+        (starts if role is ENTER else todo).append(tensor.node.inputs[0])
     seen = {Output(merge)}
     while todo:
         tensor = todo.pop()
@@ -63,10 +59,10 @@ def _exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tup
         node, port = tensor
         if tensor in cut or node not in frames.of:
             return ()
-        if role_of(node) is Role.MERGE:
+        if role_of(node) is MERGE:
             return () if port else _entered_value(node, frames, cut)
         sources = _forwarded_inputs(tensor)
-        if not sources or role_of(node) in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION):
+        if not sources or role_of(node) in (ENTER, EXIT, NEXT_ITERATION):
             return ()
         tensor = sources[0]
     return ()
@@ -78,7 +74,7 @@ def _forwarded_inputs(tensor: Output) -> tuple[Output, ...]:
     op = lookup(node.op)
     if op is None:
         return ()
-    if op.role is Role.MERGE:
+    if op.role is MERGE:
         return () if port else node.inputs
     if op.role in _CARRYING_ROLES:
         return node.inputs[:1]
@@ -91,7 +87,7 @@ def _forwarded_inputs(tensor: Output) -> tuple[Output, ...]:
 
 _MAX_ELEMENTS: Final = 64  # larger constants are distinct values
 _MAX_MERGE_INPUTS: Final = 16  # so are Merges with more inputs
-_FORWARDING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.LOOP_COND)
+_FORWARDING_ROLES: Final = (SWITCH, ENTER, LOOP_COND)
 
 ValueNumber = int
 
@@ -189,9 +185,9 @@ class PredicateValues:
             return node.inputs[:1]
         if node in self.senders:
             return self.senders[node].inputs[:1]
-        if op.role is Role.EXIT:
+        if op.role is EXIT:
             return _exited_value(node, self.frames, self.cut)
-        if op.role is Role.MERGE:
+        if op.role is MERGE:
             if output.port:
                 return ()
             closes = self._closes(node)
@@ -203,14 +199,14 @@ class PredicateValues:
     def _closes(self, merge: Node) -> bool:
         """True for a Merge whose inputs belong to different iterations."""
         roles = [lookup(tensor.node.op) for tensor in merge.inputs]
-        return any(op is None or op.role in (Role.ENTER, Role.NEXT_ITERATION) for op in roles)
+        return any(op is None or op.role in (ENTER, NEXT_ITERATION) for op in roles)
 
     def _decide(self, output: Output) -> ValueNumber:
         needs = [self._of[tensor] for tensor in self._needs(output)]
         op = lookup(output.node.op)
         if op is None or output in self.cut or output.node not in self.frames.of:
             return self._own(output)
-        if op.role in (Role.MERGE, Role.EXIT):
+        if op.role in (MERGE, EXIT):
             if len(set(needs)) == 1:
                 return needs[0]
             chosen = self._chosen(output, needs)

@@ -27,7 +27,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -36,17 +36,15 @@ def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
     if len(frames.all) == 1:
         return False
     return any(
-        roles[node.op] is Role.CONTROL_TRIGGER
-        or (node.controls and (roles[node.op] is Role.MERGE or _is_read_by_merge(node, roles)))
+        roles[node.op] is CONTROL_TRIGGER
+        or (node.controls and (roles[node.op] is MERGE or _is_read_by_merge(node, roles)))
         for node in frames.of
     )
 
 
 def _is_read_by_merge(node: Node, roles: OpRoles) -> bool:
     """True for a Recv with a Merge among its readers."""
-    return roles[node.op] is Role.RECV and any(
-        roles[use.node.op] is Role.MERGE for use in node.uses
-    )
+    return roles[node.op] is RECV and any(roles[use.node.op] is MERGE for use in node.uses)
 
 
 class ArrivalConditions:
@@ -63,7 +61,7 @@ class ArrivalConditions:
 
     def _all(self, node: Node, role: Role | None) -> int:
         controls = [self.after(source) for source in node.controls]
-        if role is Role.MERGE:
+        if role is MERGE:
             return self.formulas.all_of([*controls, self._any(node)])
         return self.formulas.all_of([*controls, *map(self._arrival_of, node.inputs)])
 
@@ -73,18 +71,18 @@ class ArrivalConditions:
             None if tensor in self.rules.cut else self.roles[tensor[0].op] for tensor in node.inputs
         ]
         formulas = self.formulas
-        if Role.ENTER not in kinds and Role.NEXT_ITERATION not in kinds:
+        if ENTER not in kinds and NEXT_ITERATION not in kinds:
             everything = formulas.all_of(map(self._arrival_of, node.inputs))
             return formulas.any_of(
                 [*map(self.rules.merge_input_condition, node.inputs), everything]
             )
-        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind is Role.ENTER]
+        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind is ENTER]
         if not self.rules.is_loop_merge(kinds, enters):
             return formulas.any_of(
                 [*map(self.rules.merge_input_condition, node.inputs), self._edge_arrives(node)]
             )
         start = formulas.any_of(self._node_arrival(enter) for enter in enters)
-        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind is not Role.ENTER]
+        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind is not ENTER]
         return self.rules.loops.token(("heard", node), node, self.frames.of[node], start, back)
 
     def _arrival_of(self, output: Output) -> int:
@@ -93,11 +91,11 @@ class ArrivalConditions:
     def after(self, node: Node) -> int:
         """The condition under which a node's tokens reach its readers, live or dead."""
         role = self.roles[node.op]
-        if role is Role.NEXT_ITERATION and node in self.rules.live:
+        if role is NEXT_ITERATION and node in self.rules.live:
             return self.rules.next(node)
-        if role is Role.ENTER and node in self.frames.of:
+        if role is ENTER and node in self.frames.of:
             return self.rules.entered(("heard", node), node, self._node_arrival(node))
-        return self._exit(node) if role is Role.EXIT else self._node_arrival(node)
+        return self._exit(node) if role is EXIT else self._node_arrival(node)
 
     def _node_arrival(self, node: Node) -> int:
         if node not in self.frames.of:
@@ -156,8 +154,8 @@ class TransferFunctions:
     def _has_non_merge_reader(self, node: Node) -> bool:
         """True for a NextIteration with a reader that is not a Merge."""
         roles = self.roles
-        return roles[node.op] is Role.NEXT_ITERATION and any(
-            use.slot < 0 or roles[use.node.op] is not Role.MERGE for use in node.uses
+        return roles[node.op] is NEXT_ITERATION and any(
+            use.slot < 0 or roles[use.node.op] is not MERGE for use in node.uses
         )
 
     def _fires(self, node: Node) -> int:
@@ -169,7 +167,7 @@ class TransferFunctions:
         """The formula of a data edge."""
         if self.cut and output in self.cut:
             return TRUE
-        if self.roles[output[0].op] is Role.NEXT_ITERATION and output[0] in self.live:
+        if self.roles[output[0].op] is NEXT_ITERATION and output[0] in self.live:
             return self.next(output[0])
         formula = self.ports.get(output)
         return self.live.get(output[0], TRUE) if formula is None else formula
@@ -185,7 +183,7 @@ class TransferFunctions:
 
     def control(self, node: Node) -> int:
         """The formula of a control edge."""
-        if self.roles[node.op] is Role.NEXT_ITERATION and node in self.live:
+        if self.roles[node.op] is NEXT_ITERATION and node in self.live:
             return self.next(node)
         return self.live.get(node, TRUE)
 
@@ -222,22 +220,22 @@ class TransferFunctions:
         arrivals = self.arrivals
         before = self.live.get(node), arrivals and arrivals.of.get(node)
         role = self.roles[node.op]
-        runs = FALSE if role is Role.MERGE else self.formulas.all_of(self.inputs(node))
+        runs = FALSE if role is MERGE else self.formulas.all_of(self.inputs(node))
         if arrivals is not None:
             arrivals.visit(node, role)
         ports_changed = False
-        if role is Role.SWITCH:
+        if role is SWITCH:
             ports_changed = self._switch(node, runs)
-        elif role is Role.MERGE:
+        elif role is MERGE:
             runs = self.merge_condition(node)
             self.stale_switches += self.values.invalidate(Output(node, 0))
-        elif role is Role.ENTER:
+        elif role is ENTER:
             runs = self._enter(node, runs)
-        elif role is Role.EXIT:
+        elif role is EXIT:
             runs = self._exit(node, runs)
-        elif role is Role.CONTROL_TRIGGER:
+        elif role is CONTROL_TRIGGER:
             runs = TRUE if arrivals is None else arrivals.of[node]
-        elif role is Role.RECV:
+        elif role is RECV:
             ports_changed = self._recv(node, runs)
         self.live[node] = runs
         return ports_changed or before != (runs, arrivals and arrivals.of.get(node))
@@ -311,11 +309,9 @@ class TransferFunctions:
     def _joined(self, node: Node) -> int:
         roles, inputs = self.roles, node.inputs
         kinds = [None if tensor in self.cut else roles[tensor[0].op] for tensor in inputs]
-        if Role.ENTER not in kinds and Role.NEXT_ITERATION not in kinds:
+        if ENTER not in kinds and NEXT_ITERATION not in kinds:
             return self.formulas.any_of(map(self.merge_input_condition, inputs))
-        enters = [
-            tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is Role.ENTER
-        ]
+        enters = [tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is ENTER]
         starts = [self.start(enter) for enter in enters]
         if not self.is_loop_merge(kinds, enters):
             race = self._race(node, starts, self.frames.of[node].depth)
@@ -326,16 +322,14 @@ class TransferFunctions:
         if len(set(starts)) > 1:
             race = self._race(node, starts, self.frames.of[node].depth - 1)
             start = self.formulas.all_of([start, race])
-        back = [
-            tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is not Role.ENTER
-        ]
+        back = [tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is not ENTER]
         return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
 
     def is_loop_merge(self, kinds: list[Role | None], enters: list[Node]) -> bool:
         """True for a Merge of non-constant Enters and NextIterations, as that of every loop
         variable.
         """
-        alike = all(kind in (Role.ENTER, Role.NEXT_ITERATION) for kind in kinds)
+        alike = all(kind in (ENTER, NEXT_ITERATION) for kind in kinds)
         return alike and not any(enter.attr("is_constant") for enter in enters)
 
     def start(self, node: Node) -> int:

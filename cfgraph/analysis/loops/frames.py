@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.loops.verify_frames import verify_frames
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION
 from cfgraph.ir.topological_order import OpRoles, TopologicalOrder, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
@@ -163,7 +163,7 @@ class _FrameFinder:
         )
         for node in result.order:
             role = roles[node.op]
-            sources = node.inputs if role is not Role.MERGE else self.forward(node)
+            sources = node.inputs if role is not MERGE else self.forward(node)
             frame: Frame | None = None
             for tensor in sources:
                 have = root if cut and tensor in cut else frame_of(tensor[0])
@@ -174,12 +174,12 @@ class _FrameFinder:
                 if have is not frame and have is not None:
                     frame = have if frame is None else self.deeper(node, frame, have)
             if frame is None:
-                lost = role is Role.MERGE and node.inputs and not sources
+                lost = role is MERGE and node.inputs and not sources
                 frame = self.child(root, None, "?") if lost else root
             runs[node] = frame
-            if role is Role.ENTER:
+            if role is ENTER:
                 frame = self.entered(node, frame)
-            elif role is Role.EXIT:
+            elif role is EXIT:
                 frame = frame.parent or root
             outputs[node] = frame
 
@@ -189,7 +189,7 @@ class _FrameFinder:
         return tuple(
             tensor
             for tensor in merge.inputs
-            if roles[tensor[0].op] is not Role.NEXT_ITERATION or (cut and tensor in cut)
+            if roles[tensor[0].op] is not NEXT_ITERATION or (cut and tensor in cut)
         )
 
     def deeper(self, node: Node, a: Frame, b: Frame) -> Frame:
@@ -218,17 +218,17 @@ class _FrameFinder:
             frame = runs[node]
             frame.nodes.append(node)
             role = roles[node.op]
-            if role is Role.ENTER:
+            if role is ENTER:
                 outputs[node].enters.append(node)
             elif role and role in _MEMBER_LISTS:
                 getattr(frame, _MEMBER_LISTS[role]).append(node)
 
 
 _MEMBER_LISTS: Final = {
-    Role.EXIT: "exits",
-    Role.MERGE: "merges",
-    Role.NEXT_ITERATION: "next_iterations",
-    Role.LOOP_COND: "loop_conds",
+    EXIT: "exits",
+    MERGE: "merges",
+    NEXT_ITERATION: "next_iterations",
+    LOOP_COND: "loop_conds",
 }
 # a graph without them has only the root frame
-_LOOP_ROLES: Final = frozenset({Role.ENTER, *_MEMBER_LISTS})
+_LOOP_ROLES: Final = frozenset({ENTER, *_MEMBER_LISTS})

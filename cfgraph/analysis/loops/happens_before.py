@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import EXIT, MERGE, NEXT_ITERATION, RECV, SEND
 from cfgraph.ir.topological_order import OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
@@ -23,11 +23,11 @@ def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
     recvs: list[tuple[tuple[object, ...], Node]] = []
     for node in frames.of:
         role = roles[node.op]
-        if role in (Role.SEND, Role.RECV):
+        if role in (SEND, RECV):
             key = (*(node.attrs.get(name) for name in _KEY_ATTRS), frames.of[node])
-            if role is Role.SEND and node.inputs:
+            if role is SEND and node.inputs:
                 sends.setdefault(key, []).append(node)
-            elif role is Role.RECV:
+            elif role is RECV:
                 recvs.append((key, node))
     return {recv: sends[key][0] for key, recv in recvs if len(sends.get(key, ())) == 1}
 
@@ -85,16 +85,16 @@ class _PostorderWalk:
         role = roles[node.op]
         for tensor in node.inputs:
             source = tensor[0]
-            closes = role is Role.MERGE and roles[source.op] is Role.NEXT_ITERATION
+            closes = role is MERGE and roles[source.op] is NEXT_ITERATION
             if source in graph_frames.of and not closes and not (self.cut and tensor in self.cut):
                 yield source
         for source in node.controls:
             if source in graph_frames.of:
                 yield source
-        if role is Role.EXIT:
+        if role is EXIT:
             yield from graph_frames.of[node].next_iterations
             yield from graph_frames.of[node].enters
-        elif role is Role.RECV and node in self.senders:
+        elif role is RECV and node in self.senders:
             yield self.senders[node]
 
 
@@ -152,9 +152,9 @@ class HappensBefore:
 
     def _sources(self, node: Node) -> Iterator[Node]:
         """The dependencies of a node within an iteration."""
-        roles, is_merge = self.roles, self.roles[node.op] is Role.MERGE
+        roles, is_merge = self.roles, self.roles[node.op] is MERGE
         for tensor in node.inputs:
-            if not (is_merge and roles[tensor.node.op] is Role.NEXT_ITERATION):
+            if not (is_merge and roles[tensor.node.op] is NEXT_ITERATION):
                 yield tensor.node
         yield from node.controls
         yield from self.exit_predecessors.get(node, ())
@@ -171,11 +171,7 @@ class HappensBefore:
                 mask |= reads.get(source, 0)
             reads[node] = mask
         back = [
-            [
-                tensor.node
-                for tensor in merge.inputs
-                if self.roles[tensor.node.op] is Role.NEXT_ITERATION
-            ]
+            [tensor.node for tensor in merge.inputs if self.roles[tensor.node.op] is NEXT_ITERATION]
             for merge in frame.merges
         ]
         for leaving in frame.exits:

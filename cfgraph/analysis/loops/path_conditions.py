@@ -18,16 +18,16 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, LOOP_COND, MERGE, SWITCH, Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
 # bound on the cases of the test for exhaustive inputs of a Merge
 _MAX_CASES: Final = 1000
 # roles of nodes that change a path condition
-DECIDING_ROLES: Final = (Role.SWITCH, Role.MERGE)
+DECIDING_ROLES: Final = (SWITCH, MERGE)
 # roles of nodes that are live whatever they read
-_ALWAYS_LIVE_ROLES: Final = (Role.CONTROL_TRIGGER, Role.ENTER)
+_ALWAYS_LIVE_ROLES: Final = (CONTROL_TRIGGER, ENTER)
 
 
 class BranchDecision(NamedTuple):
@@ -141,7 +141,7 @@ class PathConditions:
         """The path condition of a tensor."""
         node = x[0]
         guard = self._of.get(node) or self.of_node(node)
-        return guard.also(self.decision(x)) if self._roles[node.op] is Role.SWITCH else guard
+        return guard.also(self.decision(x)) if self._roles[node.op] is SWITCH else guard
 
     def of_node(self, node: Node) -> PathCondition:
         """The condition under which all inputs of a node are live; for a Merge, any input."""
@@ -156,7 +156,7 @@ class PathConditions:
             unknown = [source for source in sources if source not in known]
             if unknown:
                 todo += unknown
-            elif kind is Role.MERGE and sources:
+            elif kind is MERGE and sources:
                 known[todo.pop()] = self._behind(current)
             else:
                 known[todo.pop()] = self._all(current) if sources else self.none
@@ -260,8 +260,8 @@ def _forwarded_input(x: Output) -> Output | None:
         return None
     if op.aliasing.is_identity:
         return node.inputs[x.port]
-    constant = op.role is Role.ENTER and bool(node.attrs.get("is_constant"))
-    if constant or op.role is Role.LOOP_COND or op.algebra.boolean_semantics == "not":
+    constant = op.role is ENTER and bool(node.attrs.get("is_constant"))
+    if constant or op.role is LOOP_COND or op.algebra.boolean_semantics == "not":
         return node.inputs[0]
     return None
 
@@ -272,7 +272,7 @@ def _condition_sources(node: Node, kind: Role | None) -> list[Node]:
     Empty for a node that is live in every iteration.
     """
     sources = [tensor[0] for tensor in node.inputs]
-    if kind is Role.MERGE:
+    if kind is MERGE:
         return sources if back_edge_of(node) is None else []
     if kind in _ALWAYS_LIVE_ROLES:
         return []

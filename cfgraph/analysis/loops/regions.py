@@ -18,7 +18,7 @@ from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition
 from cfgraph.analysis.loops.verify_frames import cycle_findings
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.role import Role
+from cfgraph.ir.role import ENTER, MERGE, NEXT_ITERATION
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -73,10 +73,10 @@ class Regions:
         """Add a node, or the loop that contains it, to the sorters behind its sources."""
         runs, role = self.frames.of[node], self._roles[node.op]
         sources = [item[0] for item in node.inputs]
-        if role is Role.MERGE:
-            sources = [item for item in sources if self._roles[item.op] is not Role.NEXT_ITERATION]
+        if role is MERGE:
+            sources = [item for item in sources if self._roles[item.op] is not NEXT_ITERATION]
         sources += [*node.controls, *links]
-        if role is not Role.ENTER and all(self._is_item(source, runs) for source in sources):
+        if role is not ENTER and all(self._is_item(source, runs) for source in sources):
             sorters[runs].add(node, *sources)
             return
         sorters[runs].add(self._item(node, runs))
@@ -87,14 +87,14 @@ class Regions:
         """True if a node is an item of its own in the order of a frame, and so are its readers
         there.
         """
-        return self.frames.of[node] is frame and self._roles[node.op] is not Role.ENTER
+        return self.frames.of[node] is frame and self._roles[node.op] is not ENTER
 
     def _after(
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node
     ) -> None:
         """Order a node behind a source, in the innermost region that contains both."""
         frame, source_frame = self.frames.of[node], self.frames.of_outputs[source]
-        if frame is source_frame and self._roles[source.op] is Role.ENTER:
+        if frame is source_frame and self._roles[source.op] is ENTER:
             return
         while frame is not source_frame:
             if frame.depth >= source_frame.depth:
@@ -108,7 +108,7 @@ class Regions:
     def _item(self, node: Node, frame: Frame) -> Node | Region:
         """The item of a node in the order of a frame: the node, or the loop that contains it."""
         at = self.frames.of[node]
-        if self._roles[node.op] is Role.ENTER and at is frame:
+        if self._roles[node.op] is ENTER and at is frame:
             at = self.frames.of_outputs[node]
         if at is frame:
             return node

@@ -26,6 +26,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
     def wrap(plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
         node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
         outputs: list[Any] = list(none)
+        sends, receives = role is Role.SEND, role is Role.RECV
         forwards = role in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
         for port, consumers in enumerate(() if forwards else ports):
             consumers.senders.insert(0, _capture(outputs, port, shares=bool(plan.forwarded_slots)))
@@ -33,7 +34,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
         kind = role.value if role and pair else "op"
 
         def fire(iteration: Iteration) -> None:
-            size = message_bytes(iteration.values[plan.base]) if role is Role.SEND else 0
+            size = message_bytes(iteration.values[plan.base]) if sends else 0
             if forwards:
                 value = iteration.values[plan.base]
                 outputs[0] = dereference(value) if plan.forwarded_slots else value
@@ -44,7 +45,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
             report(iteration, False, start, values, size)
 
         def fire_dead(iteration: Iteration) -> None:
-            size = message_bytes(iteration.values[plan.base]) if role is Role.SEND else 0
+            size = message_bytes(iteration.values[plan.base]) if sends else 0
             start = time.perf_counter_ns() - run_start
             dead(iteration)
             report(iteration, True, start, none, size)
@@ -54,7 +55,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
         ) -> None:
             end = time.perf_counter_ns() - run_start
             flow = f"{pair} {iteration.path}" if pair else None
-            if role is Role.RECV:
+            if receives:
                 size = message_bytes(values[0])
             observer.event(
                 TraceEvent(
