@@ -84,9 +84,11 @@ def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
 
     graph = spec.graph
     running = set(nodes_to_run(spec))
-    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *(item.node for item in spec.feeds)]))
+    copy = copy_graph(
+        graph, ancestors(graph, [*spec.roots, *(tensor.node for tensor in spec.feeds)])
+    )
     remove_uncalled_functions(copy)
-    fed = {item.node for item in spec.feeds}
+    fed = {tensor.node for tensor in spec.feeds}
     fetched = {copy[node.name] for node in spec.roots}
     for name, group in groups.items():
         members = [copy[node.name] for node in group if node in running]

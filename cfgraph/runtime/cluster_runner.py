@@ -210,7 +210,7 @@ class _RandomOp(NamedTuple):
     """Identity of a running random op in a cluster: its numbers are keyed by the call too."""
 
     name: str
-    launch: Node
+    call: Node
 
 
 def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
@@ -220,8 +220,8 @@ def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
         return kernel
 
     def draw(step: Any, *inputs: Any) -> Any:
-        launch = getattr(step.node, "launch", step.node)
-        step.node = _RandomOp(f"{launch.name}/{node.name}", launch)
+        call = getattr(step.node, "call", step.node)
+        step.node = _RandomOp(f"{call.name}/{node.name}", call)
         return kernel(step, *inputs)
 
     return draw

@@ -84,8 +84,10 @@ class CostModel:
             return speed.launch
         if op.aliasing.reads_region:
             inputs = outputs
-        work = op.flops([np.shape(item) for item in inputs], [np.shape(item) for item in outputs])
-        moved = sum(int(getattr(item, "nbytes", 0)) for item in (*inputs, *outputs))
+        work = op.flops(
+            [np.shape(value) for value in inputs], [np.shape(value) for value in outputs]
+        )
+        moved = sum(int(getattr(value, "nbytes", 0)) for value in (*inputs, *outputs))
         return speed.launch + max(work / speed.flops, moved / speed.bytes)
 
     @cache  # noqa: B019 - a model lives as long as its run

@@ -68,19 +68,19 @@ def _blocked_recv(
     state: QuiescentState, keys: tuple[RendezvousKey, ...], key: RendezvousKey, waiting: PendingRecv
 ) -> _BlockedRecv:
     """Description of one waiting Recv: its location, its message, and why that is missing."""
-    it = waiting.iteration
+    iteration = waiting.iteration
     executor = next(each for each in state.executors if each.ready is waiting.ready)
     node = executor.linked.owners[waiting.receive].node.name
     sender = short_device_name(key.send_device)
     if key in state.sends:
-        reason, follows = _why_not_sent(state, state.sends[key], it)
+        reason, follows = _why_not_sent(state, state.sends[key], iteration)
     else:
         reason, follows = _no_matching_send(keys, key), False
     text = (
-        f"{node!r} on {executor.device}, frame {it.path}, waits for {key.tensor_name!r}"
+        f"{node!r} on {executor.device}, frame {iteration.path}, waits for {key.tensor_name!r}"
         f" from {sender}: {reason}"
     )
-    return _BlockedRecv(node, it.path, executor.device, text, key in state.sends, follows)
+    return _BlockedRecv(node, iteration.path, executor.device, text, key in state.sends, follows)
 
 
 def _why_not_sent(
@@ -97,11 +97,11 @@ def _why_not_sent(
 
 
 def _no_matching_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> str:
-    for other in keys:
-        if other.tensor_name == key.tensor_name:
+    for namesake in keys:
+        if namesake.tensor_name == key.tensor_name:
             return (
-                f"no _Send has this key; the one of that name goes from {other.send_device}"
-                f" to {other.recv_device}"
+                f"no _Send has this key; the one of that name goes from {namesake.send_device}"
+                f" to {namesake.recv_device}"
             )
     return "the graph has no such _Send"
 
@@ -281,9 +281,9 @@ class _DeadnessTracer:
 
 def _switch_decision(current: DeviceIteration, plan: NodePlan, port: int) -> str:
     index = current.iteration.values[plan.base + 1]
-    taken = str(bool(index)).lower() if plan.outputs == 2 else str(index)
+    branch = str(bool(index)).lower() if plan.outputs == 2 else str(index)
     predicate = plan.node.inputs[1].name
     return (
         f"{plan.node.op} {plan.node.name!r} hands nothing to output {port},"
-        f" as {predicate} is {taken}"
+        f" as {predicate} is {branch}"
     )

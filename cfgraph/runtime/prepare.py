@@ -104,36 +104,36 @@ def lower_run(spec: RunSpec) -> RunSpec:
 
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     remove_uncalled_functions(copy)  # the run does not depend on errors in them
-    feeds = {item: _lowered_feed(copy, _copied(item, copy)) for item in spec.feeds}
+    feeds = {tensor: _lowered_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
     lower(copy)
     return _with_feeds(spec, copy, feeds)
 
 
-def _copied(item: Output, graph: Graph) -> Output:
-    return Output(graph[item.node.name], item.port)
+def _copied(tensor: Output, graph: Graph) -> Output:
+    return Output(graph[tensor.node.name], tensor.port)
 
 
 def _with_feeds(spec: RunSpec, graph: Graph, feeds: dict[Output, Output]) -> RunSpec:
     """The run on a copy of its graph in which `feeds` are fed instead of the original outputs."""
-    fetches = tuple(feeds.get(item) or _copied(item, graph) for item in spec.fetches)
+    fetches = tuple(feeds.get(tensor) or _copied(tensor, graph) for tensor in spec.fetches)
     targets = tuple(graph[node.name] for node in spec.targets)
     return RunSpec(graph, fetches, targets, tuple(feeds.values()))
 
 
-def _lowered_feed(graph: Graph, item: Output) -> Output:
+def _lowered_feed(graph: Graph, tensor: Output) -> Output:
     """The output to feed: functional nodes lose their consumers by lowering."""
-    return feed_placeholder(graph, item) if is_functional(graph, [item.node]) else item
+    return feed_placeholder(graph, tensor) if is_functional(graph, [tensor.node]) else tensor
 
 
-def feed_placeholder(graph: Graph, item: Output) -> Output:
+def feed_placeholder(graph: Graph, tensor: Output) -> Output:
     """Replace an output by a placeholder; return the output itself if its type is unknown."""
-    dtype = OutputPorts(graph.functions).dtype(item)
+    dtype = OutputPorts(graph.functions).dtype(tensor)
     if dtype is None:
-        return item
-    name = graph.unique_name(f"{item.node.name}/fed")
+        return tensor
+    name = graph.unique_name(f"{tensor.node.name}/fed")
     attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
-    placeholder = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()
-    graph.replace_uses(item, placeholder)
+    placeholder = graph.create(name, "Placeholder", attrs=attrs, device=tensor.node.device).output()
+    graph.replace_uses(tensor, placeholder)
     return placeholder
 
 
@@ -154,7 +154,7 @@ def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
         require_known_devices(graph, config.devices)
         return spec
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
-    feeds = {item: _partitioned_feed(copy, _copied(item, copy)) for item in spec.feeds}
+    feeds = {tensor: _partitioned_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
     run = _with_feeds(spec, copy, feeds)
     part = copy_graph(copy, ancestors(copy, [*run.roots, *_nodes_of(run.feeds)]))
     place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
@@ -171,13 +171,13 @@ def require_known_devices(graph: Graph, devices: Collection[str]) -> None:
             raise UsageError(message, node=node, hint=hint)
 
 
-def _partitioned_feed(graph: Graph, item: Output) -> Output:
+def _partitioned_feed(graph: Graph, tensor: Output) -> Output:
     """The output to feed: a placeholder if the fed node runs all the same."""
-    return item if is_replaced_by_feed(item.node) else feed_placeholder(graph, item)
+    return tensor if is_replaced_by_feed(tensor.node) else feed_placeholder(graph, tensor)
 
 
 def _nodes_of(items: Iterable[Output]) -> list[Node]:
-    return [item.node for item in items]
+    return [tensor.node for tensor in items]
 
 
 def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
@@ -189,6 +189,6 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
 
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
-    fetches = [*(item.name for item in spec.fetches), *(node.name for node in spec.targets)]
-    cluster(copy, fetches=fetches, feeds=[item.name for item in spec.feeds], regions=regions)
+    fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
+    cluster(copy, fetches=fetches, feeds=[tensor.name for tensor in spec.feeds], regions=regions)
     return spec.on(copy)

@@ -194,10 +194,10 @@ class Session:
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
                 return [
-                    _caller_copy(fed[item])
-                    if item in fed
+                    _caller_copy(fed[tensor])
+                    if tensor in fed
                     else _fetch_result(simulator, index, allow_dead)
-                    for index, item in enumerate(tensors)
+                    for index, tensor in enumerate(tensors)
                 ]
             except CfgraphError as error:
                 if self._meter is not None:
@@ -283,11 +283,11 @@ def _feed_values(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
     """The fed values. Raises UsageError for unknown names and for values that do not fit."""
     fed: dict[Output, Any] = {}
     for name, value in feeds.items():
-        item = fed_tensor(graph, name)
-        if item in fed:
-            message = f"{item.name} is fed more than once"
-            raise UsageError(message, node=item.node)
-        fed[item] = feed_value(graph, item, value)
+        tensor = fed_tensor(graph, name)
+        if tensor in fed:
+            message = f"{tensor.name} is fed more than once"
+            raise UsageError(message, node=tensor.node)
+        fed[tensor] = feed_value(graph, tensor, value)
     return fed
 
 
@@ -298,23 +298,23 @@ def _graph_devices(graph: Graph) -> Sequence[str]:
 
 def _fetch_result(simulator: Simulator, index: int, allow_dead: bool) -> Any:
     """The value of a fetch. Raises ExecutionError if it is dead or missing."""
-    item, value = simulator.fetches[index], simulator.results[index]
+    tensor, value = simulator.fetches[index], simulator.results[index]
     if value is MISSING:
-        raise explain_missing_fetch(simulator.quiescent_state(), item)
+        raise explain_missing_fetch(simulator.quiescent_state(), tensor)
     if value is None and allow_dead:
         return None
     if value is None:
-        raise explain_dead_fetch(simulator.quiescent_state(), item)
-    return _caller_copy(simulator.fetched_to_host(index, _read_reference(item, value)))
+        raise explain_dead_fetch(simulator.quiescent_state(), tensor)
+    return _caller_copy(simulator.fetched_to_host(index, _read_reference(tensor, value)))
 
 
-def _read_reference(item: Output, value: Any) -> Any:
+def _read_reference(tensor: Output, value: Any) -> Any:
     """A fetched value; of a variable that is fetched by reference, its value after the run."""
     try:
         return dereference(value)
     except CfgraphError as error:
         message, hint = error.message, error.hint
-        raise ExecutionError(message, node=item.node, hint=hint, code="CFG705") from None
+        raise ExecutionError(message, node=tensor.node, hint=hint, code="CFG705") from None
 
 
 def _caller_copy(value: Any) -> Any:

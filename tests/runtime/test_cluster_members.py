@@ -109,7 +109,7 @@ def test_what_runs_is_a_launch_of_what_is_needed() -> None:
     assert launch.name == "cluster_0"
 
 
-def test_random_numbers_do_not_hang_on_what_else_is_asked() -> None:
+def test_random_numbers_do_not_depend_on_other_fetches() -> None:
     text = """
 x = Placeholder() {dtype=float32, shape=[]}
 shape = Const() {dtype=int32, value=int32[1]:[3]}

@@ -210,7 +210,7 @@ def test_launches_of_one_function_are_compiled_once(jit: str) -> None:
 
 
 @pytest.mark.parametrize("jit", [XLA])
-def test_what_is_too_small_to_gain_is_not_compiled_unless_asked_for(jit: str) -> None:
+def test_a_small_cluster_is_not_compiled_unless_xla_is_requested(jit: str) -> None:
     for size, small in ((4, True), (100_000, False)):
         run = session(chain_of(1, size))
         run.run(["l0:0"], {"x:0": np.ones(size)})
@@ -220,7 +220,7 @@ def test_what_is_too_small_to_gain_is_not_compiled_unless_asked_for(jit: str) ->
 
 
 @pytest.mark.parametrize("jit", [XLA])
-def test_a_cluster_whose_signature_never_stays_is_given_up(jit: str) -> None:
+def test_a_cluster_whose_signature_keeps_changing_stops_compiling(jit: str) -> None:
     run = session(DEAD.replace("shape=[]", "shape=?"), jit=jit)
     for size in range(1, 15):
         run.run(["launch:0"], {"p:0": True, "x:0": np.ones(size)})
@@ -231,7 +231,7 @@ def test_a_cluster_whose_signature_never_stays_is_given_up(jit: str) -> None:
 
 
 @pytest.mark.parametrize("jit", [XLA])
-def test_a_trace_tells_of_every_compilation(jit: str) -> None:
+def test_a_trace_notes_every_compilation(jit: str) -> None:
     run, seen = session(chain_of(1, 4).replace("[4]", "?"), engine=jit), Recorder()
     for size in (4, 4, 5):
         run.run(["l0:0"], {"x:0": np.ones(size)}, trace=seen)

@@ -16,7 +16,7 @@ def without(text: str, *names: str) -> str:
     return "\n".join(line for line in lines if line.partition(" ")[0] not in names) + "\n"
 
 
-def told(text: str, feeds: dict[str, Any], fetch: str = "out:0") -> ExecutionError:
+def deadlock_error(text: str, feeds: dict[str, Any], fetch: str = "out:0") -> ExecutionError:
     with pytest.raises(ExecutionError) as caught:
         session(text).run([fetch], feeds)
     assert caught.value.code == "CFG708"
@@ -24,7 +24,7 @@ def told(text: str, feeds: dict[str, Any], fetch: str = "out:0") -> ExecutionErr
 
 
 def test_a_recv_whose_send_is_not_in_the_graph() -> None:
-    error = told(without(counting(), "s_sum"), {"n": 3})
+    error = deadlock_error(without(counting(), "s_sum"), {"n": 3})
     assert "'add' on cpu:0, frame /loop[0], waits for 'sum' from cpu:1" in error.message
     assert "the graph has no such _Send" in error.message
     assert (error.node, error.frame, error.device) == ("add", "/loop[0]", "cpu:0")
@@ -35,12 +35,12 @@ def test_a_send_of_that_name_between_other_devices_is_named() -> None:
     text = counting().replace(
         f'tensor_name="sum", send_device="{B}"', 'tensor_name="sum", send_device="C"', 1
     )
-    assert f"the one of that name goes from {B} to {A}" in told(text, {"n": 3}).message
+    assert f"the one of that name goes from {B} to {A}" in deadlock_error(text, {"n": 3}).message
 
 
 def test_a_device_without_a_control_loop_stays_in_its_first_iteration() -> None:
     text = without(counting(), "cn_B").replace("Merge(ce_B, cn_B)", "Merge(ce_B)")
-    error = told(text, {"n": 3})
+    error = deadlock_error(text, {"n": 3})
     assert (
         "frame /loop[1], waits for 'sum' from cpu:1: the loop 'loop' ended there at iteration 0"
         in error.message
@@ -55,7 +55,7 @@ c_late = Const(^never) {dtype=float32, value=float32[0]:[]}
 never = _Recv() {RECV A->B never float32}
 """
     )
-    first, second = told(text, {"n": 3}).message.splitlines()[1:]
+    first, second = deadlock_error(text, {"n": 3}).message.splitlines()[1:]
     assert "'never' on cpu:1, frame /, waits for 'never' from cpu:0: the graph has no such" in first
     assert "did not start there: 'ce_B' did not run, as 'never' waits for its message" in second
 
@@ -65,7 +65,7 @@ def test_a_send_that_waits_for_an_input_that_never_comes() -> None:
         A="x = _Recv() {RECV B->A x float32}\ny = Neg(x)\ns_y = _Send(y) {SEND A->B y}",
         B="z = _Recv() {RECV A->B y float32}\nout = Neg(z)\ns_x = _Send(out) {SEND B->A x}",
     )
-    first, second = told(text, {}).message.splitlines()[1:]
+    first, second = deadlock_error(text, {}).message.splitlines()[1:]
     assert (
         "'x' on cpu:0, frame /, waits for 'x' from cpu:1: 's_x' did not run there, as 'z' waits"
         in first
@@ -79,14 +79,14 @@ def test_a_send_that_waits_for_an_input_that_never_comes() -> None:
 def test_a_recv_outside_of_the_loop_that_its_send_is_in() -> None:
     text = counting().replace("r_body = _Recv(^cm_B)", "r_body = _Recv()")
     text = text.replace("one = Const(^cm_B)", "one = Const()")
-    message = told(text, {"n": 3}).message
+    message = deadlock_error(text, {"n": 3}).message
     assert "'s_body' is in the loop 'loop', the Recv is not" in message
     assert "'s_sum' is not in the loop 'loop'" in message
 
 
-def test_the_frame_path_of_nested_loops_is_told() -> None:
+def test_a_deadlock_names_the_frame_path_of_nested_loops() -> None:
     text = nesting().replace("i_j = Enter(b_zero)", "i_j = Enter(o_one)")
-    error = told(text, {"n_outer": 2, "n_inner": 2})
+    error = deadlock_error(text, {"n_outer": 2, "n_inner": 2})
     assert error.frame == "/outer[2]/inner[1]"
     assert "'next_in' forwarded nothing to /outer[2]/inner[1]" in error.message
 

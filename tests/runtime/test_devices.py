@@ -87,8 +87,8 @@ s_s = _Send(square) {SEND C->B s}
 @pytest.mark.parametrize("schedule", ["fifo", "random"])
 def test_deadness_travels_in_messages(pred: bool, value: int, schedule: str) -> None:
     feeds = {"p": pred, "x": 5}
-    told = session(CONDITIONAL, schedule=schedule).run(["out:0", "merge:1"], feeds)
-    assert told == [value, int(pred)]
+    result = session(CONDITIONAL, schedule=schedule).run(["out:0", "merge:1"], feeds)
+    assert result == [value, int(pred)]
 
 
 def test_a_dead_fetch_names_the_switch_on_the_other_device() -> None:
@@ -210,7 +210,7 @@ quotient = FloorDiv(one, in_d)
     assert both.run(["out:0"], {"n": 3, "d": 1}) == [3]
 
 
-def test_an_error_on_one_device_ends_the_run_and_is_the_only_one_told() -> None:
+def test_an_error_on_one_device_ends_the_run_and_is_the_only_one_raised() -> None:
     text = counting().replace("AddV2(r_body, one)", "FloorDiv(one, r_body)")
     with pytest.raises(ExecutionError, match="division by zero") as caught:
         session(text).run(["out:0"], {"n": 3})
@@ -224,14 +224,14 @@ def test_the_loop_on_two_devices_goes_step_by_step_as_recorded(
 ) -> None:
     recorder = Recorder(describe=str)
     assert session(counting()).run(["out:0"], {"n": count}, trace=recorder) == [count]
-    told = "".join(
+    result = "".join(
         f"{event.device}  {event.frame:<9}{event.node:<8}{_shown(event)}\n"
         for event in recorder.events
     )
     golden = fixtures / "traces" / f"two_devices_{count}.txt"
     if update:
-        golden.write_text(told)
-    assert told == golden.read_text()
+        golden.write_text(result)
+    assert result == golden.read_text()
 
 
 def _shown(event: TraceEvent) -> str:

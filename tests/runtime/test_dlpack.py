@@ -58,15 +58,15 @@ def address(value: Any) -> int:
 
 
 def test_an_array_crosses_both_ways_without_a_copy() -> None:
-    transfer, there = shared(), of_card(np.arange(6, dtype=np.float32).reshape(2, 3))
+    transfer, on_device = shared(), of_card(np.arange(6, dtype=np.float32).reshape(2, 3))
     with xla_context():
-        given_array = transfer.to_jax(there)
-        back = transfer.from_jax(given_array, False)
-    assert given_array.unsafe_buffer_pointer() == address(there) == address(back)
-    assert type(back) is Foreign
+        transferred = transfer.to_jax(on_device)
+        returned = transfer.from_jax(transferred, False)
+    assert transferred.unsafe_buffer_pointer() == address(on_device) == address(returned)
+    assert type(returned) is Foreign
 
 
-def test_a_body_takes_and_gives_arrays_of_the_library() -> None:
+def test_a_body_accepts_and_returns_arrays_of_the_library() -> None:
     library = cfgraph.loads(TEXT, "graph").functions
     instances = FunctionInstances(dict(library))
     function = instances.get("f", {})

@@ -24,7 +24,7 @@ m = Merge(f, t)
 
 
 @pytest.mark.parametrize(("pred", "value", "index"), [(False, -3, 0), (True, 100, 1)])
-def test_a_merge_hands_on_the_live_input_and_its_slot(pred: bool, value: int, index: int) -> None:
+def test_a_merge_forwards_the_live_input_and_its_slot(pred: bool, value: int, index: int) -> None:
     assert session(CONDITIONAL).run(["m:0", "m:1"], {"p": pred}) == [value, index]
 
 
@@ -95,7 +95,7 @@ def test_a_session_runs_again_and_again_on_one_plan() -> None:
     assert [counting.run(["out"], {"n": count})[0] for count in (5, 0, 3)] == [5, 0, 3]
 
 
-def test_a_loop_in_an_untaken_branch_hands_out_dead_exits() -> None:
+def test_a_loop_in_an_untaken_branch_has_dead_exits() -> None:
     text = loop().replace("Enter(zero)", "Enter(start)") + (
         "p = Placeholder() {dtype=bool, shape=[]}\nstart = Switch(zero, p)\n"
         "both = Merge(out, start:1)\n"
@@ -218,7 +218,7 @@ def test_a_run_away_loop_stops_in_time() -> None:
         session(text).run(["out:0"], {"n": 1}, timeout=0.05)
 
 
-def test_a_loop_that_never_hands_out_starves_the_fetch() -> None:
+def test_a_loop_without_a_live_exit_leaves_the_fetch_missing() -> None:
     text = loop().replace("exit = Exit(switch)", "stop = Switch(switch, less)\nexit = Exit(stop:1)")
     with pytest.raises(ExecutionError, match=r"out:0 (got no value|is dead): .*'exit'"):
         session(text).run(["out:0"], {"n": 2})
@@ -414,7 +414,7 @@ def test_a_trace_has_every_token_with_its_place() -> None:
     assert [(event.dead, event.outputs) for event in exits] == [(True, (None,)), (False, (1,))]
 
 
-def test_a_traced_run_gives_the_same_values() -> None:
+def test_a_traced_run_returns_the_same_values() -> None:
     counting = session(loop())
     assert counting.run(["out:0"], {"n": 9}, trace=Recorder()) == counting.run(["out:0"], {"n": 9})
 

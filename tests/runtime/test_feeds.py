@@ -451,7 +451,7 @@ def test_any_integer_is_a_seed() -> None:
         ("whatever", "f32[2,3]:zeros, ones, full, arange, uniform, normal"),
     ],
 )
-def test_who_misspells_what_makes_arrays_is_told_its_name(value: str, hint: str) -> None:
+def test_a_misspelled_generator_gets_a_suggestion(value: str, hint: str) -> None:
     graph = Graph()
     graph.add("Placeholder", name="x", dtype=dtypes.float32)
     with pytest.raises(UsageError) as caught:

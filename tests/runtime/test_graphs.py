@@ -32,7 +32,9 @@ def run(name: str, fetches: list[str], feeds: dict[str, Any] | None = None) -> l
         ("eight_devices_barrier.pb", "out0:0", {"n": 20}, 20),
     ],
 )
-def test_a_graph_gives_its_value(name: str, fetch: str, feeds: dict[str, Any], value: int) -> None:
+def test_a_graph_returns_its_value(
+    name: str, fetch: str, feeds: dict[str, Any], value: int
+) -> None:
     assert run(name, [fetch], feeds) == [value]
 
 
@@ -41,9 +43,9 @@ def lstm(x: Any, w: Any) -> Any:
     c = h = np.zeros((x.shape[1], w.shape[1] // 4))
     for row in x.astype(np.float64):
         z = np.concatenate([row, h], 1) @ w.astype(np.float64)
-        forget, take, new, give = np.split(z, 4, 1)
-        c = sigmoid(forget) * c + sigmoid(take) * np.tanh(new)
-        h = sigmoid(give) * np.tanh(c)
+        forget_gate, input_gate, new, output_gate = np.split(z, 4, 1)
+        c = sigmoid(forget_gate) * c + sigmoid(input_gate) * np.tanh(new)
+        h = sigmoid(output_gate) * np.tanh(c)
     return h.sum()
 
 

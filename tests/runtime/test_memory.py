@@ -57,7 +57,7 @@ def test_a_value_is_held_until_its_last_reader_has_it() -> None:
         assert memory.to_device == memory.to_host == CopyTotals(1, 4 * KIB)
 
 
-def test_nothing_is_counted_unless_it_is_asked_for() -> None:
+def test_nothing_is_counted_unless_requested() -> None:
     run = session(CHAIN, memory=None)
     run.run("c:0", {"x:0": np.ones(1024, np.float32)})
     assert run.memory == {}
@@ -140,15 +140,15 @@ def test_a_device_that_runs_out_names_the_node_and_who_holds_the_rest() -> None:
     assert error.node is not None
     assert error.node.startswith("while/")
     assert error.frame is not None
-    told = "gpu:0 (simulated) is out of memory: 16 KiB requested, 16380 B free of 256 KiB"
-    assert error.message.startswith(f"{told}; owned by stack gradients/while/")
+    start = "gpu:0 (simulated) is out of memory: 16 KiB requested, 16380 B free of 256 KiB"
+    assert error.message.startswith(f"{start}; owned by stack gradients/while/")
     assert "--swap-memory" in str(error.hint)
     assert run.memory["gpu:0"].peak <= limit
     loss, _ = run.run(["loss:0", "gradient:0"], {**feeds, "n:0": np.int32(3)})
     assert np.isfinite(loss)
 
 
-def test_a_value_larger_than_all_memory_asks_for_more() -> None:
+def test_a_value_larger_than_the_limit_hints_at_more_memory() -> None:
     with pytest.raises(ExecutionError, match="4 KiB requested, 1 KiB free of 1 KiB") as caught:
         session(CHAIN, memory={"gpu:0": KIB}).run("c:0", {"x:0": np.ones(1024, np.float32)})
     assert "--memory gpu:0=" in str(caught.value.hint)

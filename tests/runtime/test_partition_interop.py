@@ -44,13 +44,13 @@ def parts_of(
         tf.import_graph_def(message, name="")
     config = tf.ConfigProto(device_count={"CPU": 8}, inter_op_parallelism_threads=2)
     options = tf.RunOptions(output_partition_graphs=True, timeout_in_ms=60_000)
-    told = tf.RunMetadata()
+    metadata = tf.RunMetadata()
     with tf.Session(graph=imported, config=config) as session:
         for name in before:
             session.run(name)
-        values = session.run(fetches, feeds, options=options, run_metadata=told)
+        values = session.run(fetches, feeds, options=options, run_metadata=metadata)
     written = [
-        graph_def.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs
+        graph_def.graph_from_bytes(part.SerializeToString()) for part in metadata.partition_graphs
     ]
     return values, written
 
@@ -71,7 +71,7 @@ def require_equal(have: list[Any], want: list[Any]) -> None:
 
 @pytest.mark.parametrize(("name", "feeds", "fetches"), GRAPHS)
 @pytest.mark.parametrize("schedule", ["fifo", "random"])
-def test_graphs_that_ask_for_devices(
+def test_graphs_with_device_requests(
     name: str, feeds: dict[str, Any], fetches: list[str], schedule: str, fixtures: Path
 ) -> None:
     graph = cfgraph.load(fixtures / "graphs" / name)

@@ -50,13 +50,13 @@ def test_swapping_changes_no_value_and_goes_where_memory_ran_out(options: dict[s
 
 
 def test_swapping_on_a_stand_in_card_is_as_on_a_simulated_gpu() -> None:
-    told = []
+    measured = []
     for gpu in ("simulated", GpuContext(library)):
         session, values = step(40, 30 * MATRIX, gpu=gpu)
         memory = session.memory["gpu:0"]
-        told.append((memory.peak, memory.swapped_out, memory.swapped_in, memory.host_peak))
+        measured.append((memory.peak, memory.swapped_out, memory.swapped_in, memory.host_peak))
         np.testing.assert_array_equal(values[1], step(40, None)[1][1])
-    assert told[0] == told[1]
+    assert measured[0] == measured[1]
 
 
 @pytest.mark.gpu
@@ -103,8 +103,8 @@ def test_what_was_pushed_first_goes_first_and_comes_back_ahead_of_its_pop() -> N
     back = [event for event in copies if event.text == "swap in"]
     assert (len(out), len(back)) == (memory.swapped_out.count, memory.swapped_in.count)
     assert max(event.start_ns for event in out) < min(event.start_ns for event in back)
-    told = [event.memory for event in seen.events if event.memory is not None]
-    assert max(told) <= memory.peak <= 30 * MATRIX
+    measured = [event.memory for event in seen.events if event.memory is not None]
+    assert max(measured) <= memory.peak <= 30 * MATRIX
 
 
 def test_what_came_back_ahead_goes_again_where_others_need_the_room() -> None:

@@ -65,12 +65,12 @@ def test_a_traced_run_returns_what_an_untraced_one_does(fixtures: Path) -> None:
 
 
 def test_two_runs_have_the_same_events(fixtures: Path) -> None:
-    def told() -> list[Any]:
+    def written_events() -> list[Any]:
         recorder = Recorder()
         traced(fixtures, "eight_devices_barrier.pb", "out0:0", {"n:0": 5}, recorder)
         return [event._replace(start_ns=0, end_ns=0) for event in recorder.events]
 
-    assert told() == told()
+    assert written_events() == written_events()
 
 
 def test_a_recorder_keeps_descriptions_unless_values_are_wanted(fixtures: Path) -> None:
@@ -127,9 +127,9 @@ def test_every_device_is_a_process_with_its_name() -> None:
 
 
 def test_slices_of_a_lane_do_not_overlap(events: list[TraceEvent]) -> None:
-    for told in (TRANSFER, events):
+    for written_events in (TRANSFER, events):
         lanes: dict[Any, float] = {}
-        for line in of("X", chrome(told)):
+        for line in of("X", chrome(written_events)):
             lane = (line["pid"], line["tid"])
             assert line["ts"] >= lanes.get(lane, 0)
             lanes[lane] = round(line["ts"] + line["dur"], 3)
@@ -157,8 +157,8 @@ def test_a_transfer_without_an_end_draws_no_arrow() -> None:
 
 def test_an_arrow_points_the_right_way_whichever_end_comes_first() -> None:
     send, recv = TRANSFER[1], TRANSFER[3]
-    for told in ([send, recv], [recv, send]):
-        found = chrome(told)
+    for written_events in ([send, recv], [recv, send]):
+        found = chrome(written_events)
         assert of("s", found)[0]["ts"] == 0.1
         assert of("f", found)[0]["ts"] == 0.15
 
@@ -221,7 +221,7 @@ def test_a_loop_is_a_frame_without_its_iterations(frame: str, loop: str) -> None
     assert loop_of(frame) == loop
 
 
-def test_a_tee_tells_everybody() -> None:
+def test_a_tee_forwards_to_all_observers() -> None:
     first, second = Recorder(), Recorder()
     for event in TRANSFER:
         Tee([first, second]).event(event)

@@ -7,8 +7,8 @@ from cfgraph.runtime.trace.summary import BINS, DEAD, OUTSIDE, TraceLanes
 
 
 def event(device: str, start: int, end: int, **more: object) -> TraceEvent:
-    told = {"frame": "/", "iteration": 0, "dead": False, **more}
-    return TraceEvent(device, "n", "Neg", start_ns=start, end_ns=end, **told)  # type: ignore[arg-type]
+    fields = {"frame": "/", "iteration": 0, "dead": False, **more}
+    return TraceEvent(device, "n", "Neg", start_ns=start, end_ns=end, **fields)  # type: ignore[arg-type]
 
 
 def test_a_lane_counts_what_its_device_did() -> None:

@@ -61,12 +61,12 @@ def test_every_token_begins_and_ends_when_the_model_says(costs: CostModel) -> No
 
 
 def test_values_are_those_of_any_run_and_times_those_of_every_run(costs: CostModel) -> None:
-    told = []
+    runs = []
     for _ in range(2):
         recorder = Recorder()
         assert session(counting(), costs=costs).run(["out:0"], {"n": 9}, trace=recorder) == [9]
-        told.append(recorder.events)
-    assert told[0] == told[1]
+        runs.append(recorder.events)
+    assert runs[0] == runs[1]
 
 
 def test_a_device_does_one_token_after_the_other(costs: CostModel) -> None:
@@ -122,7 +122,7 @@ def test_a_run_ends_at_an_iteration_on_all_devices(costs: CostModel) -> None:
     assert (stopping.elapsed or 0.0) == pytest.approx(2 * first, rel=0.1)
 
 
-def test_what_is_stuck_is_told_in_virtual_time_too(costs: CostModel) -> None:
+def test_a_deadlock_is_explained_in_virtual_time_too(costs: CostModel) -> None:
     text = RELAY.replace('tensor_name="x"', 'tensor_name="z"', 1)
     with pytest.raises(ExecutionError, match="'r_x' on cpu:1, frame /, waits for 'x' from cpu:0"):
         session(text, costs=costs).run(["out:0"])

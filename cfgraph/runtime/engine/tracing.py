@@ -89,7 +89,7 @@ def _transfer_name(node: Node) -> str:
 def message_bytes(value: Any) -> int:
     """The size of a message; 0 for deadness and for values that are not arrays."""
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return sum(len(item) for item in value.flat if isinstance(item, bytes))
+        return sum(len(text) for text in value.flat if isinstance(text, bytes))
     return int(getattr(value, "nbytes", 0))
 
 

@@ -62,9 +62,9 @@ def memory_owners(
 ) -> list[MemoryOwner]:
     """All owners of memory on a device, largest first."""
     search = _OwnerSearch(meter, memory)
-    for cell in state.objects():
-        if isinstance(cell, Variable):
-            search.add("variable", cell.name, [cell.value])
+    for resource in state.objects():
+        if isinstance(resource, Variable):
+            search.add("variable", resource.name, [resource.value])
     local = [
         executor
         for executor in executors

@@ -64,15 +64,15 @@ class MemoryPlacement:
         self._known: dict[Output, bool] = {}
         self._readers: dict[Output, list[tuple[Node, int]]] = {}
         for node in nodes:
-            for slot, item in enumerate(node.inputs):
-                self._readers.setdefault(item, []).append((node, slot))
+            for slot, output in enumerate(node.inputs):
+                self._readers.setdefault(output, []).append((node, slot))
 
-    def is_host(self, item: Output) -> bool:
+    def is_host(self, output: Output) -> bool:
         """True for an output in host memory."""
-        known = self._known.get(item)
+        known = self._known.get(output)
         if known is not None:
             return known
-        chain = [item]
+        chain = [output]
         # a loop-carried value is placed like its initial value
         while (source := self._forwarded_source(chain[-1])) is not None and source not in chain:
             chain.append(source)
@@ -87,13 +87,13 @@ class MemoryPlacement:
 
         One copy serves all consumers of an output.
         """
-        for item, readers in self._readers.items():
+        for output, readers in self._readers.items():
             copied: set[bool] = set()
             for node, slot in readers:
                 needs_host = self.needs_host(node, slot)
                 if (
                     needs_host is not None
-                    and needs_host is not self.is_host(item)
+                    and needs_host is not self.is_host(output)
                     and needs_host not in copied
                 ):
                     copied.add(needs_host)
@@ -117,42 +117,42 @@ class MemoryPlacement:
             return None
         return op.placement.host_only or is_host_arithmetic(node, op)
 
-    def _forwarded_source(self, item: Output) -> Output | None:
+    def _forwarded_source(self, output: Output) -> Output | None:
         """The output that a node forwards as this one; None for a computed one."""
-        plan = self._nodes.get(item.node)
-        if plan is None or not item.node.inputs:
+        plan = self._nodes.get(output.node)
+        if plan is None or not output.node.inputs:
             return None
         op = plan.op
         if op.role is Role.MERGE:
-            return item.node.inputs[0] if item.port == 0 else None
+            return output.node.inputs[0] if output.port == 0 else None
         if op.role in FORWARDING_ROLES:
-            return item.node.inputs[0]
+            return output.node.inputs[0]
         if op.aliasing.is_identity:
-            return item.node.inputs[item.port]
-        return item.node.inputs[-1] if op.placement.swap_role == "push" else None
+            return output.node.inputs[output.port]
+        return output.node.inputs[-1] if op.placement.swap_role == "push" else None
 
-    def _is_made_on_host(self, item: Output) -> bool:
+    def _is_made_on_host(self, output: Output) -> bool:
         """True for an output that its node computes in host memory."""
-        plan, dtype = self._nodes.get(item.node), item.dtype
+        plan, dtype = self._nodes.get(output.node), output.dtype
         if dtype is None or dtype.is_ref or dtype.is_object:
             return True
-        if plan is None or not (item.node.inputs or plan.op.role):
+        if plan is None or not (output.node.inputs or plan.op.role):
             return dtype is dtypes.int32
         op = plan.op
         if op.role is Role.RECV or is_cluster_call(op):
-            readers = self._readers.get(item, [])
+            readers = self._readers.get(output, [])
             needs_host = bool(readers) and all(
                 self.needs_host(*reader) is True for reader in readers
             )
             return needs_host or dtype is dtypes.int32
         if (
             op.role is Role.MERGE
-            or item.port in op.placement.host_outputs
+            or output.port in op.placement.host_outputs
             or op.algebra.shape_only
             or op.placement.host_only
         ):
             return True
-        return is_host_arithmetic(item.node, op)
+        return is_host_arithmetic(output.node, op)
 
 
 def is_host_arithmetic(node: Node, op: type[Op]) -> bool:

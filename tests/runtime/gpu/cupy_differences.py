@@ -35,16 +35,16 @@ def converted(array: Any, dtype: np.dtype[Any]) -> Any:
     return np.where(array <= float(ends.min), dtype.type(ends.min), made)
 
 
-def _mod(x: Any, y: Any, **asked: Any) -> Any:
-    made = np.mod(x, y, **asked)
+def _mod(x: Any, y: Any, **options: Any) -> Any:
+    made = np.mod(x, y, **options)
     if made.dtype.kind != "f":
         return made
     with np.errstate(all="ignore"):
         return (x - np.floor(x / np.asarray(y)) * y).astype(made.dtype)
 
 
-def _fmod(x: Any, y: Any, **asked: Any) -> Any:
-    made = np.fmod(x, y, **asked)
+def _fmod(x: Any, y: Any, **options: Any) -> Any:
+    made = np.fmod(x, y, **options)
     if made.dtype.kind == "f":
         return made
     with np.errstate(all="ignore"):
@@ -55,12 +55,12 @@ def _fmod(x: Any, y: Any, **asked: Any) -> Any:
 def _widening(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function without a loop for bfloat16: one for float32 takes it, and gives float32."""
 
-    def call(*args: Any, **asked: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         wide = (
             item.astype(np.float32) if getattr(item, "dtype", None) == BFLOAT16 else item
             for item in args
         )
-        return function(*wide, **asked)
+        return function(*wide, **options)
 
     return call
 

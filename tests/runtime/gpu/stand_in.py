@@ -247,13 +247,13 @@ def _index(index: Any, shape: tuple[int, ...]) -> Any:
     return tuple(made)
 
 
-def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
+def _function(module: str, name: str, recorded_facts: Any) -> Callable[..., Any]:
     """A function of the card that computes as NumPy's does."""
     ours = cupy_differences.FUNCTIONS.get(name) or getattr(import_module(MODULES[module][1]), name)
 
     @functools.wraps(ours)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _check(name, told, args, kwargs)
+        _check(name, recorded_facts, args, kwargs)
         kwargs |= _ALWAYS.get(name, {})
         first = next((item for item in args if isinstance(item, Array)), None)
         args = tuple(plain(item, name) for item in args)
@@ -263,19 +263,25 @@ def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
             if name in _SORTS:
                 message = "Sorting arrays with dtype 'bfloat16' is not supported"
                 raise NotImplementedError(message)
-            if "types" in told:
-                return wrap(in_loop(name, ours, told["types"], args), first)
+            if "types" in recorded_facts:
+                return wrap(in_loop(name, ours, recorded_facts["types"], args), first)
         result = ours(*args, **{key: plain(item, name) for key, item in kwargs.items()})
         return wrap(result, first)
 
     return call
 
 
-def _check(name: str, told: Any, args: Any, kwargs: Any) -> None:
+def _check(name: str, recorded_facts: Any, args: Any, kwargs: Any) -> None:
     """Raise where CuPy knows no such parameter or no such types."""
-    if "parameters" in told:
-        unknown = [] if told["open"] else sorted(set(kwargs) - set(told["parameters"]))
-        if unknown or (len(args) > len(told["parameters"]) and not told["many"]):
+    if "parameters" in recorded_facts:
+        unknown = (
+            []
+            if recorded_facts["open"]
+            else sorted(set(kwargs) - set(recorded_facts["parameters"]))
+        )
+        if unknown or (
+            len(args) > len(recorded_facts["parameters"]) and not recorded_facts["many"]
+        ):
             message = f"{name}() got an unexpected argument {unknown}"
             raise TypeError(message)
         return
@@ -283,13 +289,13 @@ def _check(name: str, told: Any, args: Any, kwargs: Any) -> None:
     if unknown:
         message = f"Wrong arguments {unknown}"
         raise TypeError(message)
-    inputs = args[: len(told["types"][0].partition("->")[0])]
+    inputs = args[: len(recorded_facts["types"][0].partition("->")[0])]
     for item in inputs:
         if not isinstance(item, Array | int | float | complex | np.generic):
             message = f"Unsupported type {type(item)}"
             raise TypeError(message)
     types = [item.dtype for item in inputs if isinstance(item, Array)]
-    if not any(_takes(loop, types, inputs) for loop in told["types"]):
+    if not any(_takes(loop, types, inputs) for loop in recorded_facts["types"]):
         message = f"Wrong type ({types}) of arguments for cupy_{name}"
         raise TypeError(message)
 
@@ -305,9 +311,9 @@ def _takes(loop: str, types: Any, inputs: Any) -> bool:
 class _Ufunc:
     """A ufunc of the card: it may be called; of its methods CuPy has few."""
 
-    def __init__(self, module: str, name: str, told: Any) -> None:
-        self._call, self.__name__ = _function(module, name, told), name
-        self.types = told["types"]
+    def __init__(self, module: str, name: str, recorded_facts: Any) -> None:
+        self._call, self.__name__ = _function(module, name, recorded_facts), name
+        self.types = recorded_facts["types"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -325,10 +331,14 @@ class _Ufunc:
 
 def _module(module: str) -> Any:
     made = SimpleNamespace()
-    for name, told in NAMES[module].items():
+    for name, recorded_facts in NAMES[module].items():
         found = getattr(import_module(MODULES[module][1]), name)
-        if told is not None:
-            found = _Ufunc(module, name, told) if "types" in told else _function(module, name, told)
+        if recorded_facts is not None:
+            found = (
+                _Ufunc(module, name, recorded_facts)
+                if "types" in recorded_facts
+                else _function(module, name, recorded_facts)
+            )
         elif callable(found) and not isinstance(found, type):
             found = _function(module, name, {"parameters": [], "open": True, "many": True})
         setattr(made, name, found)

@@ -53,9 +53,7 @@ def need(engine: str, card: GpuContext) -> None:
 
 
 @pytest.mark.parametrize("file", LSTM)
-def test_a_clustered_lstm_on_a_card_gives_what_the_host_gives(
-    file: str, stand_in: GpuContext
-) -> None:
+def test_a_clustered_lstm_on_a_gpu_agrees_with_the_host(file: str, stand_in: GpuContext) -> None:
     work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
     want = cfgraph.Session(graph).run(work.fetches, work.feeds)
     session = cfgraph.Session(graph, devices="gpu:0", jit="numpy", gpu=stand_in)
@@ -93,8 +91,8 @@ def test_a_cluster_of_bfloat16_on_a_card_rounds_each_step_as_the_host_does(
 
 @pytest.mark.parametrize("case", sampled(SESSIONS[::6], 20))
 def test_a_clustered_session_on_a_card_agrees(case: dict[str, Any], stand_in: GpuContext) -> None:
-    told = recorded.disagreement(case, jit="numpy", devices="gpu:0", gpu=stand_in)
-    assert not told, told
+    difference = recorded.disagreement(case, jit="numpy", devices="gpu:0", gpu=stand_in)
+    assert not difference, difference
 
 
 @pytest.mark.parametrize("case", sampled(GRADIENTS[::6], 16))
@@ -110,8 +108,8 @@ def test_a_clustered_session_on_a_real_card_agrees(
     case: dict[str, Any], jit: str, real_card: GpuContext
 ) -> None:
     need(jit, real_card)
-    told = recorded.disagreement(case, jit=jit, devices="gpu:0", gpu=real_card)
-    assert not told, told
+    difference = recorded.disagreement(case, jit=jit, devices="gpu:0", gpu=real_card)
+    assert not difference, difference
 
 
 @pytest.fixture
@@ -122,16 +120,16 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
         device = load_jax().local_devices(backend="cpu")[0]
         return DlpackTransfer(load_jax(), device, Array, library.from_dlpack, stream.to_host)
 
-    def hand_over(self: Array, **asked: Any) -> Any:
+    def exported(self: Array, **options: Any) -> Any:
         assert not self.data.ptr % 16, "CUDA_ERROR_MISALIGNED_ADDRESS"
         # what comes from jax may only be read, which NumPy cannot tell by the protocol
         array = self._a if self._a.flags.writeable else self._a.copy()
-        return array.__dlpack__(**asked)
+        return array.__dlpack__(**options)
 
     def taken(value: Any) -> Array:
         return Array.over(np.from_dlpack(value))
 
-    monkeypatch.setattr(Array, "__dlpack__", hand_over, raising=False)
+    monkeypatch.setattr(Array, "__dlpack__", exported, raising=False)
     monkeypatch.setattr(Array, "__dlpack_device__", lambda self: (1, 0), raising=False)
     monkeypatch.setattr(library, "from_dlpack", taken, raising=False)
     monkeypatch.setattr(cluster_runner, "gpu_transfer", transfer)
@@ -143,7 +141,7 @@ needs_jax = pytest.mark.skipif(not has_jax(), reason="the extra `xla` is not ins
 @needs_jax
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("file", LSTM)
-def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: str) -> None:
+def test_an_lstm_that_xla_compiled_for_a_gpu_agrees_with_the_host(file: str) -> None:
     work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
     want = cfgraph.Session(graph).run(work.fetches, work.feeds)
     session = cfgraph.Session(graph, devices="gpu:0", jit="xla", gpu=GpuContext(library))
@@ -159,7 +157,7 @@ def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: st
 
 @needs_jax
 @pytest.mark.usefixtures("shared")
-def test_a_row_is_handed_over_wherever_it_begins() -> None:
+def test_a_row_is_transferred_from_any_offset() -> None:
     transfer = cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0"))
     rows = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     assert rows[1].data.ptr % 16
@@ -182,11 +180,11 @@ def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
 ) -> None:
     past = False
     monkeypatch.setattr(library.cuda.Event, "done", property(lambda event: past))
-    given_array = [Array.over(np.arange(6, dtype=np.float32))]
-    monkeypatch.setattr(library, "from_dlpack", lambda value: given_array.pop(), raising=False)
+    arrays = [Array.over(np.arange(6, dtype=np.float32))]
+    monkeypatch.setattr(library, "from_dlpack", lambda value: arrays.pop(), raising=False)
     devices = SimpleNamespace(local_devices=lambda backend: ["the card"])
     monkeypatch.setattr(compile, "load_jax", lambda: devices)
-    stream, theirs = GpuContext(library).stream("gpu:0"), weakref.ref(given_array[0])
+    stream, theirs = GpuContext(library).stream("gpu:0"), weakref.ref(arrays[0])
     output = SimpleNamespace(devices=lambda: ["the card"], size=6)
     taken = compile.gpu_transfer(stream).from_jax(output, False)
     np.testing.assert_array_equal(taken.get(), np.arange(6))
@@ -202,5 +200,5 @@ def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("case", sampled(SESSIONS[::6], 20))
 def test_a_session_that_xla_compiled_for_a_card_agrees(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case, jit="xla", devices="gpu:0", gpu=GpuContext(library))
-    assert not told, told
+    difference = recorded.disagreement(case, jit="xla", devices="gpu:0", gpu=GpuContext(library))
+    assert not difference, difference

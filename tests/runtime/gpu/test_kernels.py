@@ -57,12 +57,12 @@ def inputs_of(item: Case, xp: Any) -> list[Any] | None:
     ):
         return None
     node = node_of(item)
-    reads, gives = registry.input_types(node) or [], registry.output_types(node) or []
-    if not reads or item.error or not all(map(held, (*reads, *gives))):
+    reads, writes = registry.input_types(node) or [], registry.output_types(node) or []
+    if not reads or item.error or not all(map(held, (*reads, *writes))):
         return None
     host = op.slots_of(node, op.placement.host_inputs)
     if all(dtype.name == "int32" for slot, dtype in enumerate(reads) if slot not in host) and all(
-        dtype.name in ("int32", "bool") for dtype in gives
+        dtype.name in ("int32", "bool") for dtype in writes
     ):
         return None
     arrays = [array if array.ndim else array[()] for array in item.inputs]
@@ -89,13 +89,13 @@ def compares_nan(item: Case) -> bool:
 
 
 @pytest.mark.parametrize("name", sampled(by_op(), 4))
-def test_a_kernel_on_the_card_gives_what_numpys_gives(name: str) -> None:
+def test_a_kernel_on_the_gpu_agrees_with_numpy(name: str) -> None:
     agree(name, CARD)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", sampled(by_op(), 20))
-def test_a_kernel_on_a_real_card_gives_what_numpys_gives(name: str, real_card: GpuContext) -> None:
+def test_a_kernel_on_a_real_gpu_agrees_with_numpy(name: str, real_card: GpuContext) -> None:
     agree(name, real_card)
 
 

@@ -42,22 +42,22 @@ class Full:
 
 
 def pool(times: int = 0) -> tuple[GpuMemoryPool, Full, list[str]]:
-    made, asked, blocks = GpuMemoryPool(cuda, lambda: asked.append("all")), list[str](), Full(times)
+    made, calls, blocks = GpuMemoryPool(cuda, lambda: calls.append("all")), list[str](), Full(times)
     made.blocks = blocks
-    return made, blocks, asked
+    return made, blocks, calls
 
 
 @pytest.mark.parametrize(("times", "reliefs"), [(0, 0), (1, 0), (2, 1), (4, 3)])
 def test_room_is_made_only_when_there_is_no_other_way(times: int, reliefs: int) -> None:
-    made, _, asked = pool(times)
+    made, _, calls = pool(times)
 
     def relief() -> bool:
-        asked.append("one")
+        calls.append("one")
         return True
 
     made.set_limit(MIB, relief)
     assert made.malloc(8) == "memory"
-    assert asked == ["all"] * (times > 0) + ["one"] * reliefs
+    assert calls == ["all"] * (times > 0) + ["one"] * reliefs
 
 
 def test_where_no_room_can_be_made_there_is_no_memory() -> None:
@@ -78,39 +78,39 @@ def test_a_limit_leaves_room_for_what_kernels_need_and_ends_with_its_run() -> No
 
 def test_what_another_gpu_has_borrowed_counts_there() -> None:
     card, value = GpuContext(library), np.ones(MIB, np.float32)
-    one, other = (card.stream(f"gpu:{number}") for number in range(2))
-    for stream in (one, other):
+    first, second = (card.stream(f"gpu:{number}") for number in range(2))
+    for stream in (first, second):
         stream.pool.set_limit(512 * MIB)
-    with one.current():
-        message = one.post(library.asarray(value), to_host=False)
-    with other.current():
-        read = other.collect(message, one, to_host=False)
-        own = other.copy_back(other.copy(read))
-    limits = [stream.pool.blocks.limit for stream in (one, other)]
+    with first.current():
+        message = first.post(library.asarray(value), to_host=False)
+    with second.current():
+        read = second.collect(message, first, to_host=False)
+        own = second.copy_back(second.copy(read))
+    limits = [stream.pool.blocks.limit for stream in (first, second)]
     assert limits == [580 * MIB, 572 * MIB]
     del read, own
     gc.collect()
-    assert [stream.pool.blocks.limit for stream in (one, other)] == [576 * MIB] * 2
+    assert [stream.pool.blocks.limit for stream in (first, second)] == [576 * MIB] * 2
 
 
 def test_a_run_bounds_the_pools_of_the_gpus_that_have_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    card, told = GpuContext(library), list[tuple[str, int | None]]()
+    card, limits_set = GpuContext(library), list[tuple[str, int | None]]()
     for number in range(2):
         stream = card.stream(f"gpu:{number}")
         monkeypatch.setattr(
             stream.pool.blocks,
             "set_limit",
-            lambda size=None, stream=stream: told.append((stream.device, size)),
+            lambda size=None, stream=stream: limits_set.append((stream.device, size)),
         )
     run = session(CROSSING, card, memory={"gpu:1": 512 * MIB})
     run.run("d:0", {"x": np.ones(4, np.float32)})
-    assert told[0] == ("gpu:1", 576 * MIB)
-    assert told[-1] == ("gpu:1", None)
-    told.clear()
+    assert limits_set[0] == ("gpu:1", 576 * MIB)
+    assert limits_set[-1] == ("gpu:1", None)
+    limits_set.clear()
     session(CROSSING, card).run("d:0", {"x": np.ones(4, np.float32)})
-    assert not told
+    assert not limits_set
 
 
 def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_it(

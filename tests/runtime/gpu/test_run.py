@@ -127,7 +127,9 @@ out = Neg(s:0) @"/gpu:0"
     assert any(str(getattr(value, "dtype", "")) == "bool" for value in moved)
 
 
-def test_two_gpus_use_a_variable_in_one_run_each_by_a_handle_of_its_own(card: GpuContext) -> None:
+def test_two_gpus_use_a_variable_in_one_run_each_by_a_handle_of_its_own(
+    card: GpuContext,
+) -> None:
     text = """
 x = Placeholder() {dtype=float32, shape=[?]} @"/gpu:0"
 one = VarHandleOp() {dtype=float32, shape=[?], shared_name="v"} @"/gpu:0"
@@ -222,7 +224,7 @@ def test_what_a_run_holds_and_copies_is_counted_as_on_a_simulated_gpu(
     card: GpuContext,
 ) -> None:
     x = np.ones(20_000, np.float32)
-    told = []
+    results = []
     for gpu in (card, "simulated"):
         graph = cfgraph.loads(CROSSING.encode(), "graph")
         run = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", gpu=gpu, memory={})
@@ -230,8 +232,8 @@ def test_what_a_run_holds_and_copies_is_counted_as_on_a_simulated_gpu(
         copies = {
             name: (one.to_host, one.to_device, one.from_devices) for name, one in run.memory.items()
         }
-        told.append((copies, {name: one.peak for name, one in run.memory.items()}))
-    assert told[0] == told[1]
+        results.append((copies, {name: one.peak for name, one in run.memory.items()}))
+    assert results[0] == results[1]
 
 
 def test_a_trace_of_a_run_on_the_card_has_values_of_numpy(card: GpuContext) -> None:
@@ -253,7 +255,7 @@ def test_a_deferred_observer_has_the_cards_times_and_outlines_of_what_is_large(
     assert 0 < square.start_ns < square.end_ns
 
 
-def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told(card: GpuContext) -> None:
+def test_a_kernel_that_the_gpu_lacks_runs_on_the_host_and_is_reported(card: GpuContext) -> None:
     text = 'x = Placeholder() {dtype=float64, shape=[?]} @"/gpu:0"\ny = Dawsn(x) @"/gpu:0"\n'
     text += 'z = Neg(y) @"/gpu:0"'
     run = session(text, card)
@@ -264,7 +266,7 @@ def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told(card: GpuCont
 
 
 @pytest.mark.parametrize("memory", [None, {}])
-def test_a_card_that_has_no_memory_left_says_which_node_asked_and_who_holds_it(
+def test_a_gpu_without_free_memory_names_the_node_and_the_owners(
     memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhausted(*args: Any) -> Any:
@@ -281,7 +283,7 @@ def test_a_card_that_has_no_memory_left_says_which_node_asked_and_who_holds_it(
     assert caught.value.hint
 
 
-def full(*args: Any, **asked: Any) -> Any:
+def full(*args: Any, **options: Any) -> Any:
     message = "Out of memory allocating 4,096 bytes (allocated so far: 0 bytes)."
     raise MemoryError(message)
 
@@ -350,10 +352,10 @@ Failed to import CuPy.
 def test_a_cupy_that_cannot_be_imported_is_said_in_one_line(
     cause: Exception | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(name: str, *args: Any, **asked: Any) -> Any:
+    def broken(name: str, *args: Any, **options: Any) -> Any:
         if name == "cupy":
             raise ImportError(PAGE) from cause
-        return found(name, *args, **asked)
+        return found(name, *args, **options)
 
     found = builtins.__import__
     monkeypatch.setattr(card_module, "has_gpu", lambda: True)

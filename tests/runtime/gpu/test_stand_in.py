@@ -19,7 +19,7 @@ def test_what_is_recorded_of_cupy_is_what_it_has() -> None:
     assert found == surface.recorded() or found["version"] != surface.recorded()["version"]
 
 
-def test_cupy_compiles_what_it_is_given_by_the_names_that_are_used() -> None:
+def test_cupy_compiles_sources_by_the_names_that_are_used() -> None:
     cupy = pytest.importorskip("cupy", reason="the extra `gpu` is not installed")
     compiling = inspect.signature(cupy.cuda.compiler.compile_using_nvrtc)
     assert [*compiling.parameters][:2] == ["source", "options"]
@@ -79,7 +79,7 @@ def test_no_array_of_the_card_becomes_one_of_numpy_in_passing() -> None:
     assert (here + np.float64(1)).get().tolist() == [2, 2, 2]
 
 
-def test_functions_of_numpy_hand_arrays_of_the_card_on() -> None:
+def test_numpy_functions_accept_gpu_arrays() -> None:
     here = xp.asarray(np.arange(3.0))
     for result in (np.exp(here), np.sum(here), np.stack([here, here]), np.float32(2) * here):
         assert type(result) is xp.ndarray

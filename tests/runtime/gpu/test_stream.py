@@ -55,19 +55,19 @@ def test_what_the_card_does_not_compute_with_stays_on_the_host() -> None:
         assert stream.to_host(text) is text
 
 
-def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is_past_it(
+def test_another_gpu_reads_a_message_without_a_copy_and_releases_it_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     past = False
     monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
     card = GpuContext(library)
-    one, other = card.stream("gpu:0"), card.stream("gpu:1")
-    with one.current():
+    first, second = card.stream("gpu:0"), card.stream("gpu:1")
+    with first.current():
         value = library.asarray(LARGE)
-        message = one.post(value, to_host=False)
+        message = first.post(value, to_host=False)
     assert isinstance(message, GpuMessage)
-    with other.current():
-        read = other.collect(message, one, to_host=False)
+    with second.current():
+        read = second.collect(message, first, to_host=False)
         assert np.shares_memory(read._a, value._a)
     kept = weakref.ref(value)
     del message, value
@@ -79,20 +79,20 @@ def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is
     gc.collect()
     assert kept() is not None
     past = True
-    other.release_finished()
+    second.release_finished()
     assert kept() is None
 
 
 def test_a_gpu_that_makes_no_copies_lets_go_of_what_it_has_read() -> None:
     card = GpuContext(library)
-    one, other = card.stream("gpu:0"), card.stream("gpu:1")
+    first, second = card.stream("gpu:0"), card.stream("gpu:1")
     kept: list[weakref.ref[object]] = []
     for _ in range(5):
-        with one.current():
+        with first.current():
             value = library.asarray(LARGE)
-            message = one.post(value, to_host=False)
-        with other.current():
-            other.collect(message, one, to_host=False)
+            message = first.post(value, to_host=False)
+        with second.current():
+            second.collect(message, first, to_host=False)
         kept.append(weakref.ref(value))
         del message, value
     gc.collect()
@@ -136,14 +136,14 @@ def test_a_variable_of_two_gpus_is_kept_until_both_are_past_it(
     assert kept() is None
 
 
-def test_memory_of_the_host_that_copies_held_is_given_up_before_there_is_none(
+def test_page_locked_memory_of_copies_is_freed_before_an_allocation_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    card, asked, gives = GpuContext(library), list[int](), [False, True, False, False]
+    card, requests, successes = GpuContext(library), list[int](), [False, True, False, False]
 
     def alloc(size: int) -> np.ndarray:
-        asked.append(size)
-        if gives.pop(0):
+        requests.append(size)
+        if successes.pop(0):
             return np.zeros(size, np.uint8)
         message = "cudaErrorMemoryAllocation: out of memory"
         raise RuntimeError(message)
@@ -151,25 +151,25 @@ def test_memory_of_the_host_that_copies_held_is_given_up_before_there_is_none(
     monkeypatch.setattr(cuda, "alloc_pinned_memory", alloc)
     stream = card.stream("gpu:0")
     assert stream._pinned((2,), np.dtype(np.float32)).shape == (2,)
-    assert asked == [8, 8]
+    assert requests == [8, 8]
     with pytest.raises(MemoryError, match="page-locked host memory for copies: cudaError"):
         stream._pinned((2,), np.dtype(np.float32))
 
 
-def test_memory_that_nobody_uses_is_given_up_before_there_is_none(
+def test_unused_memory_is_freed_before_an_allocation_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     card = GpuContext(library)
-    one, other = card.stream("gpu:0"), card.stream("gpu:1")
-    asked: list[object] = []
+    first, second = card.stream("gpu:0"), card.stream("gpu:1")
+    requests: list[object] = []
 
     def malloc(size: int) -> str:
-        asked.append(size)
-        if len(asked) == 1:
+        requests.append(size)
+        if len(requests) == 1:
             raise MemoryError
         return "memory"
 
-    monkeypatch.setattr(one.pool.blocks, "malloc", malloc)
-    monkeypatch.setattr(other.pool.blocks, "free_all_blocks", lambda: asked.append("freed"))
-    assert one.pool.malloc(8) == "memory"
-    assert asked == [8, "freed", 8]
+    monkeypatch.setattr(first.pool.blocks, "malloc", malloc)
+    monkeypatch.setattr(second.pool.blocks, "free_all_blocks", lambda: requests.append("freed"))
+    assert first.pool.malloc(8) == "memory"
+    assert requests == [8, "freed", 8]

@@ -33,7 +33,7 @@ def trained(card: GpuContext, trace: Recorder) -> cfgraph.Session:
 
 
 @pytest.mark.parametrize("observer", [Late, Recorder])
-def test_what_stacks_swap_is_told_once_and_of_a_card(
+def test_swaps_of_stacks_are_reported_once_and_as_real(
     card: GpuContext, observer: type[Recorder]
 ) -> None:
     trace = observer()
@@ -41,8 +41,8 @@ def test_what_stacks_swap_is_told_once_and_of_a_card(
     assert all(event.real for event in trace.events)
     copies = [event for event in trace.events if event.kind == "copy"]
     for text, counted in (("swap out", memory.swapped_out), ("swap in", memory.swapped_in)):
-        told = [event for event in copies if event.text == text]
-        assert (len(told), sum(event.bytes for event in told)) == (counted.count, counted.bytes)
+        listed = [event for event in copies if event.text == text]
+        assert (len(listed), sum(event.bytes for event in listed)) == (counted.count, counted.bytes)
     if observer is Late:
         assert all(event.start_ns < event.end_ns for event in copies)
 
@@ -52,16 +52,16 @@ def test_messages_and_feeds_are_copies_with_the_node_that_they_are_for(card: Gpu
     graph = cfgraph.loads(CROSSING.encode(), "graph")
     session = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", gpu=card)
     session.run("d:0", {"x": np.ones(50_000, np.float32)}, trace=trace)
-    told = [event for event in trace.events if event.kind == "copy"]
-    assert [event.bytes for event in told] == [200_000] * 3
+    listed = [event for event in trace.events if event.kind == "copy"]
+    assert [event.bytes for event in listed] == [200_000] * 3
     ops = {event.node: event.op for event in trace.events if event.kind != "copy"}
-    found = {(event.device, event.text, ops.get(event.node, event.node)) for event in told}
+    found = {(event.device, event.text, ops.get(event.node, event.node)) for event in listed}
     assert found == {
         ("gpu:0", "from host", "x"),
         ("gpu:1", "to host", "_Send"),
         ("gpu:1", "from host", "_Recv"),
     }
-    assert all(0 < event.start_ns < event.end_ns for event in told)
+    assert all(0 < event.start_ns < event.end_ns for event in listed)
 
 
 def test_when_a_traced_run_is_over_copies_are_timed_no_more(card: GpuContext) -> None:

@@ -20,21 +20,22 @@ def in_loop(name: str, ours: Callable[..., Any], loops: Any, args: Any) -> Any:
     types = [getattr(item, "dtype", None) for item in inputs]
 
     def fits(loop: str) -> bool:
-        wants = dtypes(loop.partition("->")[0])
+        input_types = dtypes(loop.partition("->")[0])
         return all(
-            have is None or np.can_cast(have, want) for have, want in zip(types, wants, strict=True)
+            have is None or np.can_cast(have, want)
+            for have, want in zip(types, input_types, strict=True)
         )
 
-    wants, gives = map(dtypes, next(filter(fits, loops)).split("->"))
+    input_types, output_types = map(dtypes, next(filter(fits, loops)).split("->"))
     if name == "nextafter":
         return ours(*inputs)
     inputs = [
         item if have is None else item.astype(np.float32 if want == BFLOAT16 else want)
-        for item, have, want in zip(inputs, types, wants, strict=True)
+        for item, have, want in zip(inputs, types, input_types, strict=True)
     ]
     made = ours(*inputs)
     made = made if isinstance(made, tuple) else (made,)
-    found = tuple(item.astype(want) for item, want in zip(made, gives, strict=True))
+    found = tuple(item.astype(want) for item, want in zip(made, output_types, strict=True))
     return found if len(found) > 1 else found[0]
 
 
