@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+SwapRole = Literal["", "push", "pop"]
+RowOperation = Literal[
+    "", "all", "count", "empty", "get", "of", "pop", "push", "put", "reserve", "take"
+]
+BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
+CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class HostPlacement:
     host_outputs: tuple[int, ...] = ()  # written to host memory
     host_only: bool = False  # only a CPU has a kernel, for every type
     handle_outputs: tuple[int, ...] = ()  # outputs that are handles though their type is not
-    swap_role: str = ""  # push, pop: the stack of input 0 may be swapped to the host and back
+    swap_role: SwapRole = ""  # the stack of input 0 may be swapped to the host and back
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,9 @@ class CompilerSupport:
     compiled: bool | None = None  # TensorFlow's XLA has a kernel; None: if traceable
     uncompiled_types: str = ""  # types that the kernel of XLA does not take, as in attrs
     constant_inputs: tuple[int, ...] = ()  # known when compiled; positions in the signature
-    row_operation: str = ""  # operation on the rows of an array that a compiled list becomes
+    row_operation: RowOperation = (
+        ""  # operation on the rows of an array that a compiled list becomes
+    )
 
 
 @dataclass(frozen=True)
@@ -65,14 +75,14 @@ class AlgebraicFacts:
     commutes: bool = False
     shape_only: bool = False  # depends only on the shapes of its inputs
     bitwise: bool = False  # depends on how numbers are stored, not only on their values
-    boolean_semantics: str = ""  # not, and, or, equal, differ, truth: as a predicate
+    boolean_semantics: BooleanSemantics = ""  # meaning as a predicate of predicates
 
 
 @dataclass(frozen=True)
 class FunctionCalls:
     """Functions that an op calls."""
 
-    kind: str = ""  # if, case, while, for, call, gradient, launch; empty: calls none
+    kind: CallKind = ""  # empty: calls none
     functions: tuple[str, ...] = ()  # attributes that name the functions
     first_argument: int = 0  # input slot of the functions' first argument
     inlined: bool = False  # run and compiled together with its caller
