@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -85,7 +85,10 @@ def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
         kind, pattern = split_filter(text, SHOW_FILTERS)
         if kind == "live" and pattern.isalpha() and pattern not in HOW_OFTEN:
             return f"live:X expects {', '.join(HOW_OFTEN)}, or a formula as printed"
-        known = {"op": graph.ops, "function": graph.functions}.get(kind, ())
+        known: Collection[str] = {"op": graph.ops, "function": graph.functions}.get(kind, ())
+        if not kind:
+            pattern = pattern.rstrip("*?/")
+            known = {name for node in graph for name in (node.name, node.name.partition("/")[0])}
         hint = did_you_mean(pattern, sorted(known))
         if hint is not None and pattern not in known:
             return f"{text}: {hint}"

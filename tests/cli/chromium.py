@@ -88,10 +88,10 @@ class Chromium:
         os.write(self._write, json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + _PATIENCE
         while True:
-            told = self._receive(deadline)
-            if told.get("id") == self._number:
-                assert "error" not in told, told
-                result: dict[str, Any] = told["result"]
+            reported = self._receive(deadline)
+            if reported.get("id") == self._number:
+                assert "error" not in reported, reported
+                result: dict[str, Any] = reported["result"]
                 return result
 
     def _receive(self, deadline: float) -> dict[str, Any]:
@@ -102,19 +102,19 @@ class Chromium:
             assert data, "the browser is gone"
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\0")
-        told: dict[str, Any] = json.loads(line)
-        self._notice(told.get("method", ""), told.get("params", {}))
-        return told
+        reported: dict[str, Any] = json.loads(line)
+        self._notice(reported.get("method", ""), reported.get("params", {}))
+        return reported
 
-    def _notice(self, event: str, told: dict[str, Any]) -> None:
+    def _notice(self, event: str, reported: dict[str, Any]) -> None:
         if event == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(reported["request"]["url"])
         elif event == "Runtime.exceptionThrown":
-            self.complaints.append(json.dumps(told["exceptionDetails"]))
+            self.complaints.append(json.dumps(reported["exceptionDetails"]))
         elif event == "Log.entryAdded":
-            self.complaints.append(told["entry"]["text"])
-        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
-            self.complaints.append(json.dumps(told["args"]))
+            self.complaints.append(reported["entry"]["text"])
+        elif event == "Runtime.consoleAPICalled" and reported["type"] in ("error", "warning"):
+            self.complaints.append(json.dumps(reported["args"]))
 
     def open(
         self,
@@ -138,9 +138,9 @@ class Chromium:
 
     def value(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        reported = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in reported, reported
+        return reported["result"].get("value")
 
     def click(self, selector: str) -> None:
         """Press and release the mouse in the middle of the first such element."""

@@ -188,9 +188,9 @@ def test_the_document_says_where_and_lists_the_findings(frame: Any) -> None:
     assert answer["findings"] == ["f"]
 
 
-@pytest.mark.parametrize("asked", [["--json"], ["--format", "json"], ["--format=json"]])
-def test_a_usage_error_is_a_document_too(frame: Any, asked: list[str]) -> None:
-    done = frame("fail-so", "--unknown", *asked)
+@pytest.mark.parametrize("options", [["--json"], ["--format", "json"], ["--format=json"]])
+def test_a_usage_error_is_a_document_too(frame: Any, options: list[str]) -> None:
+    done = frame("fail-so", "--unknown", *options)
     answer = json.loads(done.stdout)
     assert answer["exit_code"] == done.returncode == 2
 
@@ -213,9 +213,9 @@ def test_a_usage_error_hints_at_what_was_meant(frame: Any, args: list[str], hint
     done = frame(*args)
     assert done.returncode == 2
     assert done.stdout == ""
-    what, said = done.stderr.splitlines()
+    what, expected = done.stderr.splitlines()
     assert what.startswith("error: ")
-    assert hint in said
+    assert hint in expected
 
 
 def test_help_lists_the_commands_without_importing_them(frame: Any) -> None:

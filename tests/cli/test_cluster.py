@@ -70,21 +70,21 @@ def test_what_if_reports_what_a_kernel_would_gain(command: Any, graphs: Path) ->
 
 
 def test_json_says_it_all(command: Any, graphs: Path, tmp_path: Path) -> None:
-    told = command("cluster", graphs / "lstm.pb", "--explain", "--json").json
-    assert told["schema"] == "cfgraph.cluster/1"
-    assert told["summary"] == {
+    reported = command("cluster", graphs / "lstm.pb", "--explain", "--json").json
+    assert reported["schema"] == "cfgraph.cluster/1"
+    assert reported["summary"] == {
         "nodes": 64,
         "clustered": 34,
         "coverage": 34 / 64,
         "clusters": 2,
     }
-    result = told["result"]
+    result = reported["result"]
     assert sum(result["outside"].values()) == len(result["nodes"]) == 30
     assert {"name", "op", "kind", "text"} <= set(result["nodes"][0])
     assert result["gains"][0]["ops"] == ["TensorArrayReadV3"]
     file = tmp_path / "out.pb"
-    told = command("cluster", graphs / "lstm.pb", "--json", "-o", file).json
-    assert told["artifacts"][0]["path"] == str(file)
+    reported = command("cluster", graphs / "lstm.pb", "--json", "-o", file).json
+    assert reported["artifacts"][0]["path"] == str(file)
     assert command("cluster", graphs / "lstm.pb", "--json").code == 2
 
 

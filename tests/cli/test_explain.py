@@ -61,9 +61,9 @@ def test_a_node_in_a_loop_names_its_frame(command: Command, graphs: Path) -> Non
 
 
 def test_a_node_is_explained_as_json(command: Command, graphs: Path) -> None:
-    told = command("explain", graphs / "deadness_mismatch.pb", "C", "--json").json
-    assert told["schema"] == "cfgraph.explain/1"
-    node = told["result"]["node"]
+    reported = command("explain", graphs / "deadness_mismatch.pb", "C", "--json").json
+    assert reported["schema"] == "cfgraph.explain/1"
+    node = reported["result"]["node"]
     assert (node["predicate"], node["witness"]) == ("p", {"p": True})
     assert node["mismatched_inputs"] is True
     assert [edge["live"] for edge in node["inputs"]] == ["always live", "live when `p` is true"]
@@ -73,8 +73,8 @@ def test_a_code_is_explained(command: Command) -> None:
     done = command("explain", "cfg201")
     assert done.code == 0
     assert done.lines[0].startswith("CFG201  inputs from different frames")
-    told = command("explain", "CFG201", "--json").json["result"]["code"]
-    assert told["level"] == "error"
+    reported = command("explain", "CFG201", "--json").json["result"]["code"]
+    assert reported["level"] == "error"
 
 
 def test_a_graph_without_a_node_and_an_unknown_name_are_usage_errors(
@@ -92,11 +92,11 @@ def test_a_graph_without_a_node_and_an_unknown_name_are_usage_errors(
 
 def _last_cells(command: Command, path: Path, name: str) -> dict[str, list[str]]:
     """The last cells of each row, by what the row is about."""
-    said: dict[str, list[str]] = {}
+    expected: dict[str, list[str]] = {}
     for line in command("explain", path, name).lines[1:]:
         what, *rest = re.split(r"\s{2,}", line.strip())
-        said.setdefault(what, []).append("  ".join(rest))
-    return said
+        expected.setdefault(what, []).append("  ".join(rest))
+    return expected
 
 
 def test_a_loop_is_reported_by_its_iterations(command: Command, graphs: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_loop_is_reported_by_its_iterations(command: Command, graphs: Path) ->
 def test_what_must_not_be_clustered_is_said_of_ordinary_nodes_only(
     command: Command, graphs: Path
 ) -> None:
-    told = "mismatched inputs: one may be dead while another is live"
-    assert command("explain", graphs / "deadness_mismatch.pb", "C").lines[-1].strip() == told
-    assert told not in command("explain", graphs / "deadness_mismatch.pb", "B").out
+    reported = "mismatched inputs: one may be dead while another is live"
+    assert command("explain", graphs / "deadness_mismatch.pb", "C").lines[-1].strip() == reported
+    assert reported not in command("explain", graphs / "deadness_mismatch.pb", "B").out
 
 
 def test_a_node_of_a_function_is_explained_once_it_is_lowered(

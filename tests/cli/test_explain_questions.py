@@ -129,8 +129,8 @@ def test_what_runs_regardless_of_a_conditional(command: Command, tmp_path: Path)
     found = cells_by_label(command("explain", file, "p").lines)
     assert found["decides"] == "p:0 predicate of 2 Switches"
     assert found["unconditional"] == "dear, dearer always computed, but used only if it is true"
-    told = command("explain", file, "a", "--json").json["result"]["node"]["decides"]
-    assert told["regardless"] == {"1": ["dear", "dearer"]}
+    reported = command("explain", file, "a", "--json").json["result"]["node"]["decides"]
+    assert reported["regardless"] == {"1": ["dear", "dearer"]}
 
 
 def test_why_is_a_gradient_none(command: Command, tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ def test_how_is_a_value_read_from_another_frame(command: Command, graphs: Path) 
 
 def test_why_is_an_edge_not_clustered(command: Command, graphs: Path) -> None:
     path = graphs / "deadness_mismatch.pb"
-    told = command("explain", path, "B", "C", "--json").json["result"]["pair"]["cluster"]
-    assert "live" in told
+    reported = command("explain", path, "B", "C", "--json").json["result"]["pair"]["cluster"]
+    assert "live" in reported
     path = graphs / "lstm_grad.pb"
-    told = command("explain", path, "lstm/Sigmoid", "lstm/mul_2").out
-    assert "both are in cluster_" in told
+    reported = command("explain", path, "lstm/Sigmoid", "lstm/mul_2").out
+    assert "both are in cluster_" in reported
 
 
 def test_a_run_that_hangs_is_explained(command: Command, tmp_path: Path) -> None:
@@ -283,9 +283,11 @@ def test_a_run_that_is_requested_begins_with_the_initializers(
     cfgraph.lower(b.graph)
     path = tmp_path / "g.pb"
     cfgraph.save(b.graph, path)
-    asked = ["--feed", "n=3", "--init", "init"]
-    assert "ran 3 times" in command("explain", path, "while/body/Mul", *asked).out
-    assert "per iteration in virtual time, over 4" in command("explain", path, "/while", *asked).out
+    options = ["--feed", "n=3", "--init", "init"]
+    assert "ran 3 times" in command("explain", path, "while/body/Mul", *options).out
+    assert (
+        "per iteration in virtual time, over 4" in command("explain", path, "/while", *options).out
+    )
     assert command("explain", path, "while/body/Mul", "--feed", "n=3").code == 5
     lacking = command("explain", path, "/while", "--init", "init")
     assert (lacking.code, "add --feed n=3" in lacking.err) == (2, True)
@@ -295,13 +297,13 @@ def test_who_reads_a_node_and_where_does_a_message_come_from(
     command: Command, graphs: Path, tmp_path: Path
 ) -> None:
     parts = tmp_path / "parts.pb"
-    asked = ["--devices", "cpu:0-1", "--place", "*=cpu:0", "--place", "while/add*=cpu:1"]
-    assert command("partition", graphs / "counter.pb", *asked, "-o", parts).code == 0
+    options = ["--devices", "cpu:0-1", "--place", "*=cpu:0", "--place", "while/add*=cpu:1"]
+    assert command("partition", graphs / "counter.pb", *options, "-o", parts).code == 0
     graph = cfgraph.load(parts)
     recv = next(node for node in graph if node.op == "_Recv" and "cpu:1" in node.device.lower())
-    told = command("explain", parts, recv.name, "--json").json["result"]["node"]
-    assert told["read_by"] == [use.node.name for use in recv.uses]
-    words = (told["message"] or "").split()
+    reported = command("explain", parts, recv.name, "--json").json["result"]["node"]
+    assert reported["read_by"] == [use.node.name for use in recv.uses]
+    words = (reported["message"] or "").split()
     assert (words[0], words[2:]) == ("from", ["on", "cpu:0"])
     back = command("explain", parts, words[1], "--json").json["result"]["node"]
     assert back["message"] == f"to {recv.name} on cpu:1"
@@ -311,8 +313,8 @@ def test_who_reads_a_node_and_where_does_a_message_come_from(
 def test_what_is_the_name_of_a_function_is_said_to_be_one(command: Command, graphs: Path) -> None:
     path = graphs / "while_functional.pb"
     name = next(iter(cfgraph.load(path).functions))
-    for asked in (("explain", path, name), ("show", path, "--node", name)):
-        done = command(*asked)
+    for options in (("explain", path, name), ("show", path, "--node", name)):
+        done = command(*options)
         assert done.code == 2
         assert f"show --filter function:{name} lists its nodes" in done.err
 

@@ -174,13 +174,13 @@ def test_pushes_are_marked_to_be_swapped(command: Any, power: Path) -> None:
 def test_json_says_it_all(command: Any, line: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.pb"
     done = command("grad", line, "--ys", "loss", "--xs", "x,n", "-o", out, "--json", "-q")
-    told = done.json
+    reported = done.json
     assert (done.code, done.err) == (0, "")
-    assert told["schema"] == "cfgraph.grad/1"
-    assert told["inputs"][0]["nodes"] == 7
-    assert told["summary"]["loops"] == told["summary"]["accumulators"] == 0
-    assert told["summary"]["nodes"] == len(cfgraph.load(out)) - 7
-    first, second = told["result"]["gradients"]
+    assert reported["schema"] == "cfgraph.grad/1"
+    assert reported["inputs"][0]["nodes"] == 7
+    assert reported["summary"]["loops"] == reported["summary"]["accumulators"] == 0
+    assert reported["summary"]["nodes"] == len(cfgraph.load(out)) - 7
+    first, second = reported["result"]["gradients"]
     assert first == {
         "order": 1,
         "x": "x:0",
@@ -189,8 +189,8 @@ def test_json_says_it_all(command: Any, line: Path, tmp_path: Path) -> None:
         "cut": None,
     }
     assert (second["gradient"], second["cut"]["kind"]) == (None, "type")
-    assert told["result"]["check"] is None
-    assert told["artifacts"][0]["path"] == str(out)
+    assert reported["result"]["check"] is None
+    assert reported["artifacts"][0]["path"] == str(out)
 
 
 # -- finite differences ----------------------------------------------------------------------------
@@ -230,9 +230,9 @@ def test_gradients_that_differ_leave_with_1_a_table_and_no_file(
     done = command("grad", remembered, "--ys", "y", "--xs", "x", "--check", *feed, *files, "--json")
     assert done.code == 1
     assert rows(done.err)["x:0"][0] == "no"
-    told = done.json
-    assert (told["status"], told["exit_code"], told["artifacts"]) == ("findings", 1, [])
-    assert told["result"]["check"][0]["agrees"] is False
+    reported = done.json
+    assert (reported["status"], reported["exit_code"], reported["artifacts"]) == ("findings", 1, [])
+    assert reported["result"]["check"][0]["agrees"] is False
     assert not (tmp_path / "out.pb").exists()
     assert not (tmp_path / "map.json").exists()
 
@@ -282,7 +282,7 @@ def test_a_check_on_a_terminal_writes_no_graph(command: Any, line: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reported"),
     [
         ((), "outputs of the graph: loss:0, other:0"),
         (("--ys", "los"), "did you mean 'loss'?"),
@@ -297,9 +297,9 @@ def test_a_check_on_a_terminal_writes_no_graph(command: Any, line: Path) -> None
         (("--ys", "loss", "--check", "--feed", "q=1"), "no node 'q'"),
     ],
 )
-def test_wrong_usage_is_2(args: tuple[str, ...], told: str, command: Any, line: Path) -> None:
+def test_wrong_usage_is_2(args: tuple[str, ...], reported: str, command: Any, line: Path) -> None:
     done = command("grad", line, *args)
-    assert (done.code, told in done.err + done.out) == (2, True), done.err
+    assert (done.code, reported in done.err + done.out) == (2, True), done.err
 
 
 def test_graph_and_names_go_to_different_places(command: Any, line: Path, tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ y = Square(e)
 """)
     done = command("grad", tmp_path / "in.graph", "--ys", "y", "-o", tmp_path / "out.pb")
     assert done.code == 4
-    told = "error[CFG502]: Exp has no gradient; it is on the path x → a → e → y\n"
-    assert done.err.startswith(told)
+    reported = "error[CFG502]: Exp has no gradient; it is on the path x → a → e → y\n"
+    assert done.err.startswith(reported)
     assert "at node 'e'" in done.err
     assert not (tmp_path / "out.pb").exists()
 
@@ -406,10 +406,10 @@ def test_a_check_that_compares_nothing_does_not_say_that_all_is_well(
         "p = Placeholder() {dtype=bool, shape=[]}\n"
         "s = Switch(x, p)\ny = Neg(s:1)\n"
     )
-    asked = ("--ys", "y", "--xs", x, "--check", "--feed", "p=false", "-o", tmp_path / "o.pb")
-    done = command("grad", tmp_path / "dead.graph", *asked)
+    arguments = ("--ys", "y", "--xs", x, "--check", "--feed", "p=false", "-o", tmp_path / "o.pb")
+    done = command("grad", tmp_path / "dead.graph", *arguments)
     assert done.code == 1
     assert "nothing could be compared; nothing was written" in done.err
     assert ("every y is dead here" if x == "x" else "no y depends on it") in done.err
     assert not (tmp_path / "o.pb").exists()
-    assert command("grad", tmp_path / "dead.graph", *asked, "-q").err
+    assert command("grad", tmp_path / "dead.graph", *arguments, "-q").err

@@ -69,11 +69,11 @@ def test_the_map_says_what_became_of_each_name(command: Any, loop: Path, tmp_pat
 
 def test_json_says_it_all(command: Any, cond: Path, tmp_path: Path) -> None:
     done = command("lower", cond, "-o", tmp_path / "out.pb", "--json", "-q")
-    told = done.json
-    assert told["schema"] == "cfgraph.lower/1"
-    assert told["summary"] == {"rewrites": 1, "before": 7, "after": 12}
-    assert {"op": "Switch", "before": 0, "after": 3} in told["result"]["ops"]
-    assert told["artifacts"][0]["path"] == str(tmp_path / "out.pb")
+    reported = done.json
+    assert reported["schema"] == "cfgraph.lower/1"
+    assert reported["summary"] == {"rewrites": 1, "before": 7, "after": 12}
+    assert {"op": "Switch", "before": 0, "after": 3} in reported["result"]["ops"]
+    assert reported["artifacts"][0]["path"] == str(tmp_path / "out.pb")
 
 
 def test_one_function_or_no_calls_can_be_requested(command: Any, tmp_path: Path) -> None:

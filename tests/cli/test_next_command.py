@@ -66,8 +66,8 @@ def test_what_sends_to_another_device_is_no_target(
     command: Any, tmp_path: Path, graphs: Path
 ) -> None:
     path = tmp_path / "cut.pb"
-    asked = ["--devices", "cpu:0-1", "--seed", "7", "-o", path]
-    assert command("partition", graphs / "counter.pb", *asked).code == 0
+    options = ["--devices", "cpu:0-1", "--seed", "7", "-o", path]
+    assert command("partition", graphs / "counter.pb", *options).code == 0
     assert "targets" not in command("show", path).lines
     assert "messages" in command("show", path).lines
 

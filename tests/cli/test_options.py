@@ -49,17 +49,17 @@ def test_the_option_beats_the_environment_and_that_beats_the_terminal(
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "wording"),
     [
         ("--timeout", "-1", "-1.0 is less than 0"),
         ("--rtol", "x", "'x' is not a number"),
         ("--seed", "1.5", "'1.5' is not a whole number"),
-        ("--expect", "y", "'y' is no expected value"),
-        ("--feed", "y", "'y' is no feed"),
+        ("--expect", "y", "'y' is not a valid expected value"),
+        ("--feed", "y", "'y' is not a valid feed"),
     ],
 )
 def test_a_value_that_an_option_cannot_take_is_reported_in_words(
-    command: Any, fixtures: Path, option: str, value: str, said: str
+    command: Any, fixtures: Path, option: str, value: str, wording: str
 ) -> None:
     done = command("run", fixtures / "graphs" / "counter.pb", option, value)
-    assert (done.code, said in done.err) == (2, True), done.err
+    assert (done.code, wording in done.err) == (2, True), done.err

@@ -68,17 +68,17 @@ def test_what_was_moved_next_to_its_loop_is_reported(command: Any, counter: Path
 
 def test_json_says_it_all(command: Any, counter: Path, tmp_path: Path) -> None:
     files = ("-o", tmp_path / "out.pb", "--dump-placement", tmp_path / "p.toml")
-    told = cut(command, counter, *BODY_ON_GPU, *files, "--json", "-q").json
-    assert told["schema"] == "cfgraph.partition/1"
-    assert told["inputs"][0]["nodes"] == 15
-    assert told["summary"]["devices"] == 2
-    assert told["summary"]["control_loops"] == 1
-    cpu, gpu = told["result"]["devices"]
+    reported = cut(command, counter, *BODY_ON_GPU, *files, "--json", "-q").json
+    assert reported["schema"] == "cfgraph.partition/1"
+    assert reported["inputs"][0]["nodes"] == 15
+    assert reported["summary"]["devices"] == 2
+    assert reported["summary"]["control_loops"] == 1
+    cpu, gpu = reported["result"]["devices"]
     assert (cpu["simulated"], gpu["simulated"]) == (False, True)
     assert gpu["control_loops"] == ["/while/while_context"]
-    assert sum(route["messages"] for route in told["result"]["routes"]) == 3
-    assert told["result"]["decided"] == {"*=cpu:0": 13, "while/add*=gpu:0": 2}
-    assert [item["kind"] for item in told["artifacts"]] == ["graph", "placement"]
+    assert sum(route["messages"] for route in reported["result"]["routes"]) == 3
+    assert reported["result"]["decided"] == {"*=cpu:0": 13, "while/add*=gpu:0": 2}
+    assert [item["kind"] for item in reported["artifacts"]] == ["graph", "placement"]
 
 
 def test_a_placement_that_is_written_places_the_same_way_again(
@@ -198,9 +198,9 @@ def test_a_folder_has_one_digest_when_it_is_written_and_read(
     command: Any, counter: Path, tmp_path: Path
 ) -> None:
     folder = f"{tmp_path}/parts/"
-    told = cut(command, counter, *BODY_ON_GPU, "-o", folder, "--json", "-q").json
+    reported = cut(command, counter, *BODY_ON_GPU, "-o", folder, "--json", "-q").json
     read = command("show", folder, "--json").json["inputs"][0]
-    assert told["artifacts"][0]["sha256"] == read["sha256"]
+    assert reported["artifacts"][0]["sha256"] == read["sha256"]
     assert read["format"] == "parts"
 
 
@@ -226,9 +226,9 @@ def test_run_places_and_partitions_on_the_way(command: Any, graphs: Path) -> Non
 
 
 def test_run_places_by_rules(command: Any, counter: Path) -> None:
-    asked = ["run", counter, "--feed", "n=5", "--devices", "cpu:0,gpu:0", "--timeline"]
-    asked += ["--place", "*=cpu:0", "--trace"]
-    done = command(*asked, "--place", "while/add*=gpu:0")
+    options = ["run", counter, "--feed", "n=5", "--devices", "cpu:0,gpu:0", "--timeline"]
+    options += ["--place", "*=cpu:0", "--trace"]
+    done = command(*options, "--place", "while/add*=gpu:0")
     assert (done.code, done.out) == (0, "count:0  int32[]  = 5\n")
     on_gpu = [line.split() for line in done.err.splitlines() if "gpu:0 (simulated)" in line]
     assert any("while/add" in words for words in on_gpu)
@@ -246,11 +246,11 @@ def test_a_trace_calls_messages_dead_that_are_and_not_those_that_are_empty(
         "other = Neg(x, ^x) {T=float32}\n"
         "done = NoOp(^x)\n"
     )
-    asked = ["--devices", "cpu:0-1", "--place", "*=cpu:0", "--place", "then=cpu:1"]
-    asked += ["--place", "done=cpu:1", "--target", "done", "--target", "then", "--trace"]
-    done = command("run", path, "--feed", "p=false", *asked)
-    told = [line.split() for line in done.err.splitlines()]
-    ends = {words[2]: words[4:] for words in told if words[3:4] in (["_Send"], ["_Recv"])}
+    options = ["--devices", "cpu:0-1", "--place", "*=cpu:0", "--place", "then=cpu:1"]
+    options += ["--place", "done=cpu:1", "--target", "done", "--target", "then", "--trace"]
+    done = command("run", path, "--feed", "p=false", *options)
+    reported = [line.split() for line in done.err.splitlines()]
+    ends = {words[2]: words[4:] for words in reported if words[3:4] in (["_Send"], ["_Recv"])}
     assert ends["either/send"] == ["dead", "to", "cpu:1"]
     assert ends["either/recv"] == ["dead"]
     assert ends["x/ctrl/send"] == ["0", "B", "to", "cpu:1"]
@@ -263,11 +263,11 @@ def test_rules_without_devices_to_place_on_are_refused(command: Any, counter: Pa
 
 
 def test_a_rule_that_no_node_of_a_run_matches_is_reported(command: Any, counter: Path) -> None:
-    asked = ["--devices", "cpu:0-1", "--feed", "n=5", "--place", "while/add=cpu:1"]
-    done = command("run", counter, *asked, "--place", "whle/add=cpu:1")
+    options = ["--devices", "cpu:0-1", "--feed", "n=5", "--place", "while/add=cpu:1"]
+    done = command("run", counter, *options, "--place", "whle/add=cpu:1")
     assert done.code == 0
-    told = [line for line in done.err.splitlines() if "warning" in line]
-    assert told == [
+    reported = [line for line in done.err.splitlines() if "warning" in line]
+    assert reported == [
         "warning: in this run no node matches whle/add=cpu:1; did you mean 'while/add'?"
     ]
 
@@ -286,8 +286,8 @@ def test_show_reports_devices_and_messages_of_a_partitioned_graph(
     text = command("show", tmp_path / "cut.pb").out
     assert "gpu:0 (simulated)" in text
     assert ["gpu:0", "cpu:0", "/while/while_context", "1", "4"] in table(text, "from")
-    told = command("show", tmp_path / "cut.pb", "--json").json["result"]["parts"]
-    assert [item["nodes"] for item in told["devices"]] == [
+    reported = command("show", tmp_path / "cut.pb", "--json").json["result"]["parts"]
+    assert [item["nodes"] for item in reported["devices"]] == [
         int(row[1]) for row in table(text.replace(" (simulated)", ""), "device")[1:]
     ]
 

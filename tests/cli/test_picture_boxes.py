@@ -36,10 +36,10 @@ def boxes(graph: Graph, device_of: Any = None) -> PictureBox:
 def outline(box: PictureBox) -> dict[str, Any]:
     """The boxes as nested dictionaries, each with the number of its nodes under `nodes`."""
     inner = [one for one in box.members if isinstance(one, PictureBox)]
-    told: dict[str, Any] = {f"{one.kind} {one.label}": outline(one) for one in inner}
+    reported: dict[str, Any] = {f"{one.kind} {one.label}": outline(one) for one in inner}
     if len(inner) < len(box.members):
-        told["nodes"] = len(box.members) - len(inner)
-    return told
+        reported["nodes"] = len(box.members) - len(inner)
+    return reported
 
 
 def named(*names: str) -> Graph:
@@ -60,9 +60,9 @@ def test_a_loop_is_in_the_scope_of_its_names() -> None:
 def test_a_loop_on_two_devices_is_in_two_boxes() -> None:
     graph = parse_graph(LOOP)
     there = {"m/body/a", "m/body/b", "m/body/c"}
-    told = outline(boxes(graph, lambda node: "gpu:0" if node.name in there else "cpu:0"))
-    assert told["device gpu:0"] == {"frame m/loop": {"nodes": 3}}
-    assert told["device cpu:0"]["scope m"] == {"frame m/loop": {"nodes": 7}, "nodes": 1}
+    reported = outline(boxes(graph, lambda node: "gpu:0" if node.name in there else "cpu:0"))
+    assert reported["device gpu:0"] == {"frame m/loop": {"nodes": 3}}
+    assert reported["device cpu:0"]["scope m"] == {"frame m/loop": {"nodes": 7}, "nodes": 1}
 
 
 def test_scopes_that_say_little_are_left_out() -> None:

@@ -34,13 +34,13 @@ def test_what_the_page_on_pictures_says_to_type_works(
     text = (root / "docs/pictures.md").read_text()
     count = f"{len(cfgraph.load('large.pb')):,} nodes; the page opens"
     assert count in " ".join(text.split())
-    said = "".join(text for language, text in blocks if not language).replace("\\\n", " ")
-    lines = [line for line in said.splitlines() if line.startswith("cfgraph ")]
+    expected = "".join(text for language, text in blocks if not language).replace("\\\n", " ")
+    lines = [line for line in expected.splitlines() if line.startswith("cfgraph ")]
     assert len(lines) == 4
     for line in lines:
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, done.err
-    pages = set(re.findall(r"'(\w+\.html)#", said))
+    pages = set(re.findall(r"'(\w+\.html)#", expected))
     assert pages == {file.name for file in tmp_path.glob("*.html")}
 
 

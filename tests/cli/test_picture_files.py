@@ -44,13 +44,13 @@ def test_the_document_names_the_page(command: Any, counter: Path, tmp_path: Path
     assert (entry["kind"], entry["path"]) == ("html", str(page))
 
 
-@pytest.mark.parametrize("asked", [["show"], ["run", "--feed", "n=1", "--quiet"]])
+@pytest.mark.parametrize("options", [["show"], ["run", "--feed", "n=1", "--quiet"]])
 def test_a_file_whose_name_is_no_text_has_a_page(
-    asked: list[str], command: Any, counter: Path, tmp_path: Path
+    options: list[str], command: Any, counter: Path, tmp_path: Path
 ) -> None:
     odd, page = tmp_path / os.fsdecode(b"a\xff.pb"), tmp_path / "page.html"
     odd.write_bytes(counter.read_bytes())
-    assert command(*asked, odd, "--html", page).code == 0
+    assert command(*options, odd, "--html", page).code == 0
     assert "<title>a?.pb</title>" in page.read_text()
     assert model_of_page(page)["title"] == "a\udcff.pb"
 
@@ -122,10 +122,10 @@ def test_a_run_is_reported_with_events_totals_and_taps(
     command: Any, counter: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "run.html"
-    asked = ("run", counter, "--feed", "n=3", "--fetch", "count", "--tap", "while/add")
-    done = command(*asked, "--html", page)
+    options = ("run", counter, "--feed", "n=3", "--fetch", "count", "--tap", "while/add")
+    done = command(*options, "--html", page)
     assert done.code == 0
-    assert done.out == command(*asked).out
+    assert done.out == command(*options).out
     assert f"wrote {page}" in done.err
     run = model_of_page(page)["run"]
     assert run["devices"] == ["cpu:0"]
@@ -219,9 +219,9 @@ def test_a_page_and_a_trace_are_two_files(command: Any, counter: Path, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("asked", [["show", "--svg"], ["show", "--html"], ["run", "--html"]])
+@pytest.mark.parametrize("options", [["show", "--svg"], ["show", "--html"], ["run", "--html"]])
 def test_a_picture_is_not_written_to_standard_output(
-    asked: list[str],
+    options: list[str],
     command: Any,
     counter: Path,
     tmp_path: Path,
@@ -229,7 +229,7 @@ def test_a_picture_is_not_written_to_standard_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    name, option = asked
+    name, option = options
     done = command(name, counter, *(["--feed", "n=1"] if name == "run" else []), option, "-")
     assert (done.code, done.out) == (2, "")
     assert "./-" in done.err

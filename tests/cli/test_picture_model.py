@@ -27,53 +27,53 @@ def model(graph: Graph, **more: Any) -> dict[str, Any]:
     return picture_model("a graph", NodeSelection(view, list(graph)), bodies, **more)
 
 
-def by_name(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {node["name"]: node for node in told["nodes"]}
+def by_name(reported: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {node["name"]: node for node in reported["nodes"]}
 
 
-def enclosing_boxes(told: dict[str, Any], node: dict[str, Any]) -> list[str]:
+def enclosing_boxes(reported: dict[str, Any], node: dict[str, Any]) -> list[str]:
     """The boxes around a node, innermost first."""
     found, place = [], node["group"]
     while place is not None:
-        box = told["groups"][place]
+        box = reported["groups"][place]
         found.append(f"{box['kind']} {box.get('label', '')}".strip())
         place = box.get("parent")
     return found
 
 
 def test_a_node_is_reported_with_types_and_sources(graphs: Path) -> None:
-    told = model(cfgraph.load(graphs / "counter.pb"))
-    nodes = by_name(told)
+    reported = model(cfgraph.load(graphs / "counter.pb"))
+    nodes = by_name(reported)
     add = nodes["while/add"]
-    assert [told["nodes"][node]["name"] for node, _ in add["in"]] == [
+    assert [reported["nodes"][node]["name"] for node, _ in add["in"]] == [
         "while/Identity",
         "while/add/y",
     ]
     assert add["out"] == ["int32[]"]
     assert add["frame"] == "/while/while_context"
-    assert told["whens"][add["when"]][:2] == ["sometimes", "live:while/Merge & while/Less"]
+    assert reported["whens"][add["when"]][:2] == ["sometimes", "live:while/Merge & while/Less"]
     assert nodes["while/add/y"]["attrs"]["value"] == "int32[] 1"
-    assert told["ops"]["Merge"]["role"] == "merge"
-    assert enclosing_boxes(told, add) == ["frame while/while_context", "scope while", "graph"]
+    assert reported["ops"]["Merge"]["role"] == "merge"
+    assert enclosing_boxes(reported, add) == ["frame while/while_context", "scope while", "graph"]
 
 
 def test_a_message_links_its_ends(command: Any, graphs: Path, tmp_path: Path) -> None:
     path = tmp_path / "two.pb"
     command("partition", graphs / "counter.pb", "--devices", "cpu:0,gpu:0",
             "--place", "while/add=gpu:0", "-o", path)  # fmt: skip
-    told = model(cfgraph.load(path))
-    ops = {tuple(told["nodes"][end]["op"] for end in link) for link in told["links"]}
+    reported = model(cfgraph.load(path))
+    ops = {tuple(reported["nodes"][end]["op"] for end in link) for link in reported["links"]}
     assert ops == {("_Send", "_Recv")}
-    devices = {enclosing_boxes(told, node)[-2] for node in told["nodes"]}
+    devices = {enclosing_boxes(reported, node)[-2] for node in reported["nodes"]}
     assert devices == {"device cpu:0", "device gpu:0 (simulated)"}
 
 
 def test_the_body_of_a_function_is_where_it_is_called(graphs: Path) -> None:
-    told = model(cfgraph.load(graphs / "while_functional.pb"))
-    nodes = by_name(told)
-    assert enclosing_boxes(told, nodes["while"])[0] == "call while"
+    reported = model(cfgraph.load(graphs / "while_functional.pb"))
+    nodes = by_name(reported)
+    assert enclosing_boxes(reported, nodes["while"])[0] == "call while"
     body = nodes["while_body_591/placeholder"]
-    assert enclosing_boxes(told, body) == ["function while_body_591", "call while", "graph"]
+    assert enclosing_boxes(reported, body) == ["function while_body_591", "call while", "graph"]
 
 
 def test_functions_that_are_called_twice_are_next_to_the_graph() -> None:
@@ -81,8 +81,8 @@ def test_functions_that_are_called_twice_are_next_to_the_graph() -> None:
         "x = Placeholder() {dtype=float32, shape=[]}\na = F(x)\nb = F(x)\n"
         "\nfunction F(v: float32) -> (w: float32) {\n  n = Neg(v)\n  return w = n:y:0\n}\n"
     )
-    told = model(graph)
-    assert enclosing_boxes(told, by_name(told)["F/n"]) == [
+    reported = model(graph)
+    assert enclosing_boxes(reported, by_name(reported)["F/n"]) == [
         "function F",
         "library functions",
         "graph",
@@ -94,29 +94,29 @@ def test_a_function_that_calls_itself_is_drawn_once() -> None:
         "x = Placeholder() {dtype=float32, shape=[]}\na = F(x)\n"
         "\nfunction F(v: float32) -> (w: float32) {\n  n = F(v)\n  return w = n:w:0\n}\n"
     )
-    told = model(graph)
-    assert sum(node["name"] == "F/n" for node in told["nodes"]) == 1
+    reported = model(graph)
+    assert sum(node["name"] == "F/n" for node in reported["nodes"]) == 1
 
 
 def test_a_cluster_is_a_box_of_what_it_runs(command: Any, graphs: Path, tmp_path: Path) -> None:
     path = tmp_path / "clustered.pb"
     command("cluster", graphs / "lstm.pb", "-o", path)
-    told = model(cfgraph.load(path))
-    nodes = by_name(told)
-    launches = [node for node in told["nodes"] if node["op"] == "XlaLaunch"]
+    reported = model(cfgraph.load(path))
+    nodes = by_name(reported)
+    launches = [node for node in reported["nodes"] if node["op"] == "XlaLaunch"]
     assert launches
     for launch in launches:
-        assert enclosing_boxes(told, launch)[0] == f"cluster {launch['name']}"
-    assert "cluster cluster_1" in enclosing_boxes(told, nodes["cluster_1/lstm/MatMul"])
+        assert enclosing_boxes(reported, launch)[0] == f"cluster {launch['name']}"
+    assert "cluster cluster_1" in enclosing_boxes(reported, nodes["cluster_1/lstm/MatMul"])
 
 
 def test_findings_are_reported_with_what_their_code_means(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "errors" / "CFG109_cycle.graph")
-    told = model(graph)
-    (finding, *_) = told["findings"]
+    reported = model(graph)
+    (finding, *_) = reported["findings"]
     assert finding["code"] == "CFG109"
     assert finding["title"]
-    assert told["notes"] == [] or "is unknown" in told["notes"][0]
+    assert reported["notes"] == [] or "is unknown" in reported["notes"][0]
 
 
 def test_a_node_outside_of_the_picture_is_a_name(graphs: Path) -> None:
@@ -127,9 +127,9 @@ def test_a_node_outside_of_the_picture_is_a_name(graphs: Path) -> None:
 
 
 def test_all_nodes_are_on_the_device_that_a_run_had(graphs: Path) -> None:
-    told = model(cfgraph.load(graphs / "eight_devices.pb"), only="cpu:0")
-    assert {node["device"] for node in told["nodes"]} == {"cpu:0"}
-    assert not any(box["kind"] == "device" for box in told["groups"])
+    reported = model(cfgraph.load(graphs / "eight_devices.pb"), only="cpu:0")
+    assert {node["device"] for node in reported["nodes"]} == {"cpu:0"}
+    assert not any(box["kind"] == "device" for box in reported["groups"])
 
 
 def test_no_text_ends_the_script_that_it_stands_in() -> None:
@@ -157,9 +157,9 @@ def test_every_script_is_in_the_page() -> None:
 
 
 def test_viz_is_as_it_was_published() -> None:
-    said = re.findall(r"^ {4}([0-9a-f]{64})  (\S+)$", (ASSETS / "VIZ.md").read_text(), re.M)
-    assert [name for _, name in said] == ["viz-global.js"]
-    for digest, name in said:
+    expected = re.findall(r"^ {4}([0-9a-f]{64})  (\S+)$", (ASSETS / "VIZ.md").read_text(), re.M)
+    assert [name for _, name in expected] == ["viz-global.js"]
+    for digest, name in expected:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == digest
 
 
@@ -168,17 +168,17 @@ def test_the_notice_names_the_versions_that_viz_reports(root: Path) -> None:
     found = re.search(r'graphvizVersion="([\d.]+)"', text), re.search(r"Viz\.js ([\d.]+)", text)
     graphviz, viz = (item[1] for item in found if item)
     for file in (root / "NOTICE", ASSETS / "VIZ.md"):
-        said = file.read_text()
-        assert f"Graphviz {graphviz}" in said
-        assert viz in said
-        assert "Public License 2.0" in said
+        expected = file.read_text()
+        assert f"Graphviz {graphviz}" in expected
+        assert viz in expected
+        assert "Public License 2.0" in expected
 
 
 @pytest.mark.parametrize("name", ["lstm_grad", "eight_devices", "cond_functional"])
 def test_every_box_but_the_outermost_comes_after_the_one_enclosing_it(
     name: str, graphs: Path
 ) -> None:
-    told = model(cfgraph.load(graphs / f"{name}.pb"))
-    assert "parent" not in told["groups"][0]
-    for place, box in enumerate(told["groups"][1:], 1):
+    reported = model(cfgraph.load(graphs / f"{name}.pb"))
+    assert "parent" not in reported["groups"][0]
+    for place, box in enumerate(reported["groups"][1:], 1):
         assert 0 <= box["parent"] < place

@@ -33,9 +33,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 def page(command: Any, browser: Chromium, tmp_path: Path) -> Any:
     """Write a page by a command, and open it."""
 
-    def shown(*asked: str | Path, address: str = "", dark: bool = False) -> Chromium:
+    def shown(*options: str | Path, address: str = "", dark: bool = False) -> Chromium:
         file = tmp_path / "page.html"
-        done = command(*asked, "--html", file)
+        done = command(*options, "--html", file)
         assert done.code in (0, 5), done.err
         browser.open(file, address, dark)
         assert browser.requests == [file.as_uri()]
@@ -117,10 +117,10 @@ def test_the_search_goes_to_a_node_in_closed_boxes(page: Any) -> None:
 
 def test_the_panel_reports_all_about_a_node(page: Any) -> None:
     browser = page("show", GRAPHS / "counter.pb", address="#node=while%2Fadd")
-    told = text(browser, "#details")
+    reported = text(browser, "#details")
     for part in ("AddV2", "/while/while_context", "live:while/Merge & while/Less", "int32[]",
                  "while/Identity:0", "while/NextIteration"):  # fmt: skip
-        assert part in told
+        assert part in reported
     browser.click("#details a[data-node]:not(h2 a)")
     assert text(browser, "#details h2") == "while/Identity"
 

@@ -22,12 +22,12 @@ def test_virtual_time_is_reported_on_stderr_and_in_the_document(
 ) -> None:
     costs = tmp_path / "costs.toml"
     costs.write_text('[devices."*"]\nlaunch = 1\n[links."*>*"]\nlatency = 10\nbandwidth = 1e30\n')
-    asked = ["run", two_devices, "--feed", "n=0", "--fetch", "out:0", "--clock", "virtual"]
-    done = command(*asked, "--costs", costs)
+    arguments = ["run", two_devices, "--feed", "n=0", "--fetch", "out:0", "--clock", "virtual"]
+    done = command(*arguments, "--costs", costs)
     assert (done.code, done.out) == (0, "out:0  int32[]  = 0\n")
     assert done.err == "virtual time: 32 s\n"
-    told = command(*asked, "--costs", costs, "--json").json
-    assert told["summary"]["virtual_seconds"] == pytest.approx(32.0)
+    reported = command(*arguments, "--costs", costs, "--json").json
+    assert reported["summary"]["virtual_seconds"] == pytest.approx(32.0)
 
 
 def test_a_loop_without_end_is_timed_up_to_an_iteration(command: Any, two_devices: Path) -> None:
@@ -41,11 +41,11 @@ def test_a_loop_without_end_is_timed_up_to_an_iteration(command: Any, two_device
 
 def test_what_was_measured_is_a_cost_model(command: Any, two_devices: Path, tmp_path: Path) -> None:
     times = tmp_path / "times.toml"
-    asked = ["run", two_devices, "--feed", "n=3", "--fetch", "out:0"]
-    done = command(*asked, "--calibrate", times, "--json").json
+    arguments = ["run", two_devices, "--feed", "n=3", "--fetch", "out:0"]
+    done = command(*arguments, "--calibrate", times, "--json").json
     assert [item["path"] for item in done["artifacts"]] == [str(times)]
     assert '"AddV2" = ' in times.read_text()
-    done = command(*asked, "--clock", "virtual", "--costs", times)
+    done = command(*arguments, "--clock", "virtual", "--costs", times)
     assert (done.code, done.out) == (0, "out:0  int32[]  = 3\n")
 
 
@@ -77,10 +77,10 @@ def test_a_cost_model_that_is_not_there_is_an_input_error(command: Any, two_devi
 
 
 def test_without_values_types_and_shapes_are_reported(command: Any, graphs: Path) -> None:
-    asked = ["run", graphs / "eight_devices.pb", "--feed", "n=3", "--fetch", "out0:0"]
-    asked += ["--clock", "virtual", "--no-values"]
-    done = command(*asked, "--trace", "--tap", "while/add*")
+    arguments = ["run", graphs / "eight_devices.pb", "--feed", "n=3", "--fetch", "out0:0"]
+    arguments += ["--clock", "virtual", "--no-values"]
+    done = command(*arguments, "--trace", "--tap", "while/add*")
     assert (done.code, done.lines[-1]) == (0, "out0:0  float32[]  = not computed")
     wanted = {"tensor": "out0:0", "dtype": "float32", "shape": [], "computed": False}
-    assert command(*asked, "--json").json["result"]["values"] == [wanted]
-    assert command(*asked, "--expect", "out0=3").code == 2
+    assert command(*arguments, "--json").json["result"]["values"] == [wanted]
+    assert command(*arguments, "--expect", "out0=3").code == 2

@@ -42,11 +42,11 @@ def clustered(tmp_path: Path) -> Path:
 
 
 def test_jit_clusters_on_the_way_and_says_what_ran_them(command: Any, chain: Path) -> None:
-    asked = ["run", chain, "--feed", "x=3", "--fetch", "y:0"]
-    done = command(*asked, "--jit", "--engine", "numpy")
+    options = ["run", chain, "--feed", "x=3", "--fetch", "y:0"]
+    done = command(*options, "--jit", "--engine", "numpy")
     assert (done.code, done.out) == (0, "y:0  float32[]  = 4.0\n")
     assert done.err == "1 cluster run by NumPy: 1 call\n"
-    assert command(*asked, "--engine", "numpy").err == ""
+    assert command(*options, "--engine", "numpy").err == ""
 
 
 @needs_jax
@@ -60,20 +60,20 @@ def test_auto_says_what_is_too_small_for_xla(command: Any, chain: Path) -> None:
 def test_the_clusters_of_a_file_run_by_xla_are_in_the_document(
     command: Any, clustered: Path
 ) -> None:
-    asked = ["run", clustered, "--feed", "x=[1,2]", "--fetch", "y:0", "--engine", "xla"]
-    told = command(*asked, "--json").json["result"]["jit"]
-    (cluster,) = told["clusters"]
-    assert (told["engine"], cluster["name"], cluster["calls"], cluster["fused"]) == (
+    options = ["run", clustered, "--feed", "x=[1,2]", "--fetch", "y:0", "--engine", "xla"]
+    reported = command(*options, "--json").json["result"]["jit"]
+    (cluster,) = reported["clusters"]
+    assert (reported["engine"], cluster["name"], cluster["calls"], cluster["fused"]) == (
         "xla", "f", 1, 0,
     )  # fmt: skip
     assert [item["refused"] for item in cluster["compilations"]] == [None]
-    assert "1 cluster run by XLA: 1 call, 1 compilation in" in command(*asked).err
+    assert "1 cluster run by XLA: 1 call, 1 compilation in" in command(*options).err
 
 
 @needs_jax
 def test_lazy_compiles_nothing_in_a_single_call(command: Any, clustered: Path) -> None:
-    asked = ["run", clustered, "--feed", "x=1", "--fetch", "y:0", "--engine", "xla", "--lazy"]
-    done = command(*asked)
+    options = ["run", clustered, "--feed", "x=1", "--fetch", "y:0", "--engine", "xla", "--lazy"]
+    done = command(*options)
     assert (done.out, done.err) == ("y:0  float32[]  = 2.0\n", "1 cluster run by NumPy: 1 call\n")
 
 
@@ -96,8 +96,11 @@ def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path
     lacking = command("run", file, "--feed", "x=3", "--fetch", "w")
     assert lacking.code == 2
     assert "a feed is missing: z:0" in lacking.err
-    told = command("explain", file, "cluster_0/u")
-    assert (told.code, "is inside a cluster and runs whenever the cluster does" in told.err) == (
+    reported = command("explain", file, "cluster_0/u")
+    assert (
+        reported.code,
+        "is inside a cluster and runs whenever the cluster does" in reported.err,
+    ) == (
         2,
         True,
     )

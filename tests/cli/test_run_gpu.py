@@ -40,8 +40,8 @@ def test_a_gpu_that_numpy_simulates_is_said_to_be(command: Any, graph: Path) -> 
     for more in ((), ("--gpu", "simulated")):
         done = command(*line(graph, *more))
         assert "gpu:0: simulated by NumPy" in done.err
-        told = json.loads(command(*line(graph, *more, "--json")).out)
-        assert told["result"]["gpu"] == {"kind": "simulated", "devices": ["gpu:0"]}
+        reported = json.loads(command(*line(graph, *more, "--json")).out)
+        assert reported["result"]["gpu"] == {"kind": "simulated", "devices": ["gpu:0"]}
 
 
 def test_a_run_without_a_gpu_says_nothing_of_one(command: Any, graph: Path) -> None:

@@ -29,25 +29,25 @@ def training(tmp_path: Path) -> list[Any]:
     cfgraph.save(growing(swap_memory=True), path)
     np.save(tmp_path / "w.npy", np.eye(64, dtype=np.float32))
     feeds = ["--feed", f"w=@{tmp_path / 'w.npy'}", "--feed", "n=40"]
-    asked = ["--fetch", "gradient", "--out", f"gradient=@{tmp_path / 'gradient.npy'}"]
-    return ["run", path, *feeds, *asked, "--devices", "gpu:0", "--memory", "gpu:0=480KiB"]
+    arguments = ["--fetch", "gradient", "--out", f"gradient=@{tmp_path / 'gradient.npy'}"]
+    return ["run", path, *feeds, *arguments, "--devices", "gpu:0", "--memory", "gpu:0=480KiB"]
 
 
 def test_memory_and_copies_are_reported_on_stderr(command: Any, chain: Path) -> None:
-    asked = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
-    done = command(*asked, "--memory", "gpu:0")
+    arguments = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
+    done = command(*arguments, "--memory", "gpu:0")
     assert done.code == 0
     rows = [" ".join(line.split()) for line in done.err.splitlines()]
     assert "gpu:0 (simulated) 8 KiB 0 B 0 B a" in rows
     assert "gpu:0 (simulated) to host 1 4 KiB" in rows
     assert "gpu:0 (simulated) to device 1 4 KiB" in rows
-    assert "memory" not in command(*asked).err
+    assert "memory" not in command(*arguments).err
 
 
 def test_the_document_mentions_memory(command: Any, training: list[Any]) -> None:
-    told = command(*training, "--json")
-    assert not told.err
-    (memory,) = told.json["result"]["memory"]
+    reported = command(*training, "--json")
+    assert not reported.err
+    (memory,) = reported.json["result"]["memory"]
     assert (memory["device"], memory["simulated"]) == ("gpu:0", True)
     assert memory["peak"] <= memory["limit"] == 480 * 1024
     assert memory["swapped_out"]["bytes"] >= memory["swapped_in"]["bytes"] > 0
@@ -55,8 +55,8 @@ def test_the_document_mentions_memory(command: Any, training: list[Any]) -> None
 
 
 def test_out_of_memory_is_an_error_of_the_run(command: Any, chain: Path) -> None:
-    asked = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
-    done = command(*asked, "--memory", "gpu:0=6KiB")
+    arguments = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
+    done = command(*arguments, "--memory", "gpu:0=6KiB")
     assert done.code == 5
     assert "error[CFG711]: gpu:0 (simulated) is out of memory: 4 KiB requested, 2 KiB" in done.err
     assert "at node 'a', frame '/', device gpu:0" in done.err

@@ -245,7 +245,7 @@ def test_a_checkpoint_has_variables_by_their_names(
     for suffix in (".index", ".data-00000-of-00001"):
         shutil.copy(saved / "variables" / f"variables{suffix}", tmp_path / f"step-7{suffix}")
     prefix, want = tmp_path / "step-7", "value=[[0.5, -0.25], [0.125, 1.0]]"
-    for text, code, said in (
+    for text, code, expected in (
         (NAMED, 0, f"restored 1 variable from {prefix}"),
         (NAMED.replace("w/.", "u/."), 2, "required variables: u/.ATTRIBUTES"),
         (
@@ -261,14 +261,14 @@ def test_a_checkpoint_has_variables_by_their_names(
     ):
         line = ("run", "-", "--variables", prefix, "--expect", want)
         done = command(*line, stdin=text.encode())
-        assert (done.code, said in done.err) == (code, True), done.err
+        assert (done.code, expected in done.err) == (code, True), done.err
     graph = cfgraph.loads(NAMED.encode())
     (value,) = cfgraph.Session(graph, state=cfgraph.restore(prefix, graph)).run("value")
     assert value[1, 0] == 0.125
 
 
 @pytest.mark.parametrize(
-    ("graph", "place", "code", "said"),
+    ("graph", "place", "code", "expected"),
     [
         (NAMED, "nowhere", 3, "no such file"),
         (NAMED, "assets", 2, "found neither a SavedModel with variables nor a checkpoint"),
@@ -276,11 +276,11 @@ def test_a_checkpoint_has_variables_by_their_names(
     ],
 )
 def test_variables_that_nobody_can_use_are_refused(
-    command: Any, broken: Path, graph: str, place: str, code: int, said: str
+    command: Any, broken: Path, graph: str, place: str, code: int, expected: str
 ) -> None:
     (broken / "assets").mkdir()
     done = command("run", "-", "--variables", broken / place, stdin=graph.encode())
-    assert (done.code, said in done.err) == (code, True), done.err
+    assert (done.code, expected in done.err) == (code, True), done.err
 
 
 def test_the_folder_of_the_variables_is_no_graph(command: Any, saved: Path) -> None:

@@ -115,8 +115,8 @@ def test_a_document_is_as_its_schema_says(
     assert found["exit_code"] == done.code
     validator = jsonschema.Draft202012Validator(strict(schema(line.partition(" ")[0])))
     errors = [jsonschema.exceptions.best_match([e]) for e in validator.iter_errors(found)]
-    told = [f"{error.json_path}: {error.message}" for error in errors]
-    assert not told, "the document or cfgraph/schemas/ is wrong"
+    reported = [f"{error.json_path}: {error.message}" for error in errors]
+    assert not reported, "the document or cfgraph/schemas/ is wrong"
 
 
 def test_a_member_that_no_schema_lists_is_found(command: Any, counter: Path) -> None:

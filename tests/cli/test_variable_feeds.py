@@ -87,11 +87,11 @@ def test_the_gradient_by_a_variable_that_is_fed_is_checked(
     cfgraph.save(graph, tmp_path / "g.pb")
     out = tmp_path / "gradient.pb"
     feeds = ["--feed", "w=3", "--feed", "n=3"]
-    asked = ["--ys", "y", "--check", "-o", out]
-    done = command("grad", tmp_path / "g.pb", *asked, *feeds, "--feed", "x=2")
+    options = ["--ys", "y", "--check", "-o", out]
+    done = command("grad", tmp_path / "g.pb", *options, *feeds, "--feed", "x=2")
     assert (done.code, "finite differences  agree" in done.err) == (0, True)
-    asked = ["--fetch", "gradients/w", "--expect", "gradients/w=54"]
-    assert command("run", out, *asked, *feeds, "--feed", "x=2").code == 0
+    options = ["--fetch", "gradients/w", "--expect", "gradients/w=54"]
+    assert command("run", out, *options, *feeds, "--feed", "x=2").code == 0
 
 
 def test_what_lacks_says_that_a_value_is_wanted(graph: Graph, command: Any, tmp_path: Path) -> None:

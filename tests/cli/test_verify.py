@@ -102,7 +102,7 @@ def test_inputs_that_can_be_read_once_only_are_read_once(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "arguments",
     [
         ["lower", "-", "--verify", "-o", "o.pb"],
         ["grad", "-", "--ys", "out", "--verify", "-o", "o.pb"],
@@ -112,11 +112,15 @@ def test_inputs_that_can_be_read_once_only_are_read_once(
     ids=["lower", "grad", "grad_with_check", "explain"],
 )
 def test_standard_input_is_not_read_twice(
-    asked: list[str], command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    command: Any,
+    graphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = graphs / "cond_functional.pb"
-    args = [str(file) if text == "GRAPH" else text for text in asked]
+    args = [str(file) if text == "GRAPH" else text for text in arguments]
     done = command(*args, "--feed", "x=@-", stdin=file.read_bytes())
     assert (done.code, done.out) == (2, "")
     assert "standard input can be read only once" in done.err

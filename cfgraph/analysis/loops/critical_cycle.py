@@ -22,7 +22,7 @@ from cfgraph.analysis.loops.regions import Region, regions
 from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 
@@ -111,6 +111,10 @@ def _cost(item: Item, cost: Cost) -> float:
     return sum(_cost(inner, cost) for inner in item.order)
 
 
+# paths of loops that a hint lists
+_MAX_PATHS: Final = 8
+
+
 def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
     """The loop of a path or of a unique name."""
     named = [frame for frame in frames[1:] if path in (frame.path, frame.name)]
@@ -121,7 +125,8 @@ def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
         raise UsageError(
             f"the name {path!r} is ambiguous: {len(named)} loops have it", hint=", ".join(paths)
         )
-    raise UsageError(f"no loop {path!r} in the graph", hint=did_you_mean(path, paths))
+    hint = did_you_mean(path, paths) or f"loops of the graph: {first_names(paths, _MAX_PATHS)}"
+    raise UsageError(f"no loop {path!r} in the graph", hint=hint if paths else None)
 
 
 def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:
