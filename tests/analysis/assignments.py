@@ -49,7 +49,7 @@ class Assignment:
             case "Merge":
                 return self.merged(inputs, tag)
             case "Exit":
-                return self(inputs[0], self.left(node, tag))
+                return self(inputs[0], self.exit_tag(node, tag))
             case "LogicalNot":
                 return not self(inputs[0], tag)
             case "LogicalAnd":
@@ -68,7 +68,7 @@ class Assignment:
         *enclosing, (frame, index) = tag
         return self(item.node.inputs[0], (*enclosing, (frame, index - 1)))
 
-    def left(self, leaving: Node, enclosing: Tag) -> Tag:
+    def exit_tag(self, leaving: Node, enclosing: Tag) -> Tag:
         """The iteration in which an Exit was live."""
         (tag,) = [
             tag

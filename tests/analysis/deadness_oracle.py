@@ -47,7 +47,7 @@ def token_sources(graph: Graph) -> Iterator[TokenSource]:
 def seen_in_tables(graph: Graph) -> ObservedLiveness:
     """All assignments of a graph without loops."""
     tables = Tables(graph)
-    live = {place: tables.of[as_output(place)] for place in token_sources(graph)}
+    live = {source: tables.of[as_output(source)] for source in token_sources(graph)}
     return ObservedLiveness(graph, {frames(graph).root: live}, True, tables)
 
 
@@ -59,7 +59,7 @@ def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> ObservedLiveness:
     return seen_in(graph, frames(graph), [run for run in results if not run.starved])
 
 
-def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> ObservedLiveness:
+def seen_in(graph: Graph, graph_frames: Frames, runs: Sequence[Liveness]) -> ObservedLiveness:
     """The observed liveness of nodes that have frames."""
     live: dict[Output, int] = {}
     bits: dict[Hashable, int] = {}
@@ -72,79 +72,81 @@ def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> ObservedLi
             if is_live:
                 bit = bits.setdefault((number, tag), len(bits))
                 live[output] = live.get(output, 0) | 1 << bit
-    by_frame: dict[Frame, dict[TokenSource, int]] = {frame: {} for frame in found.all}
-    for place in token_sources(graph):
-        output = as_output(place)
-        if output.node in found.of_outputs:
-            by_frame[found.of_outputs[output.node]][place] = live.get(output, 0)
+    by_frame: dict[Frame, dict[TokenSource, int]] = {frame: {} for frame in graph_frames.all}
+    for source in token_sources(graph):
+        output = as_output(source)
+        if output.node in graph_frames.of_outputs:
+            by_frame[graph_frames.of_outputs[output.node]][source] = live.get(output, 0)
     return ObservedLiveness(graph, by_frame, False)
 
 
-def as_output(place: TokenSource) -> Output:
+def as_output(source: TokenSource) -> Output:
     """A token source as an Output; control edges have port -1."""
-    return Output(place, CONTROL) if isinstance(place, Node) else place
+    return Output(source, CONTROL) if isinstance(source, Node) else source
 
 
 def faults(
-    seen: ObservedLiveness, found: Deadness | None = None, most: int | None = None
+    seen: ObservedLiveness, analysis: Deadness | None = None, most: int | None = None
 ) -> list[str]:
     """Wrong answers of an analysis, and missing ones within an iteration.
 
     Up to `most` sources per frame are compared with each other.
     """
-    found = found or deadness(seen.graph)
+    analysis = analysis or deadness(seen.graph)
     text: list[str] = []
     for frame, live in seen.by_frame.items():
-        same = _classes(found, live)
+        same = _classes(analysis, live)
         for members in same.values():
             first = members[0]
             text.extend(
-                f"{frame}: {first} and {other} have one predicate, but differ"
-                for other in members[1:]
-                if live[other] != live[first]
+                f"{frame}: {first} and {b} have one predicate, but differ"
+                for b in members[1:]
+                if live[b] != live[first]
             )
         firsts = [members[0] for members in same.values()]
-        is_exact = seen.is_exact and not found.limits
-        text.extend(fault for place in firsts for fault in _never(found, place, live, is_exact))
-        for one, other in combinations(firsts[:most], 2):
-            text.extend(_faults(found, one, other, live, is_exact))
+        is_exact = seen.is_exact and not analysis.limits
+        text.extend(
+            fault for source in firsts for fault in _never(analysis, source, live, is_exact)
+        )
+        for a, b in combinations(firsts[:most], 2):
+            text.extend(_faults(analysis, a, b, live, is_exact))
     return text
 
 
-def _classes(found: Deadness, live: Mapping[TokenSource, Cases]) -> dict[int, list[TokenSource]]:
+def _classes(analysis: Deadness, live: Mapping[TokenSource, Cases]) -> dict[int, list[TokenSource]]:
     """The token sources of a frame by condition."""
     classes: dict[int, list[TokenSource]] = {}
-    for place in live:
-        classes.setdefault(found.predicate(place), []).append(place)
+    for source in live:
+        classes.setdefault(analysis.predicate(source), []).append(source)
     return classes
 
 
 def _never(
-    found: Deadness, place: TokenSource, live: Mapping[TokenSource, Cases], is_exact: bool
+    analysis: Deadness, source: TokenSource, live: Mapping[TokenSource, Cases], is_exact: bool
 ) -> Iterator[str]:
-    never = found.never_live(place)
-    if never and live[place]:
-        yield f"{place} is said never to be live, but is"
-    if is_exact and not never and not live[place]:
-        yield f"{place} is never live, which is not said"
+    never = analysis.never_live(source)
+    if never and live[source]:
+        yield f"{source} is said never to be live, but is"
+    if is_exact and not never and not live[source]:
+        yield f"{source} is never live, which is not said"
 
 
 def _faults(
-    found: Deadness,
-    one: TokenSource,
-    other: TokenSource,
+    analysis: Deadness,
+    a: TokenSource,
+    b: TokenSource,
     live: Mapping[TokenSource, Cases],
     is_exact: bool,
 ) -> Iterator[str]:
-    here, there = live[one], live[other]
+    here, there = live[a], live[b]
     claims = (
-        ("are equal", found.equal(one, other), here == there),
-        ("imply each other in this order", found.implies(one, other), not here & ~there),
-        ("imply each other in reverse", found.implies(other, one), not there & ~here),
-        ("exclude each other", not found.can_both_live(one, other), not here & there),
+        ("are equal", analysis.equal(a, b), here == there),
+        ("imply each other in this order", analysis.implies(a, b), not here & ~there),
+        ("imply each other in reverse", analysis.implies(b, a), not there & ~here),
+        ("exclude each other", not analysis.can_both_live(a, b), not here & there),
     )
     for what, said, so in claims:
         if said and not so:
-            yield f"{one} and {other} are said to {what}, but do not"
+            yield f"{a} and {b} are said to {what}, but do not"
         if is_exact and so and not said:
-            yield f"{one} and {other} {what}, which is not said"
+            yield f"{a} and {b} {what}, which is not said"

@@ -55,9 +55,9 @@ def test_findings_are_chosen_by_code() -> None:
 
 
 def test_a_file_that_is_no_graph_is_reported_with_all_its_faults() -> None:
-    found = findings("x = Neg(a)\nx = Neg(b)\ny = Neg(c)")
-    assert codes_and_nodes(found) == [("CFG104", "x"), ("CFG105", "x"), ("CFG105", "y")]
-    assert {finding.level for finding in found} == {"error"}
+    reported = findings("x = Neg(a)\nx = Neg(b)\ny = Neg(c)")
+    assert codes_and_nodes(reported) == [("CFG104", "x"), ("CFG105", "x"), ("CFG105", "y")]
+    assert {finding.level for finding in reported} == {"error"}
 
 
 def test_an_error_alone_is_a_report_of_one() -> None:

@@ -28,8 +28,8 @@ def races(*texts: str, fetches: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 
 def messages(*texts: str, fetches: tuple[str, ...] = ()) -> list[Finding]:
-    found = check(graph(*texts), fetches).findings
-    return [item for item in found if item.code == "CFG225"]
+    reported = check(graph(*texts), fetches).findings
+    return [item for item in reported if item.code == "CFG225"]
 
 
 def test_a_read_and_a_write_that_one_node_waits_for_are_a_race() -> None:

@@ -18,7 +18,7 @@ INPUTS = """
 """
 
 
-def found(text: str) -> list[tuple[str, str | None]]:
+def codes_of(text: str) -> list[tuple[str, str | None]]:
     return codes_and_nodes(findings(textwrap.dedent(INPUTS) + textwrap.dedent(text)))
 
 
@@ -46,14 +46,14 @@ def test_a_race_that_always_happens_is_reported_as_such() -> None:
 @pytest.mark.parametrize("branches", [2, 3, 40])
 def test_the_branches_of_one_switch_are_no_race(branches: int) -> None:
     sources = ", ".join(f"s:{port}" for port in range(branches))
-    assert not found(f"""
+    assert not codes_of(f"""
         s = _SwitchN(x, i) {{num_outs={branches}, T=float32}}
         m = Merge({sources}) {{T=float32, N={branches}}}
     """)
 
 
 def test_the_same_tensor_twice_is_no_race() -> None:
-    assert not found("s = Switch(x, p)\nm = Merge(s:0, s:0) {T=float32, N=2}")
+    assert not codes_of("s = Switch(x, p)\nm = Merge(s:0, s:0) {T=float32, N=2}")
 
 
 def test_a_race_needs_no_switch() -> None:
@@ -65,7 +65,7 @@ def test_a_race_needs_no_switch() -> None:
 
 
 def entered(first: str, second: str) -> list[tuple[str, str | None]]:
-    return found(f"""
+    return codes_of(f"""
         s = Switch(x, p)
         one = Enter({first}) {{frame_name="loop"}}
         two = Enter({second}) {{frame_name="loop"}}
@@ -88,7 +88,7 @@ def test_two_sides_that_enter_a_loop_do_not() -> None:
 
 
 def test_of_nodes_that_never_run_only_the_first_is_named() -> None:
-    assert found("""
+    assert codes_of("""
         s = Switch(x, p)
         both = AddV2(s:0, s:1)
         y = Neg(both)

@@ -102,13 +102,13 @@ def test_a_wrong_answer_would_be_found(kind: str, question: str) -> None:
 
 def _lying(graph: Graph, question: str, answer: bool) -> Deadness:
     """A stub analysis with one answer to all queries of a kind."""
-    found = deadness(graph)
+    analysis = deadness(graph)
 
-    def lie(*asked: TokenSource) -> bool:
+    def lie(*requested: TokenSource) -> bool:
         return answer
 
-    setattr(found, question, lie)
-    return found
+    setattr(analysis, question, lie)
+    return analysis
 
 
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
@@ -147,16 +147,16 @@ def _backwards(graph: Graph) -> Graph:
 
 def _classes(graph: Graph) -> set[frozenset[str]]:
     """The names of outputs, grouped by equality."""
-    found = deadness(graph)
+    analysis = deadness(graph)
     classes: dict[object, list[str]] = {}
     for place in token_sources(graph):
-        key = found.frames.of_outputs[as_output(place).node].path, found.predicate(place)
+        key = analysis.frames.of_outputs[as_output(place).node].path, analysis.predicate(place)
         classes.setdefault(key, []).append(as_output(place).name)
     merged: list[list[str]] = []
     for names in classes.values():
         here = _place(graph, names[0])
         for other in merged:
-            if found.equal(here, _place(graph, other[0])):
+            if analysis.equal(here, _place(graph, other[0])):
                 other.extend(names)
                 break
         else:

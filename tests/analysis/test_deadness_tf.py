@@ -75,8 +75,8 @@ def test_conjunction_distributes_over_disjunction(g: Pieces) -> None:
 
 def test_both_sides_of_one_predicate_merge_to_true(g: Pieces) -> None:
     test, value = g.placeholder("p", dtypes.bool_), g.placeholder("v")
-    one, other = g.op("Switch", value, test), g.op("Switch", value, test)
-    merged = g.merge(one.output(1), other.output(0))
+    a, b = g.op("Switch", value, test), g.op("Switch", value, test)
+    merged = g.merge(a.output(1), b.output(0))
     assert not g.mismatch(g.add(merged, g.placeholder("x")))
 
 
@@ -101,13 +101,13 @@ def test_loops_with_conditions_of_their_own_differ(g: Pieces) -> None:
 def test_variables_of_one_condition_match_only_optimistically(g: Pieces) -> None:
     start = g.const(0)
     counter = g.counter("iv0", "loop", start)
-    one, other = (g.carried(f"div{k}", "loop", counter.cond, start) for k in range(2))
-    add = g.add(one.iv, other.iv)
+    a, b = (g.carried(f"div{k}", "loop", counter.cond, start) for k in range(2))
+    add = g.add(a.iv, b.iv)
     assert not g.mismatch(add)
     whole = "{#true,&,*iv0/cond:0}<loop>"
-    assert [g.text(node) for node in (counter.iv, one.iv, other.iv, add)] == [whole] * 4
+    assert [g.text(node) for node in (counter.iv, a.iv, b.iv, add)] == [whole] * 4
     less = "{#true,&,(*iv0/cond:0 & iv0/iv:0)}<loop>"
-    texts = [g.text(node, optimistic=False) for node in (counter.iv, one.iv, other.iv, add)]
+    texts = [g.text(node, optimistic=False) for node in (counter.iv, a.iv, b.iv, add)]
     assert texts == [whole, less, less, less]
 
 
@@ -172,24 +172,24 @@ def test_two_nests_of_the_same_frames_do_not_match(g: Pieces) -> None:
 
 def test_a_captured_message_in_an_inner_loop_distinguishes_variables(g: Pieces) -> None:
     outer, inner = _nest(g)
-    one, other = _carried(g, outer, inner)
+    a, b = _carried(g, outer, inner)
     captured = g.enter(g.recv("captured"), "outer_loop", "outer/captured", constant=True)
     captured = g.enter(captured, "inner_loop", "inner/captured", constant=True)
-    product = g.op("Mul", other.iv, captured)
-    g.graph.set_input(other.latch, 0, product.output())
-    assert g.mismatch(g.add(one.iv, other.iv))
+    product = g.op("Mul", b.iv, captured)
+    g.graph.set_input(b.latch, 0, product.output())
+    assert g.mismatch(g.add(a.iv, b.iv))
 
 
 def test_variables_that_forward_each_other(g: Pieces) -> None:
     start = g.const(0)
     counter = g.counter("iv0", "loop", start)
-    one, other = (g.carried(f"div{k}", "loop", counter.cond, start) for k in range(2))
-    g.latch_reads(one, other)
-    g.latch_reads(other, one)
-    nodes = [counter.iv, one.iv, other.iv]
+    a, b = (g.carried(f"div{k}", "loop", counter.cond, start) for k in range(2))
+    g.latch_reads(a, b)
+    g.latch_reads(b, a)
+    nodes = [counter.iv, a.iv, b.iv]
     whole = "{#true,&,*iv0/cond:0}<loop>"
     assert [g.text(node) for node in nodes] == [whole] * 3
-    assert g.text(other.latch.output(0)) == "(#true)"
+    assert g.text(b.latch.output(0)) == "(#true)"
     texts = [g.text(node, optimistic=False) for node in nodes]
     assert texts == [whole, "div0/iv:0", "div1/iv:0"]
 
@@ -207,10 +207,10 @@ def test_the_same_recurrence_in_two_frames_is_two(g: Pieces) -> None:
         g.graph.set_input(merge, 1, following.output())
         exits.append(g.op("Exit", merge))
         nexts.append(following)
-    found = g.found()
-    for one, other in (exits, nexts):
-        assert not found.equal(one.output(), other.output())
-        assert found.text(one.output()) != "#true"
+    analysis = g.analyze()
+    for a, b in (exits, nexts):
+        assert not analysis.equal(a.output(), b.output())
+        assert analysis.text(a.output()) != "#true"
 
 
 def test_control_inputs_count(g: Pieces) -> None:
@@ -333,8 +333,8 @@ def test_a_formula_that_explodes_is_cut_in_print() -> None:
 def test_random_graphs_are_analysed_to_the_last_output(kind: str) -> None:
     for seed in range(10):
         graph = random_graph(seed, kind).graph
-        found = deadness_tf(graph)
-        assert all(found.text(Output(node, CONTROL)) for node in graph)
+        analysis = deadness_tf(graph)
+        assert all(analysis.text(Output(node, CONTROL)) for node in graph)
 
 
 def test_a_long_chain_takes_no_deep_stack(g: Pieces) -> None:

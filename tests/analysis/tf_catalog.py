@@ -99,17 +99,17 @@ class Pieces:
 
     # -- results --------------------------------------------------------------------------------
 
-    def found(self, *, optimistic: bool = True) -> TfDeadness:
+    def analyze(self, *, optimistic: bool = True) -> TfDeadness:
         return deadness_tf(self.graph, optimistic=optimistic)
 
     def text(self, source: Source, *, optimistic: bool = True) -> str:
         """The predicate of an output, or of a node's control edges."""
         output = source if isinstance(source, Output) else Output(source, CONTROL)
-        return self.found(optimistic=optimistic).text(output)
+        return self.analyze(optimistic=optimistic).text(output)
 
     def mismatch(self, node: Node, *, optimistic: bool = True) -> bool:
         """True if the inputs of a node are not all live under the same conditions."""
-        found = self.found(optimistic=optimistic)
+        found = self.analyze(optimistic=optimistic)
         edges = [*node.inputs, *(Output(source, CONTROL) for source in node.controls)]
         return any(not found.equal(edges[0], other) for other in edges[1:])
 

@@ -21,8 +21,8 @@ def predicates_of(text: str) -> dict[str, str]:
 
 
 def texts(of: cfgraph.Graph) -> dict[str, str]:
-    found = deadness(of)
-    return {node.name: found.text(found.of_control(node)) for node in of}
+    analysis = deadness(of)
+    return {node.name: analysis.text(analysis.of_control(node)) for node in of}
 
 
 def analysed(text: str) -> tuple[Deadness, cfgraph.Graph]:
@@ -34,14 +34,14 @@ def analysed(text: str) -> tuple[Deadness, cfgraph.Graph]:
 
 
 def test_both_branches_of_the_diamond_run_in_turn_and_what_follows_always() -> None:
-    found = predicates_of("""
+    conditions = predicates_of("""
         s = Switch(x, p)
         minus = Neg(s:1)
         plus = Abs(s:0)
         m = Merge(minus, plus) {T=float32, N=2}
         y = Neg(m)
     """)
-    assert (found["minus"], found["plus"], found["y"]) == ("p", "~p", "true")
+    assert (conditions["minus"], conditions["plus"], conditions["y"]) == ("p", "~p", "true")
 
 
 def test_add_of_two_switches_runs_when_both_predicates_hold() -> None:
@@ -57,33 +57,35 @@ def test_add_of_two_switches_runs_when_both_predicates_hold() -> None:
 
 def test_the_nodes_that_the_seed_must_not_cluster_differ(root: Path) -> None:
     of = cfgraph.load(root / "fixtures" / "graphs" / "deadness_mismatch.pb")
-    found = deadness(of)
-    assert {node.name for node in of if found.has_mismatched_inputs(node)} == {"C"}
-    assert found.equal(of["A"], of["B"])
-    assert not found.equal(of["A"], of["C"])
-    assert found.implies(of["C"], of["A"])
-    assert found.text(found.of_control(of["T"])) == "p"
-    assert found.text(found.of_control(of["S"])) == "true"
+    analysis = deadness(of)
+    assert {node.name for node in of if analysis.has_mismatched_inputs(node)} == {"C"}
+    assert analysis.equal(of["A"], of["B"])
+    assert not analysis.equal(of["A"], of["C"])
+    assert analysis.implies(of["C"], of["A"])
+    assert analysis.text(analysis.of_control(of["T"])) == "p"
+    assert analysis.text(analysis.of_control(of["S"])) == "true"
 
 
 def test_an_exit_is_always_live_and_the_body_runs_while_the_loop_continues() -> None:
     of = graph(LOOP)
-    found = texts(of)
-    assert (found["out"], found["y"]) == ("true", "true")
-    assert found["m"] == found["c"] == found["s"] == found["bound"] == "live:m"
-    assert found["body"] == "live:m & p"
+    conditions = texts(of)
+    assert (conditions["out"], conditions["y"]) == ("true", "true")
+    assert conditions["m"] == conditions["c"] == conditions["s"] == conditions["bound"] == "live:m"
+    assert conditions["body"] == "live:m & p"
 
 
 # -- the rules of the executor --------------------------------------------------------------------
 
 
 def test_a_control_edge_from_a_switch_is_live_whichever_branch_is_taken() -> None:
-    found = predicates_of("s = Switch(x, p)\nafter = NoOp(^s)\nt = Neg(s:1)\nbehind = NoOp(^t)")
-    assert (found["after"], found["behind"]) == ("true", "p")
+    conditions = predicates_of(
+        "s = Switch(x, p)\nafter = NoOp(^s)\nt = Neg(s:1)\nbehind = NoOp(^t)"
+    )
+    assert (conditions["after"], conditions["behind"]) == ("true", "p")
 
 
 def test_a_merge_ignores_dead_control_inputs_and_passes_on_its_own_deadness() -> None:
-    found = predicates_of(
+    conditions = predicates_of(
         """
         s = Switch(x, p)
         t = Neg(s:1)
@@ -92,14 +94,14 @@ def test_a_merge_ignores_dead_control_inputs_and_passes_on_its_own_deadness() ->
         index = Neg(n:1)
     """
     )
-    assert (found["m"], found["n"], found["index"]) == ("true", "p", "p")
+    assert (conditions["m"], conditions["n"], conditions["index"]) == ("true", "p", "p")
 
 
 def test_a_control_trigger_is_live_behind_dead_inputs() -> None:
-    found = predicates_of(
+    conditions = predicates_of(
         "s = Switch(x, p)\nt = Neg(s:1)\ngate = ControlTrigger(^t)\nc = NoOp(^gate)"
     )
-    assert (found["gate"], found["c"]) == ("true", "true")
+    assert (conditions["gate"], conditions["c"]) == ("true", "true")
 
 
 def test_a_message_may_be_dead_but_the_recv_runs() -> None:
@@ -129,9 +131,9 @@ def test_a_switch_of_a_constant_never_takes_the_other_branch() -> None:
 
 def test_a_fed_output_is_live() -> None:
     of = graph(INPUTS, "s = Switch(x, p)\nt = Neg(s:1)")
-    found = deadness(of, cut=[of["s"].output(1)])
-    assert found.always_live(of["t"])
-    assert found.text(found.of(of["s"].output(0))) == "~p"
+    analysis = deadness(of, cut=[of["s"].output(1)])
+    assert analysis.always_live(of["t"])
+    assert analysis.text(analysis.of(of["s"].output(0))) == "~p"
 
 
 # -- several branches -----------------------------------------------------------------------------
@@ -195,8 +197,8 @@ NESTED = """
 
 
 def test_a_conditional_in_a_branch_needs_both_predicates() -> None:
-    found = predicates_of(NESTED)
-    assert [found[name] for name in ("a", "b", "joined", "else", "m")] == [
+    conditions = predicates_of(NESTED)
+    assert [conditions[name] for name in ("a", "b", "joined", "else", "m")] == [
         "p & q",
         "p & ~q",
         "p",
@@ -301,7 +303,7 @@ def test_a_message_to_a_loop_counts_in_the_iterations_that_its_recv_comes_in() -
         t = Merge(r, r) {T=float32, N=2}
     """.replace("KEY", _KEY),
     )
-    found = deadness(of)
-    assert found.never_live(of["r"])
-    assert found.text(found.of_control(of["t"])) != "false"
-    assert not found.implies(of["t"], of["body"])
+    analysis = deadness(of)
+    assert analysis.never_live(of["r"])
+    assert analysis.text(analysis.of_control(of["t"])) != "false"
+    assert not analysis.implies(of["t"], of["body"])

@@ -9,7 +9,7 @@ from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
 from cfgraph.analysis.deadness.solver import Solver
 
 
-def made(count: int) -> tuple[Formulas, list[int]]:
+def new_symbols(count: int) -> tuple[Formulas, list[int]]:
     formulas = Formulas()
     names = [f"p{place}" for place in range(count)]
     return formulas, [formulas.symbol(name, Symbol(name, "predicate")) for name in names]
@@ -29,7 +29,7 @@ def table(formulas: Formulas, formula: int, symbols: list[int]) -> list[bool]:
 
 
 def test_constants_and_opposites_are_simplified_at_sight() -> None:
-    formulas, (a, b) = made(2)
+    formulas, (a, b) = new_symbols(2)
     assert formulas.all_of([]) == TRUE
     assert formulas.any_of([]) == FALSE
     assert formulas.all_of([a, TRUE]) == a
@@ -39,7 +39,7 @@ def test_constants_and_opposites_are_simplified_at_sight() -> None:
 
 
 def test_order_and_brackets_do_not_matter() -> None:
-    formulas, (a, b, c) = made(3)
+    formulas, (a, b, c) = new_symbols(3)
     one = formulas.all_of([a, formulas.all_of([b, c])])
     assert one == formulas.all_of([formulas.all_of([c, a]), b])
     other = formulas.any_of([a, formulas.any_of([b, c])])
@@ -47,7 +47,7 @@ def test_order_and_brackets_do_not_matter() -> None:
 
 
 def test_what_implies_another_part_absorbs_it() -> None:
-    formulas, (a, b, c) = made(3)
+    formulas, (a, b, c) = new_symbols(3)
     assert formulas.any_of([a, formulas.all_of([a, b])]) == a
     assert formulas.all_of([a, formulas.any_of([a, b])]) == a
     assert formulas.all_of([a, formulas.any_of([-a, b])]) == formulas.all_of([a, b])
@@ -56,14 +56,14 @@ def test_what_implies_another_part_absorbs_it() -> None:
 
 
 def test_both_sides_of_a_conditional_join_to_what_they_share() -> None:
-    formulas, symbols = made(40)
+    formulas, symbols = new_symbols(40)
     outer = formulas.all_of(symbols[1:])
     sides = [formulas.all_of([outer, side]) for side in (symbols[0], -symbols[0])]
     assert formulas.any_of(sides) == outer
 
 
 def test_a_tensor_has_one_value() -> None:
-    formulas, (a,) = made(1)
+    formulas, (a,) = new_symbols(1)
     zero, one, two = numbers(formulas, 3)
     assert formulas.all_of([zero, one]) == FALSE
     assert formulas.all_of([zero, -one, a]) == formulas.all_of([zero, a])
@@ -76,7 +76,7 @@ def test_a_tensor_has_one_value() -> None:
 
 
 def test_the_values_of_a_formula_are_those_of_its_parts() -> None:
-    formulas, (a, b, c) = made(3)
+    formulas, (a, b, c) = new_symbols(3)
     formula = formulas.any_of([formulas.all_of([a, -b]), formulas.all_of([b, c])])
     assert table(formulas, formula, [a, b, c]) == [
         (x and not y) or (y and z) for x, y, z in itertools.product((False, True), repeat=3)
@@ -84,7 +84,7 @@ def test_the_values_of_a_formula_are_those_of_its_parts() -> None:
 
 
 def test_others_can_be_put_for_symbols() -> None:
-    formulas, (a, b, c) = made(3)
+    formulas, (a, b, c) = new_symbols(3)
     formula = formulas.any_of([formulas.all_of([a, -b]), c])
     assert formulas.substitute(formula, {b: -c}) == c
     assert formulas.substitute(formula, {b: FALSE, c: FALSE}) == a
@@ -101,7 +101,7 @@ def random_formula(formulas: Formulas, symbols: list[int], draw: random.Random) 
 @pytest.mark.parametrize("seed", range(60))
 def test_answers_are_those_of_the_truth_table(seed: int) -> None:
     draw = random.Random(seed)
-    formulas, symbols = made(5)
+    formulas, symbols = new_symbols(5)
     prover = Solver(formulas)
     one, other = (random_formula(formulas, symbols, draw) for _ in range(2))
     rows = table(formulas, one, symbols), table(formulas, other, symbols)
@@ -112,7 +112,7 @@ def test_answers_are_those_of_the_truth_table(seed: int) -> None:
 
 
 def test_what_is_equal_by_meaning_is_found_equal_whatever_its_form() -> None:
-    formulas, (a, b, c) = made(3)
+    formulas, (a, b, c) = new_symbols(3)
     consensus = formulas.all_of([b, c])
     two = formulas.any_of([formulas.all_of([a, b]), formulas.all_of([-a, c])])
     three = formulas.any_of([two, consensus])
@@ -121,7 +121,7 @@ def test_what_is_equal_by_meaning_is_found_equal_whatever_its_form() -> None:
 
 
 def test_a_model_makes_the_formula_true() -> None:
-    formulas, symbols = made(60)
+    formulas, symbols = new_symbols(60)
     formula = formulas.all_of([*symbols[:30], *(-symbol for symbol in symbols[30:])])
     model = Solver(formulas).model(formula)
     assert model is not None

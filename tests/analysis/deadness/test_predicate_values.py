@@ -34,11 +34,11 @@ class _Program:
         self.x = self.b.placeholder("x")
         self.p, self.q = (self.b.placeholder(name, "bool", []) for name in "pq")
 
-    def said(self, *ops: str) -> list[str]:
+    def conditions(self, *ops: str) -> list[str]:
         """The liveness condition of the only node of each op."""
         lower(self.b.graph)
-        found = deadness(self.b.graph)
-        return [found.text(found.of_control(_only(self.b.graph, op))) for op in ops]
+        analysis = deadness(self.b.graph)
+        return [analysis.text(analysis.of_control(_only(self.b.graph, op))) for op in ops]
 
     def branch(self, test: Any) -> None:
         self.b.cond(test, lambda: self.b.Exp(self.x), lambda: self.b.Log(self.x))
@@ -52,26 +52,26 @@ def _only(nodes: Any, op: str) -> Node:
 def test_true_in_one_branch_and_false_in_the_other_is_the_predicate() -> None:
     program = _Program()
     program.branch(program.b.cond(program.p, lambda: True, lambda: False))
-    assert program.said("Exp", "Log") == ["p", "~p"]
+    assert program.conditions("Exp", "Log") == ["p", "~p"]
 
 
 def test_true_and_false_the_other_way_round_is_its_opposite() -> None:
     program = _Program()
     program.branch(program.b.cond(program.p, lambda: False, lambda: True))
-    assert program.said("Exp", "Log") == ["~p", "p"]
+    assert program.conditions("Exp", "Log") == ["~p", "p"]
 
 
 def test_a_predicate_that_counts_in_one_branch_only_is_a_conjunction() -> None:
     program = _Program()
     both = program.b.cond(program.p, lambda: program.b.Identity(program.q), lambda: False)
     program.branch(both)
-    assert program.said("Exp", "Log") == ["p & q", "~p | ~q"]
+    assert program.conditions("Exp", "Log") == ["p & q", "~p | ~q"]
 
 
 def _taken(merge: str) -> str:
-    found = graph(CHOICE, merge, "s = Switch(x, m)\ny = Neg(s:1)")
-    analysis = deadness(found)
-    return analysis.text(analysis.of_control(found["y"]))
+    choice = graph(CHOICE, merge, "s = Switch(x, m)\ny = Neg(s:1)")
+    analysis = deadness(choice)
+    return analysis.text(analysis.of_control(choice["y"]))
 
 
 def test_a_merge_whose_inputs_may_come_together_has_a_value_of_its_own() -> None:
@@ -81,9 +81,11 @@ def test_a_merge_whose_inputs_may_come_together_has_a_value_of_its_own() -> None
 
 def test_the_number_of_the_input_that_came_is_no_value_of_the_inputs() -> None:
     assert _taken("m = Merge(false, true) {T=bool, N=2}") == "p"
-    found = graph(CHOICE, "m = Merge(false, true) {T=bool, N=2}\ns = _SwitchN(x, m:1) {num_outs=2}")
-    analysis = deadness(found)
-    assert analysis.text(analysis.of(found.tensor("s:0"))) == "m:1=0"
+    choice = graph(
+        CHOICE, "m = Merge(false, true) {T=bool, N=2}\ns = _SwitchN(x, m:1) {num_outs=2}"
+    )
+    analysis = deadness(choice)
+    assert analysis.text(analysis.of(choice.tensor("s:0"))) == "m:1=0"
 
 
 @pytest.mark.parametrize("through", ["nothing", "conditional", "loop"])
@@ -91,7 +93,7 @@ def test_a_loop_variable_that_stays_what_it_was_is_what_it_was(through: str) -> 
     program = _Program()
     b = program.b
 
-    def kept(flag: Any) -> Any:
+    def unchanged(flag: Any) -> Any:
         if through == "conditional":
             return b.cond(program.q, lambda: b.Identity(flag), lambda: flag)
         if through == "loop":
@@ -99,11 +101,11 @@ def test_a_loop_variable_that_stays_what_it_was_is_what_it_was(through: str) -> 
         return flag
 
     def body(i: Any, flag: Any, v: Any) -> Any:
-        return i + 1, kept(flag), b.cond(flag, lambda: b.Tanh(v), lambda: b.Sigmoid(v))
+        return i + 1, unchanged(flag), b.cond(flag, lambda: b.Tanh(v), lambda: b.Sigmoid(v))
 
     after = b.while_loop(lambda i, flag, v: i < 3, body, (0, program.p, program.x))
     program.branch(after[1])
-    inside, *outside = program.said("Tanh", "Exp", "Log")
+    inside, *outside = program.conditions("Tanh", "Exp", "Log")
     assert inside == "live:while/Merge & while/cond/Less & p"
     assert outside == ["p", "~p"]
 
@@ -120,11 +122,11 @@ def test_a_loop_variable_that_may_change_has_a_value_of_its_own(change: str) -> 
 
     after = b.while_loop(lambda i, *flags: i < 3, body, (0, program.p, program.q))
     program.branch(after[1])
-    assert program.said("Exp") == ["while/Exit_1"]
+    assert program.conditions("Exp") == ["while/Exit_1"]
 
 
 def test_a_choice_in_a_loop_is_looked_at_again_when_its_sides_are() -> None:
-    found = graph("""
+    choice = graph("""
         x = Placeholder() {dtype=float32}
         y = Placeholder() {dtype=float32}
         go = Placeholder() {dtype=bool}
@@ -153,9 +155,9 @@ def test_a_choice_in_a_loop_is_looked_at_again_when_its_sides_are() -> None:
         out = Exit(s)
         lost_out = Exit(u)
     """)
-    analysis = deadness(found)
-    assert analysis.implies(found["one"], found["other"])
-    assert analysis.text(analysis.of_control(found["lost"])) != analysis.text(
-        analysis.of_control(found["m"])
+    analysis = deadness(choice)
+    assert analysis.implies(choice["one"], choice["other"])
+    assert analysis.text(analysis.of_control(choice["lost"])) != analysis.text(
+        analysis.of_control(choice["m"])
     )
-    assert analysis.equal(found["one"], found["other"])
+    assert analysis.equal(choice["one"], choice["other"])

@@ -17,14 +17,14 @@ def lowered(builder: Builder) -> tuple[Deadness, cfgraph.Graph]:
 
 
 def of_op(of: cfgraph.Graph, op: str) -> list[cfgraph.Node]:
-    found = [node for node in of if node.op == op]
-    assert found, op
-    return found
+    nodes = [node for node in of if node.op == op]
+    assert nodes, op
+    return nodes
 
 
-def one(of: cfgraph.Graph, op: str) -> cfgraph.Node:
-    (found,) = of_op(of, op)
-    return found
+def only_node(of: cfgraph.Graph, op: str) -> cfgraph.Node:
+    (node,) = of_op(of, op)
+    return node
 
 
 def counted(b: Builder, body: Any, *variables: Any) -> Any:
@@ -47,9 +47,9 @@ def test_a_what_follows_a_conditional_in_a_loop_runs_with_what_comes_before_it()
 
     counted(b, body, x)
     found, of = lowered(b)
-    assert found.equal(one(of, "Tanh"), one(of, "Sigmoid"))
-    assert not found.equal(one(of, "Exp"), one(of, "Tanh"))
-    assert found.implies(one(of, "Exp"), one(of, "Tanh"))
+    assert found.equal(only_node(of, "Tanh"), only_node(of, "Sigmoid"))
+    assert not found.equal(only_node(of, "Exp"), only_node(of, "Tanh"))
+    assert found.implies(only_node(of, "Exp"), only_node(of, "Tanh"))
 
 
 def test_b_a_nested_loop_that_updates_an_outer_variable_is_recognised() -> None:
@@ -64,9 +64,9 @@ def test_b_a_nested_loop_that_updates_an_outer_variable_is_recognised() -> None:
     _, y = counted(b, outer, x)
     b.Log(y)
     found, of = lowered(b)
-    assert found.equal(one(of, "Tanh"), one(of, "Sigmoid"))
-    assert found.always_live(one(of, "Log"))
-    assert not found.equal(one(of, "Exp"), one(of, "Tanh"))
+    assert found.equal(only_node(of, "Tanh"), only_node(of, "Sigmoid"))
+    assert found.always_live(only_node(of, "Log"))
+    assert not found.equal(only_node(of, "Exp"), only_node(of, "Tanh"))
 
 
 @pytest.mark.parametrize("captures", [False, True])
@@ -82,8 +82,8 @@ def test_c_a_loop_in_a_branch_exits_where_the_branch_runs(captures: bool) -> Non
 
     b.cond(p, then, lambda: b.Log(x))
     found, of = lowered(b)
-    assert found.equal(one(of, "Tanh"), one(of, "Sigmoid"))
-    assert found.text(found.of_control(one(of, "Sigmoid"))) == "p"
+    assert found.equal(only_node(of, "Tanh"), only_node(of, "Sigmoid"))
+    assert found.text(found.of_control(only_node(of, "Sigmoid"))) == "p"
 
 
 OLD_COND = """
@@ -104,10 +104,10 @@ OLD_COND = """
 
 def test_d_an_identity_of_the_predicate_is_the_predicate() -> None:
     of = graph(OLD_COND)
-    found = deadness(of)
-    assert found.equal(of["c"], of["a"])
-    assert not found.has_mismatched_inputs(of["both"])
-    assert found.always_live(of["m"])
+    analysis = deadness(of)
+    assert analysis.equal(of["c"], of["a"])
+    assert not analysis.has_mismatched_inputs(of["both"])
+    assert analysis.always_live(of["m"])
 
 
 def test_e_negated_and_recomputed_predicates_are_recognised() -> None:
@@ -124,9 +124,9 @@ def test_e_negated_and_recomputed_predicates_are_recognised() -> None:
         b = Neg(t:0)
         c = Neg(u:1)
     """)
-    found = deadness(of)
-    assert found.equal(of["a"], of["b"])
-    assert not found.equal(of["a"], of["c"])
+    analysis = deadness(of)
+    assert analysis.equal(of["a"], of["b"])
+    assert not analysis.equal(of["a"], of["c"])
 
 
 def test_e_random_predicates_are_not_the_same() -> None:
@@ -143,8 +143,8 @@ def test_e_random_predicates_are_not_the_same() -> None:
         a = Neg(s:1)
         b = Neg(t:1)
     """)
-    found = deadness(of)
-    assert not found.equal(of["a"], of["b"])
+    analysis = deadness(of)
+    assert not analysis.equal(of["a"], of["b"])
 
 
 LOOP = """
@@ -169,10 +169,10 @@ LOOP = """
 
 def test_f_what_runs_in_the_last_iteration_only_differs_from_what_runs_in_each() -> None:
     of = graph(LOOP)
-    found = deadness(of)
-    assert not found.equal(of["last"], of["invariant"])
-    assert found.equal(of["invariant"], of["m"])
-    assert found.always_live(of["after"])
+    analysis = deadness(of)
+    assert not analysis.equal(of["last"], of["invariant"])
+    assert analysis.equal(of["invariant"], of["m"])
+    assert analysis.always_live(of["after"])
 
 
 def test_g_nothing_of_an_iteration_is_known_outside_of_the_loop() -> None:
@@ -184,12 +184,12 @@ def test_g_nothing_of_an_iteration_is_known_outside_of_the_loop() -> None:
         z = AddV2(y, after)
         """,
     )
-    found = deadness(of)
+    analysis = deadness(of)
     # live in every iteration but the last, so it may never be live
-    assert not found.always_live(of["y"])
-    assert found.formulas.depth(found.of_control(of["y"])) == 0
-    assert found.can_both_live(of["y"], of["after"])
-    assert found.equal(of["z"], of["y"])
+    assert not analysis.always_live(of["y"])
+    assert analysis.formulas.depth(analysis.of_control(of["y"])) == 0
+    assert analysis.can_both_live(of["y"], of["after"])
+    assert analysis.equal(of["z"], of["y"])
 
 
 def test_h_the_control_edges_of_a_switch_do_not_depend_on_the_index() -> None:
@@ -222,7 +222,7 @@ def test_all_variables_of_a_loop_are_live_together() -> None:
     x, y = b.placeholder("x"), b.placeholder("y")
     counted(b, lambda v, w: [b.Tanh(w), b.Exp(v)], x, y)
     found, of = lowered(b)
-    assert found.equal(one(of, "Tanh"), one(of, "Exp"))
+    assert found.equal(only_node(of, "Tanh"), only_node(of, "Exp"))
 
 
 def test_variables_that_start_differently_differ() -> None:
@@ -244,11 +244,11 @@ def test_variables_that_start_differently_differ() -> None:
         o1 = Exit(s1)
         o2 = Exit(s2)
     """)
-    found = deadness(of)
-    assert not found.equal(of["m1"], of["m2"])
-    assert found.implies(of["m2"], of["m1"])
-    assert found.always_live(of["o1"])
-    assert found.text(found.of_control(of["o2"])) == "p"
+    analysis = deadness(of)
+    assert not analysis.equal(of["m1"], of["m2"])
+    assert analysis.implies(of["m2"], of["m1"])
+    assert analysis.always_live(of["o1"])
+    assert analysis.text(analysis.of_control(of["o2"])) == "p"
 
 
 def test_a_variable_that_is_dropped_differs_from_one_that_is_not() -> None:
@@ -263,10 +263,10 @@ def test_a_variable_that_is_dropped_differs_from_one_that_is_not() -> None:
         n2 = NextIteration(t2:1)
         """,
     )
-    found = deadness(of)
-    assert not found.equal(of["m"], of["m2"])
-    assert not found.equal(of["invariant"], of["m2"])
-    assert found.equal(of["invariant"], of["m"])
+    analysis = deadness(of)
+    assert not analysis.equal(of["m"], of["m2"])
+    assert not analysis.equal(of["invariant"], of["m2"])
+    assert analysis.equal(of["invariant"], of["m"])
 
 
 def test_a_dead_enter_means_a_dead_exit() -> None:
@@ -274,16 +274,16 @@ def test_a_dead_enter_means_a_dead_exit() -> None:
         "p = Placeholder() {dtype=bool}\nsw = Switch(raw, p)\nraw = Placeholder() {dtype=float32}",
         LOOP.replace("x = Placeholder() {dtype=float32}", "x = Neg(sw:1)"),
     )
-    found = deadness(of)
-    assert found.text(found.of_control(of["out"])) == "p"
-    assert found.equal(of["after"], of["x"])
+    analysis = deadness(of)
+    assert analysis.text(analysis.of_control(of["out"])) == "p"
+    assert analysis.equal(of["after"], of["x"])
 
 
 def test_an_enter_that_is_not_constant_comes_once() -> None:
     of = graph(LOOP, 'once = Enter(w) {frame_name="loop"}\nfirst = Neg(once)')
-    found = deadness(of)
-    assert not found.equal(of["first"], of["m"])
-    assert not found.always_live(of["first"])
+    analysis = deadness(of)
+    assert not analysis.equal(of["first"], of["m"])
+    assert not analysis.always_live(of["first"])
 
 
 def test_two_enters_at_one_merge_are_a_race_if_one_may_be_dead() -> None:
@@ -300,16 +300,16 @@ def test_two_enters_at_one_merge_are_a_race_if_one_may_be_dead() -> None:
         e4 = Enter(x) {frame_name="loop"}
         fine = Exit(safe)
     """)
-    found = deadness(of)
-    assert not found.always_live(of["out"])
-    assert not found.never_live(of["out"])
-    assert found.always_live(of["fine"])
+    analysis = deadness(of)
+    assert not analysis.always_live(of["out"])
+    assert not analysis.never_live(of["out"])
+    assert analysis.always_live(of["fine"])
 
 
 def test_a_trigger_in_a_loop_runs_in_each_iteration_that_its_inputs_come_in() -> None:
     of = graph(LOOP, "gate = ControlTrigger(^body)\ntick = NoOp(^gate)")
-    found = deadness(of)
-    assert found.equal(of["tick"], of["m"])
+    analysis = deadness(of)
+    assert analysis.equal(of["tick"], of["m"])
 
 
 def test_equal_predicates_in_two_loops_are_not_equal() -> None:
@@ -318,8 +318,8 @@ def test_equal_predicates_in_two_loops_are_not_equal() -> None:
     _, y = counted(b, lambda v: [b.Tanh(v)], x)
     counted(b, lambda v: [b.Exp(v)], y)
     found, of = lowered(b)
-    assert not found.equal(one(of, "Tanh"), one(of, "Exp"))
-    assert not found.implies(one(of, "Tanh"), one(of, "Exp"))
+    assert not found.equal(only_node(of, "Tanh"), only_node(of, "Exp"))
+    assert not found.implies(only_node(of, "Tanh"), only_node(of, "Exp"))
 
 
 def nest(depth: int) -> Builder:

@@ -31,7 +31,7 @@ def cost(node: Node) -> float:
     return {"Mul": 10.0, "AddV2": 1.0, "Exp": 3.0}.get(node.op, 0.0)
 
 
-def of(b: Builder) -> CriticalCycle:
+def cycle_of(b: Builder) -> CriticalCycle:
     return critical_cycle(lowered(b), next(iter(paths(b))), cost)
 
 
@@ -47,11 +47,11 @@ def test_a_cycle_over_two_variables_counts_for_two_iterations() -> None:
         return i + 1, y * y, b.Exp(x)  # 10 from y to x, 3 from x to y: 13 in two iterations
 
     b.while_loop(lambda i, *_: i < 9, body, (0, x, x))
-    found = of(b)
-    assert found.rounds == 2
-    assert found.per_iteration == pytest.approx(6.5)
-    assert {item.op for item in found.chain if isinstance(item, Node)} >= {"Mul", "Exp"}
-    assert found.work == pytest.approx(14)
+    cycle = cycle_of(b)
+    assert cycle.rounds == 2
+    assert cycle.per_iteration == pytest.approx(6.5)
+    assert {item.op for item in cycle.chain if isinstance(item, Node)} >= {"Mul", "Exp"}
+    assert cycle.work == pytest.approx(14)
 
 
 def test_what_feeds_no_later_iteration_is_not_on_the_cycle() -> None:
@@ -62,9 +62,9 @@ def test_what_feeds_no_later_iteration_is_not_on_the_cycle() -> None:
         return i + 1, total + b.Exp(x) * x
 
     b.while_loop(lambda i, _: i < 9, body, (0, x))
-    found = of(b)
-    assert found.per_iteration == pytest.approx(1)
-    assert found.share == pytest.approx(1 / 15)
+    cycle = cycle_of(b)
+    assert cycle.per_iteration == pytest.approx(1)
+    assert cycle.share == pytest.approx(1 / 15)
 
 
 def test_an_inner_loop_on_the_cycle_is_one_item() -> None:
@@ -75,8 +75,8 @@ def test_an_inner_loop_on_the_cycle_is_one_item() -> None:
         return i + 1, b.while_loop(lambda j, _: j < 2, lambda j, x: (j + 1, x * x), (0, x))[1]
 
     b.while_loop(lambda i, _: i < 9, body, (0, x))
-    found = of(b)
-    assert [type(item).__name__ for item in found.chain].count("Region") == 1
+    cycle = cycle_of(b)
+    assert [type(item).__name__ for item in cycle.chain].count("Region") == 1
 
 
 @pytest.mark.parametrize("path", ["/", "/nowhere"])

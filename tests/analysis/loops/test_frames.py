@@ -9,8 +9,8 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from tests.analysis.graph_text import LOOP, graph
 
 
-def found_in(found: Frames, path: str) -> Frame:
-    (frame,) = [frame for frame in found.all if frame.path == path]
+def frame_of_path(graph_frames: Frames, path: str) -> Frame:
+    (frame,) = [frame for frame in graph_frames.all if frame.path == path]
     return frame
 
 
@@ -18,33 +18,33 @@ def names(nodes: list[cfgraph.Node]) -> list[str]:
     return [node.name for node in nodes]
 
 
-def codes(found: Frames) -> list[str]:
-    return [fault.code for fault in found.faults]
+def codes(graph_frames: Frames) -> list[str]:
+    return [fault.code for fault in graph_frames.faults]
 
 
 def test_a_graph_without_loops_has_the_root_frame_alone() -> None:
     of = graph("x = Placeholder() {dtype=float32}", "y = Neg(x)")
-    found = frames(of)
-    (root,) = found.all
+    graph_frames = frames(of)
+    (root,) = graph_frames.all
     assert (root.name, root.parent, root.depth, root.path) == ("", None, 0, "/")
     assert names(root.nodes) == ["x", "y"]
-    assert set(found.of.values()) == {root}
+    assert set(graph_frames.of.values()) == {root}
 
 
 def test_an_enter_runs_in_the_parent_and_an_exit_in_the_loop() -> None:
     of = graph(LOOP)
-    found = frames(of)
-    root, loop = found.all
-    assert found.of[of["e"]] is root
-    assert found.of_outputs[of["e"]] is loop
-    assert found.of[of["out"]] is loop
-    assert found.of_outputs[of["out"]] is root
-    assert found.of[of["y"]] is root
-    assert found.faults == ()
+    graph_frames = frames(of)
+    root, loop = graph_frames.all
+    assert graph_frames.of[of["e"]] is root
+    assert graph_frames.of_outputs[of["e"]] is loop
+    assert graph_frames.of[of["out"]] is loop
+    assert graph_frames.of_outputs[of["out"]] is root
+    assert graph_frames.of[of["y"]] is root
+    assert graph_frames.faults == ()
 
 
 def test_a_frame_knows_its_members_in_graph_order() -> None:
-    loop = found_in(frames(graph(LOOP)), "/loop")
+    loop = frame_of_path(frames(graph(LOOP)), "/loop")
     assert names(loop.nodes) == ["m", "c", "s", "body", "n", "out"]
     assert names(loop.enters) == ["e", "bound"]
     assert names(loop.exits) == ["out"]
@@ -68,7 +68,7 @@ def test_the_order_of_a_file_does_not_matter() -> None:
 
 def test_members_follow_the_order_of_the_file_not_that_of_the_data() -> None:
     lines = [line for line in LOOP.splitlines() if line]
-    loop = found_in(frames(graph(*reversed(lines))), "/loop")
+    loop = frame_of_path(frames(graph(*reversed(lines))), "/loop")
     assert names(loop.nodes) == ["out", "n", "body", "s", "c", "m"]
     assert names(loop.enters) == ["bound", "e"]
 
@@ -83,14 +83,14 @@ def test_order_has_sources_before_readers_but_for_back_edges() -> None:
 
 
 def test_parallel_iterations_are_ten_where_the_enter_does_not_say() -> None:
-    found = frames(
+    graph_frames = frames(
         graph(
             "x = Placeholder() {dtype=float32}",
             'e = Enter(x) {frame_name="f"}',
             "out = Exit(e)",
         )
     )
-    assert found_in(found, "/f").parallel_iterations == 10
+    assert frame_of_path(graph_frames, "/f").parallel_iterations == 10
 
 
 NESTED = """
@@ -105,28 +105,31 @@ NESTED = """
 
 def test_loops_nest() -> None:
     of = graph(NESTED)
-    found = frames(of)
-    outer, inner = found_in(found, "/outer"), found_in(found, "/outer/inner")
+    graph_frames = frames(of)
+    outer, inner = (
+        frame_of_path(graph_frames, "/outer"),
+        frame_of_path(graph_frames, "/outer/inner"),
+    )
     assert inner.parent is outer
     assert (outer.depth, inner.depth) == (1, 2)
-    assert [found.of[of[name]] for name in ("b2", "i", "o")] == [inner, inner, outer]
+    assert [graph_frames.of[of[name]] for name in ("b2", "i", "o")] == [inner, inner, outer]
     assert inner.is_within(outer)
-    assert inner.is_within(found.root)
+    assert inner.is_within(graph_frames.root)
     assert not outer.is_within(inner)
 
 
 def test_parents_stand_before_children() -> None:
-    found = frames(graph(NESTED))
-    place = {frame: at for at, frame in enumerate(found.all)}
-    assert all(place[frame.parent] < place[frame] for frame in found.all if frame.parent)
+    graph_frames = frames(graph(NESTED))
+    place = {frame: at for at, frame in enumerate(graph_frames.all)}
+    assert all(place[frame.parent] < place[frame] for frame in graph_frames.all if frame.parent)
 
 
 def test_one_name_under_two_parents_is_two_frames() -> None:
     of = graph(NESTED, 'c = Enter(x) {frame_name="inner"}', "k = Exit(c)")
-    found = frames(of)
-    assert found.faults == ()
-    assert found_in(found, "/inner") is not found_in(found, "/outer/inner")
-    assert names(found_in(found, "/inner").enters) == ["c"]
+    graph_frames = frames(of)
+    assert graph_frames.faults == ()
+    assert frame_of_path(graph_frames, "/inner") is not frame_of_path(graph_frames, "/outer/inner")
+    assert names(frame_of_path(graph_frames, "/inner").enters) == ["c"]
 
 
 def test_enters_of_one_name_and_parent_lead_into_one_frame() -> None:
@@ -137,9 +140,9 @@ def test_enters_of_one_name_and_parent_lead_into_one_frame() -> None:
         "sum = Add(a, b)",
         "out = Exit(sum)",
     )
-    found = frames(of)
-    assert found.faults == ()
-    assert len(found.all) == 2
+    graph_frames = frames(of)
+    assert graph_frames.faults == ()
+    assert len(graph_frames.all) == 2
 
 
 def test_a_loop_nested_in_one_of_its_own_name_is_another_frame() -> None:
@@ -165,9 +168,9 @@ def test_a_node_that_waits_for_an_exit_is_outside() -> None:
 
 def test_unknown_ops_are_in_the_frame_of_their_inputs() -> None:
     of = graph(LOOP, "u = Frobnicate(body)", "v = Frobnicate()")
-    found = frames(of)
-    assert found.of[of["u"]].path == "/loop"
-    assert found.of[of["v"]].path == "/"
+    graph_frames = frames(of)
+    assert graph_frames.of[of["u"]].path == "/loop"
+    assert graph_frames.of[of["v"]].path == "/"
 
 
 def test_functions_of_ref_primitives_count_alike() -> None:
@@ -176,9 +179,9 @@ def test_functions_of_ref_primitives_count_alike() -> None:
         'e = RefEnter(v) {frame_name="f"}',
         "out = RefExit(e)",
     )
-    found = frames(of)
-    assert found.of[of["out"]].path == "/f"
-    assert found.of_outputs[of["out"]] is found.root
+    graph_frames = frames(of)
+    assert graph_frames.of[of["out"]].path == "/f"
+    assert graph_frames.of_outputs[of["out"]] is graph_frames.root
 
 
 # -- restricted to what a run needs ---------------------------------------------------------------
@@ -187,23 +190,23 @@ def test_functions_of_ref_primitives_count_alike() -> None:
 def test_only_the_chosen_nodes_have_frames() -> None:
     of = graph(LOOP)
     chosen = [of[name] for name in ("x", "e")]
-    found = frames(of, chosen)
-    assert set(found.of) == set(chosen)
-    assert [names(frame.nodes) for frame in found.all] == [["x", "e"], []]
+    graph_frames = frames(of, chosen)
+    assert set(graph_frames.of) == set(chosen)
+    assert [names(frame.nodes) for frame in graph_frames.all] == [["x", "e"], []]
 
 
 def test_what_reads_a_fed_tensor_is_in_the_root_frame() -> None:
     of = graph(LOOP, "z = Neg(body)")
     z = of["z"]
-    found = frames(of, [z], {of["body"].output()})
-    assert found.of[z] is found.root
-    assert found.faults == ()
+    graph_frames = frames(of, [z], {of["body"].output()})
+    assert graph_frames.of[z] is graph_frames.root
+    assert graph_frames.faults == ()
 
 
 def test_a_fed_tensor_inside_a_loop_is_a_fault_where_the_loop_reads_it() -> None:
     of = graph(LOOP, "z = Add(body, s:1)")
-    found = frames(of, None, {of["body"].output()})
-    assert [(fault.code, fault.node) for fault in found.faults] == [
+    graph_frames = frames(of, None, {of["body"].output()})
+    assert [(fault.code, fault.node) for fault in graph_frames.faults] == [
         ("CFG204", "n"),
         ("CFG201", "z"),
     ]
@@ -211,22 +214,22 @@ def test_a_fed_tensor_inside_a_loop_is_a_fault_where_the_loop_reads_it() -> None
 
 def test_a_feed_cuts_only_its_own_output() -> None:
     of = graph(LOOP, "z = Neg(s)")
-    found = frames(of, None, {of["s"].output(1)})
-    assert found.of[of["z"]].path == "/loop"
-    assert found.of[of["body"]] is found.root
+    graph_frames = frames(of, None, {of["s"].output(1)})
+    assert graph_frames.of[of["z"]].path == "/loop"
+    assert graph_frames.of[of["body"]] is graph_frames.root
 
 
 def test_a_fed_back_edge_is_no_back_edge() -> None:
     of = graph(LOOP)
-    found = frames(of, [of["n"], of["m"]], {of["n"].output(), of["body"].output()})
-    assert "CFG208" not in codes(found)
+    graph_frames = frames(of, [of["n"], of["m"]], {of["n"].output(), of["body"].output()})
+    assert "CFG208" not in codes(graph_frames)
 
 
 # -- faults are collected, not raised --------------------------------------------------------------
 
 
 def test_inputs_from_two_loops_are_reported_with_both_frames() -> None:
-    found = frames(
+    graph_frames = frames(
         graph(
             "x = Placeholder() {dtype=float32}",
             'e1 = Enter(x) {frame_name="f"}',
@@ -234,7 +237,7 @@ def test_inputs_from_two_loops_are_reported_with_both_frames() -> None:
             "a = Add(e1, e2)",
         )
     )
-    (fault,) = found.faults
+    (fault,) = graph_frames.faults
     assert (fault.code, fault.node) == ("CFG201", "a")
     assert "'e1:0' is in frame '/f'" in fault.message
     assert "'e2:0' in frame '/g'" in fault.message
@@ -242,8 +245,8 @@ def test_inputs_from_two_loops_are_reported_with_both_frames() -> None:
 
 
 def test_one_misplaced_constant_is_one_fault_not_one_for_each_node_behind_it() -> None:
-    found = frames(graph(LOOP.replace("Identity(s:1)", "Add(s:1, x)")))
-    assert [(fault.code, fault.node) for fault in found.faults] == [("CFG201", "body")]
+    graph_frames = frames(graph(LOOP.replace("Identity(s:1)", "Add(s:1, x)")))
+    assert [(fault.code, fault.node) for fault in graph_frames.faults] == [("CFG201", "body")]
 
 
 def test_a_second_loop_cond_is_a_fault_unless_it_is_a_gradient_counter() -> None:
@@ -252,18 +255,18 @@ def test_a_second_loop_cond_is_a_fault_unless_it_is_a_gradient_counter() -> None
 
 
 def test_frames_that_need_the_nodes_to_be_sound_refuse_them_by_name() -> None:
-    found = frames(graph("x = Placeholder() {dtype=float32}", "out = Exit(x)"))
+    graph_frames = frames(graph("x = Placeholder() {dtype=float32}", "out = Exit(x)"))
     with pytest.raises(cfgraph.InvalidInput) as caught:
-        found.require_valid()
+        graph_frames.require_valid()
     assert (caught.value.code, caught.value.node) == ("CFG203", "out")
-    assert caught.value.findings == found.faults
+    assert caught.value.findings == graph_frames.faults
 
 
 def test_a_cycle_without_entry_does_not_hang_the_analysis() -> None:
     of = graph("a = NoOp(^b)", "b = NoOp(^a)", "c = NoOp(^b)")
-    found = frames(of)
-    assert [names(list(cycle)) for cycle in found.cycles] == [["b", "a"]]
-    assert set(found.of) == set(of)
+    graph_frames = frames(of)
+    assert [names(list(cycle)) for cycle in graph_frames.cycles] == [["b", "a"]]
+    assert set(graph_frames.of) == set(of)
 
 
 # -- size ------------------------------------------------------------------------------------------
@@ -276,9 +279,9 @@ def test_a_chain_of_a_hundred_thousand_nodes_needs_no_deep_stack(backwards: bool
     for number in range(1, 100_000):
         last = of.create(f"n{number}", "Identity", (last.output(),))
     nodes = list(of)
-    found = frames(of, reversed(nodes) if backwards else nodes)
-    assert len(found.root.nodes) == 100_000
-    assert found.order == tuple(nodes)
+    graph_frames = frames(of, reversed(nodes) if backwards else nodes)
+    assert len(graph_frames.root.nodes) == 100_000
+    assert graph_frames.order == tuple(nodes)
 
 
 def test_two_hundred_nested_frames() -> None:
@@ -289,14 +292,14 @@ def test_two_hundred_nested_frames() -> None:
         last = of.create(f"e{depth}", "Enter", (last.output(),), attrs=attrs)
     for depth in range(200):
         last = of.create(f"o{depth}", "Exit", (last.output(),))
-    found = frames(of)
-    assert found.faults == ()
-    assert len(found.all) == 201
-    assert found.all[-1].depth == 200
-    assert found.of_outputs[last] is found.root
-    assert found.all[3].path == "/f0/f1/f2"
-    assert "…" in found.all[-1].path
-    assert found.all[-1].path.endswith("/f198/f199")
+    graph_frames = frames(of)
+    assert graph_frames.faults == ()
+    assert len(graph_frames.all) == 201
+    assert graph_frames.all[-1].depth == 200
+    assert graph_frames.of_outputs[last] is graph_frames.root
+    assert graph_frames.all[3].path == "/f0/f1/f2"
+    assert "…" in graph_frames.all[-1].path
+    assert graph_frames.all[-1].path.endswith("/f198/f199")
 
 
 def test_faults_of_deep_frames_stay_short() -> None:
@@ -312,9 +315,9 @@ def test_faults_of_deep_frames_stay_short() -> None:
 
 def test_real_loops_have_the_frames_that_their_names_say(fixtures: Path) -> None:
     of = cfgraph.load(fixtures / "graphs" / "nested.pb")
-    found = frames(of)
-    assert found.faults == ()
-    assert [(frame.path, len(frame.loop_conds)) for frame in found.all] == [
+    graph_frames = frames(of)
+    assert graph_frames.faults == ()
+    assert [(frame.path, len(frame.loop_conds)) for frame in graph_frames.all] == [
         ("/", 0),
         ("/while/while_context", 1),
         ("/while/while_context/while/while/while_context", 1),

@@ -356,9 +356,9 @@ def test_each_cycle_is_reported_once_from_its_first_node() -> None:
         "c = NoOp(^d, ^b)",
         "after = NoOp(^c)",
     )
-    found = verify(of)
-    assert codes_and_nodes(found) == [("CFG109", "b"), ("CFG109", "d")]
-    assert "'b' -> 'a' -> 'b'" in found[0].message
+    reported = verify(of)
+    assert codes_and_nodes(reported) == [("CFG109", "b"), ("CFG109", "d")]
+    assert "'b' -> 'a' -> 'b'" in reported[0].message
 
 
 def test_a_node_that_reads_itself_is_a_cycle() -> None:
@@ -429,7 +429,7 @@ def test_recorded_graphs_have_errors_only_where_tensorflow_refused_them() -> Non
     refused = {run["graph"] for run in runs if "error" in run}
     entries = recorded.archive().namelist()
     names = [entry[7:-3] for entry in entries if entry.startswith("graphs/")]
-    wrong = {name: found for name in names if (found := errors(recorded.graph(name)))}
+    wrong = {name: reported for name in names if (reported := errors(recorded.graph(name)))}
     # two loops' values are added (ControlFlowTest.testDifferentFrame)
     assert wrong == {"a3262cbaacde5794": [("CFG201", "Add")]}
     assert wrong.keys() <= refused

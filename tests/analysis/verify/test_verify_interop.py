@@ -91,7 +91,7 @@ def is_opaque(node: Any) -> bool:
     return node.op.startswith("TensorList") or "Var" in node.op or "Empty" in node.op
 
 
-def ours(data: bytes) -> list[Finding]:
+def cfgraph_error(data: bytes) -> list[Finding]:
     try:
         found = check(cfgraph.loads(data, format="pb")).findings
     except cfgraph.InvalidInput as error:
@@ -104,7 +104,7 @@ def ours(data: bytes) -> list[Finding]:
     ]
 
 
-def theirs(proto: Any) -> str | None:
+def tensorflow_error(proto: Any) -> str | None:
     try:
         with tf.Graph().as_default():
             tf.import_graph_def(proto, name="")
@@ -123,7 +123,7 @@ def test_damaged_graphs_are_refused_where_tensorflow_refuses_them(damage: Damage
             continue
         node = draw.choice(proto.node)
         damage(proto, node, draw)
-        mine, reason = ours(proto.SerializeToString()), theirs(proto)
+        mine, reason = cfgraph_error(proto.SerializeToString()), tensorflow_error(proto)
         assert bool(mine) == bool(reason), (entry, node.name, mine, reason)
         refused += bool(mine)
     assert refused
