@@ -84,13 +84,13 @@ class GraphAlgebra:
             return [b.AddV2(step, 1), *body(even, list(values))]
 
         variables = [b.const(0), *start]
-        found = b.while_loop(
+        results = b.while_loop(
             lambda step, *values: b.Less(step, count),
             once,
             variables,
             parallel_iterations=self.parallel,
         )
-        return list(found[1:])
+        return list(results[1:])
 
 
 class SmoothProgramAuthor:
@@ -107,8 +107,8 @@ class SmoothProgramAuthor:
             values += 1
         last = self.draw.randrange(values - 1, values) if values else 0
 
-        def run(m: Any, flag: Any, count: Any, given: list[Any]) -> Any:
-            known = list(given)
+        def run(m: Any, flag: Any, count: Any, inputs: list[Any]) -> Any:
+            known = list(inputs)
             for step in steps:
                 known.append(step(m, flag, count, known))
             return known[last]
@@ -139,13 +139,19 @@ class SmoothProgramAuthor:
         self, depth: int, values: int, a: int, b: int
     ) -> Callable[[Any, Any, Any, list[Any]], Any]:
         """A loop over two variables; its body reads what is around it too."""
-        one, other = self.block(depth - 1, values + 2), self.block(depth - 1, values + 2)
+        first_body, second_body = (
+            self.block(depth - 1, values + 2),
+            self.block(depth - 1, values + 2),
+        )
         out, swapped = self.draw.randrange(2), self.draw.random() < 0.3
 
         def run(m: Any, flag: Any, count: Any, known: list[Any]) -> Any:
             def body(even: Any, inner: list[Any]) -> list[Any]:
-                given = [*known, *inner]
-                made = [m.tanh(one(m, even, count, given)), m.tanh(other(m, flag, count, given))]
+                inputs = [*known, *inner]
+                made = [
+                    m.tanh(first_body(m, even, count, inputs)),
+                    m.tanh(second_body(m, flag, count, inputs)),
+                ]
                 return [inner[1], made[0]] if swapped else made
 
             return m.loop(count, body, [known[a], known[b]])[out]
@@ -185,9 +191,9 @@ class SmoothProgram:
         """The derivative by an argument, by central differences of fourth order."""
 
         def at(offset: float) -> float:
-            given = [self.x, self.w]
-            given[argument] += offset
-            return self.value(*given)
+            inputs = [self.x, self.w]
+            inputs[argument] += offset
+            return self.value(*inputs)
 
         near, far = at(step) - at(-step), at(2 * step) - at(-2 * step)
         return (8 * near - far) / (12 * step)

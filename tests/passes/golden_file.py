@@ -72,21 +72,23 @@ class GoldenFile:
     def check_runs(self, graph: Graph) -> None:
         """Compare what the runs give with what the file says."""
         state = State()
-        for feeds, wanted in self.runs:
-            there = [name for name in wanted if _node(name) in graph]
-            fetches = [name for name in there if not name.startswith("^")]
-            targets = [name[1:] for name in there if name.startswith("^")]
-            if not there:
+        for feeds, expected in self.runs:
+            present = [name for name in expected if _node(name) in graph]
+            fetches = [name for name in present if not name.startswith("^")]
+            targets = [name[1:] for name in present if name.startswith("^")]
+            if not present:
                 continue
             values = Session(graph, state=state, soft_placement=True).run(
                 fetches, {name: _fed(graph, name, value) for name, value in feeds.items()}, targets
             )
-            found = {name: _plain(value) for name, value in zip(fetches, values, strict=True)}
-            assert found == {name: wanted[name] for name in fetches}
+            values_by_name = {
+                name: _plain(value) for name, value in zip(fetches, values, strict=True)
+            }
+            assert values_by_name == {name: expected[name] for name in fetches}
 
     def check_all_ran(self, graph: Graph) -> None:
         """See that what the runs fetch is in the graph."""
-        names = [name for _, wanted in self.runs for name in wanted]
+        names = [name for _, expected in self.runs for name in expected]
         assert [name for name in names if _node(name) not in graph] == []
 
 
@@ -100,8 +102,8 @@ def _pairs(words: list[str]) -> dict[str, Any]:
 
 
 def _run(line: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    feeds, _, wanted = line.removeprefix("# run ").partition("->")
-    return _pairs(feeds.split()), _pairs(wanted.split())
+    feeds, _, expected = line.removeprefix("# run ").partition("->")
+    return _pairs(feeds.split()), _pairs(expected.split())
 
 
 def _fed(graph: Graph, name: str, value: Any) -> Any:

@@ -46,19 +46,19 @@ class GradientProgram:
         for name in self.before:
             session.run(targets=[name])
         wanted = [name for name in names if name is not None]
-        given = {k: v for k, v in {**self.feeds, **feeds}.items() if k in graph}
-        found = dict(zip(wanted, session.run(wanted, given), strict=True)) if wanted else {}
-        return [None if name is None else np.asarray(found[name]).tolist() for name in names]
+        present = {k: v for k, v in {**self.feeds, **feeds}.items() if k in graph}
+        results = dict(zip(wanted, session.run(wanted, present), strict=True)) if wanted else {}
+        return [None if name is None else np.asarray(results[name]).tolist() for name in names]
 
     def gradients(
         self, y: Any, *xs: Any, order: int = 1, options: dict[str, Any] | None = None, **feeds: Any
     ) -> Any:
         """The gradients of a y (or the sum of several) by some xs; of one x the value itself."""
         graph = self.graph()
-        ys = [item.name for item in (y if isinstance(y, list | tuple) else [y])]
+        ys = [tensor.name for tensor in (y if isinstance(y, list | tuple) else [y])]
         names = [x if isinstance(x, str) else x.name for x in xs]
-        found = derivatives(graph, ys, names, order=order, **(options or {}))[-1].names
-        values = self.values(graph, found, feeds)
+        results = derivatives(graph, ys, names, order=order, **(options or {}))[-1].names
+        values = self.values(graph, results, feeds)
         return values[0] if len(values) == 1 else values
 
     def value(self, y: Any, **feeds: Any) -> Any:
@@ -77,8 +77,8 @@ def times(p: GradientProgram, count: int, step: Callable[..., Any], *state: Any)
         after = step(*now)
         return (i + 1, *(after if isinstance(after, tuple) else (after,)))
 
-    found = p.b.while_loop(lambda i, *now: i < count, body, [0, *state])
-    return found[1] if len(state) == 1 else found[1:]
+    results = p.b.while_loop(lambda i, *now: i < count, body, [0, *state])
+    return results[1] if len(state) == 1 else results[1:]
 
 
 def mapped(p: GradientProgram, function: Callable[[Any], Any], x: Any, count: int) -> Any:
@@ -88,8 +88,8 @@ def mapped(p: GradientProgram, function: Callable[[Any], Any], x: Any, count: in
     outputs = p.b.TensorListReserve(shape, count, element_dtype="float32")
 
     def body(i: Any, made: Any) -> Any:
-        item = p.b.TensorListGetItem(inputs, i, shape, element_dtype="float32")
-        return i + 1, p.b.TensorListSetItem(made, i, function(item))
+        tensor = p.b.TensorListGetItem(inputs, i, shape, element_dtype="float32")
+        return i + 1, p.b.TensorListSetItem(made, i, function(tensor))
 
     _, made = p.b.while_loop(lambda i, made: i < count, body, [0, outputs])
     return p.b.TensorListStack(made, shape, element_dtype="float32", num_elements=count)

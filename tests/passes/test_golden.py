@@ -13,7 +13,7 @@ FILES = sorted(FOLDER.rglob("*.graph"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_pass_gives_the_golden_graph(path: Path, update: bool) -> None:
+def test_a_pass_outputs_the_golden_graph(path: Path, update: bool) -> None:
     golden = GoldenFile.read(path)
     graph = golden.graph()
     golden.check_runs(graph)

@@ -23,8 +23,8 @@ class StackDepth:
         self.now = self.most = 0
         push, pop = Stack.push, Stack.pop
 
-        def counted_push(stack: Stack, *given: Any) -> None:
-            push(stack, *given)
+        def counted_push(stack: Stack, *inputs: Any) -> None:
+            push(stack, *inputs)
             self.now += 1
             self.most = max(self.most, self.now)
 
@@ -72,12 +72,12 @@ def powers(limit: int | None = None) -> cfgraph.Graph:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
     end = b.placeholder("n", "int32", []) if limit is None else b.const(limit)
-    found = b.while_loop(
+    results = b.while_loop(
         lambda i, v: b.Less(i, end),
         lambda i, v: (b.AddV2(i, 1), b.Sin(b.Mul(v, w))),
         (b.const(0), x),
     )
-    b.Identity(found[1], name="y")
+    b.Identity(results[1], name="y")
     return b.graph
 
 
@@ -92,13 +92,13 @@ def test_segments_need_not_fill_up(every: int, count: int) -> None:
 def test_segments_of_the_root_of_the_iterations_save_about_two_roots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    feeds, found = {"x:0": 0.7, "w:0": 1.3}, []
+    feeds, results = {"x:0": 0.7, "w:0": 1.3}, []
     for options in ({}, {"recompute": "auto"}):
         saved = StackDepth(monkeypatch)
         values = gradients_of(lambda: powers(100), ["y:0"], XS, feeds, **options)
         assert saved.now == 0
-        found.append((values, saved.most))
-    (plain, most), (again, fewer) = found
+        results.append((values, saved.most))
+    (plain, most), (again, fewer) = results
     assert same(again, plain)
     assert most == 200
     # counter and value once a segment, and what a segment of ten iterations saves
@@ -147,13 +147,13 @@ def test_loops_inside_and_outside_of_a_loop_run_again(flag: bool, every: int | s
 
 
 def test_recomputed_gradients_are_differentiated_again() -> None:
-    feeds, found = {"x:0": 0.7, "w:0": 1.3, "flag:0": True}, []
+    feeds, results = {"x:0": 0.7, "w:0": 1.3, "flag:0": True}, []
     for options in ({}, {"recompute": 2}):
         graph = nested()
         (first,) = cfgraph.gradients(graph, ["y:0"], ["w:0"], **options)
         second = cfgraph.gradients(graph, [str(first)], XS)
-        found.append(cfgraph.Session(graph).run([str(name) for name in second], feeds))
-    assert np.allclose(found[1], found[0], 1e-10)
+        results.append(cfgraph.Session(graph).run([str(name) for name in second], feeds))
+    assert np.allclose(results[1], results[0], 1e-10)
 
 
 def test_a_second_order_is_refused_for_it_would_save_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,12 +175,12 @@ def arrays(*, read_back: bool = False) -> cfgraph.Graph:
     """A recurrent cell that reads one array and writes another."""
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", [7, 2]), b.placeholder("w", "float64", [2])
-    given = b.TensorArrayV3(7, dtype="float64", name="given")
-    filled = b.TensorArrayScatterV3(given[0], b.Range(0, 7, 1), x, given[1])
+    inputs = b.TensorArrayV3(7, dtype="float64", name="given")
+    filled = b.TensorArrayScatterV3(inputs[0], b.Range(0, 7, 1), x, inputs[1])
     made = b.TensorArrayV3(7, dtype="float64", clear_after_read=False)
 
     def body(i: Any, v: Any, flow: Any) -> Any:
-        item = b.TensorArrayReadV3(given[0], i, filled, dtype="float64")
+        item = b.TensorArrayReadV3(inputs[0], i, filled, dtype="float64")
         after = b.EnsureShape(b.Tanh(b.AddV2(b.Mul(v, w), item)), shape=[2])
         flow = b.TensorArrayWriteV3(made[0], i, b.Mul(after, after), flow)
         if read_back:
@@ -236,31 +236,31 @@ def test_an_array_of_each_iteration_is_made_again() -> None:
 @pytest.mark.parametrize("first", [None, 2])
 def test_what_other_gradients_save_is_not_saved_again(first: int | None) -> None:
     graph, feeds = powers(), {"x:0": 0.7, "w:0": 1.3, "n:0": 5}
-    found = []
+    results = []
     for every in (first, 3):
         names = cfgraph.gradients(graph, ["y:0"], XS, recompute=every)
         wanted = [str(name) for name in names]
-        found.append(cfgraph.Session(graph).run(wanted, feeds))
+        results.append(cfgraph.Session(graph).run(wanted, feeds))
     both = cfgraph.Session(graph).run([*wanted, "gradients/x:0", "gradients/w:0"], feeds)
-    assert same(found[1], found[0])
-    assert same(both, found[0] * 2)
+    assert same(results[1], results[0])
+    assert same(both, results[0] * 2)
 
 
 def lists() -> cfgraph.Graph:
     """The same cell with lists."""
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", [7, 2]), b.placeholder("w", "float64", [2])
-    given = b.TensorListFromTensor(x, b.const([2]))
+    inputs = b.TensorListFromTensor(x, b.const([2]))
     made = b.TensorListReserve(b.const([2]), b.const(7), element_dtype="float64")
 
     def body(i: Any, v: Any, items: Any) -> Any:
-        item = b.TensorListGetItem(given, i, b.const([2]), element_dtype="float64")
+        item = b.TensorListGetItem(inputs, i, b.const([2]), element_dtype="float64")
         after = b.EnsureShape(b.Tanh(b.AddV2(b.Mul(v, w), item)), shape=[2])
         return b.AddV2(i, 1), after, b.TensorListSetItem(items, i, b.Mul(after, after))
 
     start = (b.const(0), b.const([0.1, 0.2], "float64"), made)
-    found = b.while_loop(lambda i, v, items: b.Less(i, 7), body, start)[2]
-    rows = b.TensorListStack(found, b.const([2]), element_dtype="float64", num_elements=7)
+    results = b.while_loop(lambda i, v, items: b.Less(i, 7), body, start)[2]
+    rows = b.TensorListStack(results, b.const([2]), element_dtype="float64", num_elements=7)
     b.Identity(b.Sum(b.Mul(rows, rows), [0, 1]), name="y")
     return b.graph
 
@@ -277,27 +277,27 @@ def variable(*, changes: bool) -> cfgraph.Graph:
     x = b.placeholder("x", "float64", [])
     handle = b.VarHandleOp(dtype="float64", shape=[], name="v", shared_name="v")
     b.AssignVariableOp(handle, b.const(0.9, "float64"), name="init")
-    found = b.while_loop(
+    results = b.while_loop(
         lambda i, v: b.Less(i, 5),
         lambda i, v: (b.AddV2(i, 1), b.Sin(b.Mul(v, b.ReadVariableOp(handle, dtype="float64")))),
         (b.const(0), x),
         shape_invariants={"v": None},
     )
-    b.Identity(found[1], name="y")
+    b.Identity(results[1], name="y")
     if changes:
-        b.AssignVariableOp(handle, found[1], name="late")
+        b.AssignVariableOp(handle, results[1], name="late")
     return b.graph
 
 
 def test_a_variable_that_does_not_change_is_read_again() -> None:
-    found = []
+    results = []
     for options in ({}, {"recompute": 2}):
         graph = variable(changes=False)
         names = cfgraph.gradients(graph, ["y:0"], ["x:0", "v:0"], **options)
         session = cfgraph.Session(graph)
         session.run([], targets=["init"])
-        found.append(session.run([str(name) for name in names], {"x:0": 0.7}))
-    assert same(found[1], found[0])
+        results.append(session.run([str(name) for name in names], {"x:0": 0.7}))
+    assert same(results[1], results[0])
 
 
 def noisy() -> cfgraph.Graph:
@@ -314,8 +314,8 @@ def noisy() -> cfgraph.Graph:
 def printing() -> cfgraph.Graph:
     b = cfgraph.Builder()
     x = b.placeholder("x", "float64", [])
-    found = b.while_loop(lambda v: b.Less(v, 9.0), lambda v: b.Mul(b.Print(v, [v]), v), x)
-    b.Identity(found, name="y")
+    results = b.while_loop(lambda v: b.Less(v, 9.0), lambda v: b.Mul(b.Print(v, [v]), v), x)
+    b.Identity(results, name="y")
     return b.graph
 
 
@@ -344,8 +344,8 @@ def test_a_loop_that_must_not_run_twice_is_refused(make: Any, why: str) -> None:
 def test_a_loop_whose_gradient_is_refused_is_put_together_again() -> None:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
-    found = b.while_loop(lambda v: b.Less(v, 9.0), lambda v: b.Mul(b.PreventGradient(v), w), x)
-    b.Identity(found, name="y")
+    results = b.while_loop(lambda v: b.Less(v, 9.0), lambda v: b.Mul(b.PreventGradient(v), w), x)
+    b.Identity(results, name="y")
     cfgraph.lower(b.graph)
     before = cfgraph.dumps(b.graph, format="graph")
     with pytest.raises(Unsupported, match="PreventGradient"):
@@ -366,16 +366,16 @@ def test_an_interval_that_is_none_is_refused(every: int | str) -> None:
 
 
 def test_the_lstm_runs_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, random, found = 9, np.random.default_rng(0), []
+    steps, random, results = 9, np.random.default_rng(0), []
     weights = (random.standard_normal((512, 1024)) * 0.05).astype(np.float32)
-    given = random.standard_normal((steps, 32, 256)).astype(np.float32)
+    inputs = random.standard_normal((steps, 32, 256)).astype(np.float32)
     for options in ({}, {"recompute": 3}):
         graph = cfgraph.load(root / "fixtures/graphs/lstm.pb")
         (name,) = cfgraph.gradients(graph, ["loss:0"], ["W:0"], **options)
         saved = StackDepth(monkeypatch)
-        values = cfgraph.Session(graph).run(["loss:0", str(name)], {"W:0": weights, "x:0": given})
-        found.append((values, saved.most))
-    (plain, most), (again, fewer) = found
+        values = cfgraph.Session(graph).run(["loss:0", str(name)], {"W:0": weights, "x:0": inputs})
+        results.append((values, saved.most))
+    (plain, most), (again, fewer) = results
     assert np.allclose(again[1], plain[1], 1e-4, 1e-5)
     assert again[0] == plain[0]
     assert fewer < most / 2

@@ -57,13 +57,13 @@ def test_zeros_of_a_branch_not_taken_are_dead(shape: Any, loop: bool) -> None:
     x, w = b.placeholder("x", "float64", shape), b.placeholder("w", "float64", shape)
     chosen = branches(b, x, lambda: w)
     if loop:
-        found = b.while_loop(
+        results = b.while_loop(
             lambda i, v: b.Less(i, 1),
             lambda i, v: (b.AddV2(i, 1), chosen(v)),
             (b.const(0), x),
             shape_invariants=(None, shape),
         )
-        b.Identity(found[1], name="y")
+        b.Identity(results[1], name="y")
     else:
         b.Identity(chosen(x), name="y")
     switch_on_what_is_live(b.graph)

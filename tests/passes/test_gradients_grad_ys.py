@@ -54,9 +54,9 @@ def test_numbers_of_python_take_the_type_of_the_y() -> None:
     graph = program()
     weight = [[1, 2, 3], [4, 5, 6]]
     (name,) = cfgraph.gradients(graph, ["y:0"], ["x:0"], grad_ys=[np.array(weight, np.float32)])
-    (other,) = cfgraph.gradients(graph, ["y:0"], ["x:0"], grad_ys=[weight])
+    (weighted,) = cfgraph.gradients(graph, ["y:0"], ["x:0"], grad_ys=[weight])
     x = np.ones([2, 3], np.float32)
-    have = cfgraph.Session(graph).run([str(name), str(other)], {"x:0": x})
+    have = cfgraph.Session(graph).run([str(name), str(weighted)], {"x:0": x})
     assert np.array_equal(have, [2 * np.array(weight)] * 2)
 
 

@@ -49,8 +49,8 @@ def test_tensorflow_computes_the_recorded_gradients_from_our_graph(case: dict[st
     for have, (name, want) in zip(values, wanted, strict=True):
         expected = recorded.array(want)
         loosen = recorded_gradients.LOOSEN
-        told = recorded.compare(have, expected, shapes_only=random, loosen=loosen)
-        assert not told, f"{name}: {told}"
+        failure = recorded.compare(have, expected, shapes_only=random, loosen=loosen)
+        assert not failure, f"{name}: {failure}"
 
 
 @pytest.mark.parametrize("every", [None, 2])

@@ -35,10 +35,10 @@ def test_zeros_for_the_other_branch_do_not_start_one_more_iteration(flag: bool) 
 def test_a_loop_that_does_not_run_passes_the_gradient_through() -> None:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
-    found = b.while_loop(
+    results = b.while_loop(
         lambda i, v: b.Less(i, 0), lambda i, v: (b.AddV2(i, 1), b.Mul(v, w)), (b.const(0), x)
     )
-    b.Identity(found[1], name="y")
+    b.Identity(results[1], name="y")
     assert gradients_of(b, "y:0", ["x:0", "w:0"], {"x:0": 2.0, "w:0": 3.0}) == [1.0, 0.0]
 
 
@@ -54,8 +54,8 @@ def test_what_is_the_same_in_all_iterations_is_not_saved() -> None:
     def body(i: Any, v: Any, same: Any) -> Any:
         return b.AddV2(i, 1), b.Mul(b.Mul(v, w), same), same
 
-    found = b.while_loop(lambda i, v, s: b.Less(i, 3), body, (b.const(0), x, w))
-    b.Identity(found[1], name="y")
+    results = b.while_loop(lambda i, v, s: b.Less(i, 3), body, (b.const(0), x, w))
+    b.Identity(results[1], name="y")
     assert gradients_of(b, "y:0", ["x:0"], {"x:0": 1.0, "w:0": 1.0}) == [1.0]
     assert saved(b.graph) == 0
 
@@ -63,8 +63,8 @@ def test_what_is_the_same_in_all_iterations_is_not_saved() -> None:
 def test_a_value_that_several_gradients_need_is_saved_once() -> None:
     b = cfgraph.Builder()
     x = b.placeholder("x", "float64", [])
-    found = b.while_loop(lambda v: b.Less(v, 100.0), lambda v: b.Mul(v, v), x)
-    b.Identity(found, name="y")
+    results = b.while_loop(lambda v: b.Less(v, 100.0), lambda v: b.Mul(v, v), x)
+    b.Identity(results, name="y")
     assert gradients_of(b, "y:0", ["x:0"], {"x:0": 2.0}) == [1024.0]
     assert saved(b.graph) == 1
 
@@ -72,13 +72,13 @@ def test_a_value_that_several_gradients_need_is_saved_once() -> None:
 def test_only_the_shape_is_saved_of_a_value_whose_shape_is_needed() -> None:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", [None]), b.placeholder("w", "float64", [None])
-    found = b.while_loop(
+    results = b.while_loop(
         lambda i, v: b.Less(i, 3),
         lambda i, v: (b.AddV2(i, 1), b.AddV2(v, w)),
         (b.const(0), x),
         shape_invariants=(None, [None]),
     )
-    b.Identity(found[1], name="y")
+    b.Identity(results[1], name="y")
     feeds = {"x:0": [1.0, 2.0], "w:0": [3.0]}
     have = gradients_of(b, "y:0", ["x:0", "w:0"], feeds)
     assert np.array_equal(have[0], [1, 1])
@@ -94,17 +94,17 @@ def test_a_tensor_inside_a_loop_is_refused_and_its_exits_are_named() -> None:
     cfgraph.lower(b.graph)
     inside = next(node for node in b.graph if node.op == "Mul")
     before = cfgraph.dumps(b.graph)
-    with pytest.raises(Unsupported, match="is inside the loop") as told:
+    with pytest.raises(Unsupported, match="is inside the loop") as caught:
         cfgraph.gradients(b.graph, [f"{inside.name}:0"], ["x:0"])
-    assert "Exit" in str(told.value.hint)
+    assert "Exit" in str(caught.value.hint)
     assert cfgraph.dumps(b.graph) == before
 
 
 def test_what_cannot_be_differentiated_leaves_the_graph_as_it_is() -> None:
     b = cfgraph.Builder()
     x = b.placeholder("x", "float64", [])
-    found = b.while_loop(lambda v: b.Less(v, 100.0), lambda v: b.Mul(v, b.IgammaGradA(v, v)), x)
-    b.Identity(found, name="y")
+    results = b.while_loop(lambda v: b.Less(v, 100.0), lambda v: b.Mul(v, b.IgammaGradA(v, v)), x)
+    b.Identity(results, name="y")
     cfgraph.lower(b.graph)
     before = cfgraph.dumps(b.graph)
     with pytest.raises(Unsupported, match="IgammaGradA has no gradient"):
@@ -116,12 +116,12 @@ def test_the_same_graph_gets_the_same_gradients_byte_for_byte() -> None:
     def written() -> bytes:
         b = cfgraph.Builder()
         x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
-        found = b.while_loop(
+        results = b.while_loop(
             lambda v: b.Less(v, 9.0),
             lambda v: b.cond(b.Less(w, v), lambda: v * w, lambda: v * v),
             x,
         )
-        b.Identity(found, name="y")
+        b.Identity(results, name="y")
         cfgraph.gradients(b.graph, ["y:0"], ["x:0", "w:0"])
         return cfgraph.dumps(b.graph)
 

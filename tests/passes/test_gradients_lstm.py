@@ -32,14 +32,14 @@ def with_gradient() -> tuple[cfgraph.Graph, str]:
 
 def test_the_gradient_is_that_of_tensorflow_in_no_more_nodes_and_stacks() -> None:
     graph, name = with_gradient()
-    theirs = cfgraph.load(GRAPHS / "lstm_grad.pb")
-    given = feeds(5)
-    have = cfgraph.Session(graph).run(["loss:0", name], given)
-    want = cfgraph.Session(theirs).run(["loss:0", "dW:0"], given)
+    tensorflow_graph = cfgraph.load(GRAPHS / "lstm_grad.pb")
+    inputs = feeds(5)
+    have = cfgraph.Session(graph).run(["loss:0", name], inputs)
+    want = cfgraph.Session(tensorflow_graph).run(["loss:0", "dW:0"], inputs)
     assert have[0] == want[0]
     assert np.allclose(have[1], want[1], 1e-5, 1e-6)
-    assert len(graph) <= len(theirs)
-    assert saved_values(graph) <= saved_values(theirs)
+    assert len(graph) <= len(tensorflow_graph)
+    assert saved_values(graph) <= saved_values(tensorflow_graph)
 
 
 def test_a_step_takes_the_memory_of_what_it_saves_and_no_more() -> None:
@@ -47,13 +47,13 @@ def test_a_step_takes_the_memory_of_what_it_saves_and_no_more() -> None:
     session = cfgraph.Session(graph)
 
     def peak(steps: int) -> int:
-        given = feeds(steps)
-        session.run(name, given)
+        inputs = feeds(steps)
+        session.run(name, inputs)
         tracemalloc.start()
-        session.run(name, given)
-        found = tracemalloc.get_traced_memory()[1]
+        session.run(name, inputs)
+        results = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return found
+        return results
 
     each = (peak(30) - peak(10)) / 20
     state, joined = BATCH * UNITS * 4, 2 * BATCH * UNITS * 4
@@ -70,13 +70,13 @@ def test_a_product_with_its_hessian_is_the_slope_of_the_gradient() -> None:
     dot = graph.add("Sum", product, axes, name="dot")
     (second,) = cfgraph.gradients(graph, [f"{dot.name}:0"], ["W:0"])
     assert second is not None
-    given = {key: value.astype(np.float64) for key, value in feeds(3).items()}
-    direction = np.random.default_rng(1).standard_normal(given["W:0"].shape)
+    inputs = {key: value.astype(np.float64) for key, value in feeds(3).items()}
+    direction = np.random.default_rng(1).standard_normal(inputs["W:0"].shape)
     session = cfgraph.Session(graph)
-    (have,) = session.run([second], {**given, "v:0": direction})
+    (have,) = session.run([second], {**inputs, "v:0": direction})
     step = 1e-5
     ends = [
-        session.run(name, {**given, "W:0": given["W:0"] + sign * step * direction})[0]
+        session.run(name, {**inputs, "W:0": inputs["W:0"] + sign * step * direction})[0]
         for sign in (1, -1)
     ]
     want = (ends[0] - ends[1]) / (2 * step)

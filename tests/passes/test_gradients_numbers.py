@@ -96,11 +96,11 @@ def test_several_gathers_in_a_branch_have_gradients() -> None:
 @pytest.mark.parametrize("pred", [True, False])
 def test_both_variables_have_gradients_of_their_shapes(pred: bool) -> None:
     p = GradientProgram(pred=pred)
-    one, two = p.b.variable([1.0, 2.0]), p.b.variable([3.0, 4.0], name="other")
+    first, second = p.b.variable([1.0, 2.0]), p.b.variable([3.0, 4.0], name="other")
     p.before = [p.b.initializer().name]
-    y = p.b.cond(p["pred"], lambda: one * 1.0, lambda: two * 1.0)
+    y = p.b.cond(p["pred"], lambda: first * 1.0, lambda: second * 1.0)
     chosen, left = ([1, 1], [0, 0]) if pred else ([0, 0], [1, 1])
-    assert p.gradients(y, one.handle, two.handle) == [chosen, left]
+    assert p.gradients(y, first.handle, second.handle) == [chosen, left]
 
 
 PICKS_A_VARIABLE = """
@@ -153,7 +153,7 @@ def test_values_between_the_steps_of_a_branch_come_back() -> None:
 # -- loops in functional form ----------------------------------------------------------------------
 
 
-def test_a_loop_of_one_variable_gives_16_and_32() -> None:
+def test_a_loop_of_one_variable_yields_16_and_32() -> None:
     p = GradientProgram(x=2.0)
     r = squares(p, p["x"], 8.0)
     assert (p.value(r), p.gradients(r, "x")) == (16, 32)
@@ -187,7 +187,7 @@ def test_what_the_body_reads_from_outside_is_an_invariant() -> None:
     assert (p.value(r), p.gradients(r, "x")) == (18, 9)
 
 
-def test_a_sum_of_powers_by_two_loops_gives_364_and_547() -> None:
+def test_a_sum_of_powers_by_two_loops_yields_364_and_547() -> None:
     p = GradientProgram(n=3.0, m=5)
     n, m = p["n"], p["m"]
 

@@ -266,8 +266,8 @@ def test_two_loops_one_behind_the_other_have_the_gradient_1024() -> None:
 
 def test_two_loops_side_by_side_have_the_gradient_64() -> None:
     p = GradientProgram(v=2.0)
-    one, two = squares(p, p["v"], 8.0), squares(p, p["v"], 8.0)
-    assert p.gradients(one + two, "v") == 64
+    first, second = squares(p, p["v"], 8.0), squares(p, p["v"], 8.0)
+    assert p.gradients(first + second, "v") == 64
 
 
 def test_a_control_edge_from_one_variable_to_another_changes_no_gradient() -> None:

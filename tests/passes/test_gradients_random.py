@@ -58,10 +58,10 @@ def test_second_order_gradients_of_a_random_program_are_slopes_of_the_first(seed
     have = second_order(program, 0)
     step, want = 1e-5, []
     for argument in ("x", "w"):
-        around = []
+        neighbors = []
         for sign in (1, -1):
             moved = SmoothProgram(seed)
             setattr(moved, argument, getattr(moved, argument) + sign * step)
-            around.append(first_order(moved)[0][0])
-        want.append((around[0] - around[1]) / (2 * step))
+            neighbors.append(first_order(moved)[0][0])
+        want.append((neighbors[0] - neighbors[1]) / (2 * step))
     assert close(have, want, 1e-4)

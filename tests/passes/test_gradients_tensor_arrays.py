@@ -19,19 +19,19 @@ def through_arrays() -> cfgraph.Graph:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", [COUNT]), b.placeholder("w", "float64", [])
     places = b.Range(0, COUNT, 1)
-    given, flow = b.TensorArrayV3(COUNT, dtype="float64", clear_after_read=False)
-    filled = b.TensorArrayScatterV3(given, places, x, flow)
+    array, flow = b.TensorArrayV3(COUNT, dtype="float64", clear_after_read=False)
+    filled = b.TensorArrayScatterV3(array, places, x, flow)
     made, out = b.TensorArrayV3(COUNT, dtype="float64")
 
     def body(i: Any, s: Any, flow: Any) -> Any:
-        twice, once = (b.TensorArrayReadV3(given, i, filled, dtype="float64") for _ in range(2))
+        twice, once = (b.TensorArrayReadV3(array, i, filled, dtype="float64") for _ in range(2))
         after = b.EnsureShape(b.AddV2(b.Mul(s, w), b.Mul(b.Square(twice), once)), shape=[])
         return b.AddV2(i, 1), after, b.TensorArrayWriteV3(made, i, after, flow)
 
-    found = b.while_loop(
+    results = b.while_loop(
         lambda i, s, flow: b.Less(i, COUNT), body, (b.const(0), b.const(0.0, "float64"), out)
     )
-    rows = b.TensorArrayGatherV3(made, places, found[2], dtype="float64", element_shape=[])
+    rows = b.TensorArrayGatherV3(made, places, results[2], dtype="float64", element_shape=[])
     b.Sum(b.Square(rows), [0], name="y")
     return b.graph
 
@@ -52,11 +52,11 @@ def by_x(x: np.ndarray) -> np.ndarray:
 def differences(function: Any, x: np.ndarray) -> np.ndarray:
     """The derivative of the sum of a vector function, by central differences."""
     step = 1e-5
-    found = [
+    results = [
         (function(x + step * unit) - function(x - step * unit)).sum() / (2 * step)
         for unit in np.eye(len(x))
     ]
-    return np.array(found)
+    return np.array(results)
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])

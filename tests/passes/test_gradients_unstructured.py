@@ -54,9 +54,9 @@ class UnstructuredGraph:
         self.values.append((self.graph.add("Sin", item).output(), sides))
 
     def product(self) -> None:
-        (one, a), (other, b) = self.pick(), self.pick()
+        (left, a), (right, b) = self.pick(), self.pick()
         if all(b.get(key, side) == side for key, side in a.items()):
-            self.values.append((self.graph.add("Mul", one, other).output(), {**a, **b}))
+            self.values.append((self.graph.add("Mul", left, right).output(), {**a, **b}))
 
     def switch(self) -> None:
         item, sides = self.pick()
@@ -69,14 +69,14 @@ class UnstructuredGraph:
     def merge(self) -> None:
         """Join two values that are never live together."""
         pairs = [
-            (one, other)
-            for one, other in itertools.combinations(self.values, 2)
-            if any(other[1].get(key, side) != side for key, side in one[1].items())
+            (left, right)
+            for left, right in itertools.combinations(self.values, 2)
+            if any(right[1].get(key, side) != side for key, side in left[1].items())
         ]
         if not pairs:
             return
-        (one, a), (other, b) = self.draw.choice(pairs)
-        items = [one, other] if self.draw.random() < 0.5 else [other, one]
+        (left, a), (right, b) = self.draw.choice(pairs)
+        items = [left, right] if self.draw.random() < 0.5 else [right, left]
         common = {key: side for key, side in a.items() if b.get(key) == side}
         self.values.append((self.graph.add("Merge", *items).output(), common))
 

@@ -26,10 +26,10 @@ def gradients_at(graph: cfgraph.Graph, xs: list[str], feeds: dict[str, Any]) -> 
 
 
 def three_times(b: cfgraph.Builder, step: Any, x: Any) -> Any:
-    found = b.while_loop(
+    results = b.while_loop(
         lambda i, v: b.Less(i, 3), lambda i, v: (b.AddV2(i, 1), step(v)), (b.const(0), x)
     )
-    return found[1]
+    return results[1]
 
 
 def test_a_loop_whose_merges_list_the_back_edge_first_has_the_same_gradient() -> None:
@@ -57,8 +57,8 @@ def test_a_loop_that_a_control_edge_holds_in_a_branch_is_differentiated_in_it(fl
     pivots = [graph.add("Identity", Output(switch, port), name="pivot") for port in range(2)]
     for node in [node for node in graph if node.op == "Enter"]:
         graph.add_control(node, pivots[1])
-    other = graph.add("Sin", graph["x"], controls=[pivots[0]])
-    graph.add("Identity", graph.add("Merge", other, graph["done"]), name="y")
+    second = graph.add("Sin", graph["x"], controls=[pivots[0]])
+    graph.add("Identity", graph.add("Merge", second, graph["done"]), name="y")
     have = gradients_at(graph, ["x:0"], {"x:0": X, p.name: flag})
     assert np.allclose(have, 8 * X**7 if flag else np.cos(X))
 

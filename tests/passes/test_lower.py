@@ -22,30 +22,30 @@ def test_a_loop_has_the_nodes_of_the_design_and_no_more(
     changed: int, invariants: int, read: int
 ) -> None:
     read_once = min(changed, read)
-    found = ops(lowered(loop(changed, invariants, read)))
-    wanted = Counter(dict.fromkeys(MACHINE, changed))
-    wanted["Enter"] += read_once
-    wanted["LoopCond"] = 1
-    wanted += Counter({"Placeholder": changed + invariants, "AddV2": changed, "Less": 1})
+    counts = ops(lowered(loop(changed, invariants, read)))
+    expected = Counter(dict.fromkeys(MACHINE, changed))
+    expected["Enter"] += read_once
+    expected["LoopCond"] = 1
+    expected += Counter({"Placeholder": changed + invariants, "AddV2": changed, "Less": 1})
     if read:
-        wanted["Const"] = 1
+        expected["Const"] = 1
     else:
-        wanted += Counter({"Const": 2, "Identity": 1})  # the body's constant, and its pivot
+        expected += Counter({"Const": 2, "Identity": 1})  # the body's constant, and its pivot
     if changed + invariants > 1:
-        wanted["IdentityN"] = 1  # the old name
-    assert found == wanted
+        expected["IdentityN"] = 1  # the old name
+    assert counts == expected
 
 
 @pytest.mark.parametrize("tensors", [1, 2, 7])
 @pytest.mark.parametrize("outputs", [1, 2, 7])
 def test_a_conditional_has_the_nodes_of_the_design_and_no_more(tensors: int, outputs: int) -> None:
-    found = ops(lowered(conditional(tensors, outputs)))
+    counts = ops(lowered(conditional(tensors, outputs)))
     read = min(tensors, outputs + 1)
-    wanted = Counter({"Switch": read, "Merge": outputs, "Placeholder": tensors + 1})
-    wanted += Counter({"AddV2": outputs, "Mul": outputs})
+    expected = Counter({"Switch": read, "Merge": outputs, "Placeholder": tensors + 1})
+    expected += Counter({"AddV2": outputs, "Mul": outputs})
     if outputs > 1:
-        wanted["IdentityN"] = 1
-    assert found == wanted
+        expected["IdentityN"] = 1
+    assert counts == expected
 
 
 def test_the_false_side_comes_first() -> None:
@@ -94,8 +94,8 @@ function inner_body(x: int32, n: int32) -> (a: int32, b: int32) {
 }
 """
     graph = lowered(text)
-    found = ops(graph)
-    assert (found["NextIteration"], found["Exit"], found["LoopCond"]) == (1, 1, 1)
+    counts = ops(graph)
+    assert (counts["NextIteration"], counts["Exit"], counts["LoopCond"]) == (1, 1, 1)
     assert [node.inputs[0].node.name for node in graph if node.attrs.get("is_constant")] == ["n"]
     assert cfgraph.Session(graph).run(["while:0", "while:1"], {"x:0": 1, "n:0": 5}) == [5, 5]
 
@@ -137,10 +137,10 @@ function plus(x: int32) -> (r: int32) {
 }
 """
     graph = lowered(text)
-    found = frames(graph).all[1:]
-    assert len(found) == 8
-    assert len({frame.name for frame in found}) == 8
-    assert sorted(frame.depth for frame in found) == [1, 1, 1, 1, 2, 2, 2, 2]
+    counts = frames(graph).all[1:]
+    assert len(counts) == 8
+    assert len({frame.name for frame in counts}) == 8
+    assert sorted(frame.depth for frame in counts) == [1, 1, 1, 1, 2, 2, 2, 2]
     assert cfgraph.Session(graph).run(["b:0"], {"x:0": 3}) == [10]
 
 

@@ -13,13 +13,13 @@ read = ReadVariableOp(v) {dtype=int32}
 
 def final(text: str, target: str, schedules: int = 5) -> set[int]:
     """The values that the variable may have in the end."""
-    graph, found = lowered(VARIABLE + text), set()
+    graph, values = lowered(VARIABLE + text), set()
     for seed in range(schedules):
         session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
         session.run([], targets=["init"])
         session.run([], targets=[target])
-        found.add(int(session.run(["read:0"])[0]))
-    return found
+        values.add(int(session.run(["read:0"])[0]))
+    return values
 
 
 APPEND = """

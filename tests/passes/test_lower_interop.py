@@ -104,21 +104,21 @@ def plainly() -> Any:
     return config
 
 
-def their_ops(case: dict[str, Any], graph: Graph) -> Counter[str]:
+def ops_of_tensorflow(case: dict[str, Any], graph: Graph) -> Counter[str]:
     """The ops that TensorFlow runs for the last run of a case, once it has lowered the graph."""
     metadata = tf.RunMetadata()
-    asked = tf.RunOptions(output_partition_graphs=True)
+    options = tf.RunOptions(output_partition_graphs=True)
     message = marked(message_of(graph))
     with tf.Session(graph=imported(message), config=plainly()) as session:
         for run in case["runs"]:
             try:
-                session.run(run["fetches"], feeds_of(run), options=asked, run_metadata=metadata)
+                session.run(run["fetches"], feeds_of(run), options=options, run_metadata=metadata)
             except tf.errors.OpError:
                 assert run.get("error") or run is not case["runs"][-1]
     return Counter(node.op for part in metadata.partition_graphs for node in part.node)
 
 
-def our_ops(case: dict[str, Any], graph: Graph) -> Counter[str]:
+def ops_of_cfgraph(case: dict[str, Any], graph: Graph) -> Counter[str]:
     """The ops that the last run of a case needs of the lowered graph."""
     run = case["runs"][-1]
     wanted = [graph[name.partition(":")[0]] for name in run["fetches"]]
@@ -134,10 +134,11 @@ def counted(ops: Counter[str]) -> int:
 @pytest.mark.parametrize("case", CASES)
 def test_tensorflow_lowers_into_no_fewer_nodes(case: dict[str, Any]) -> None:
     graph = last_graph(case)
-    theirs = their_ops(case, graph)
-    if any(op in graph.functions or op in ("For", "SymbolicGradient") for op in theirs):
+    tensorflow_ops = ops_of_tensorflow(case, graph)
+    if any(op in graph.functions or op in ("For", "SymbolicGradient") for op in tensorflow_ops):
         pytest.skip("TensorFlow lowers neither a For nor a SymbolicGradient, nor what is in them")
-    mine = our_ops(case, graph)
-    print(f"{counted(mine):5} of {counted(theirs):5} nodes  {case['id']}")  # -rP shows the table
-    assert theirs
-    assert counted(mine) <= counted(theirs)
+    cfgraph_ops = ops_of_cfgraph(case, graph)
+    # -rP shows the table
+    print(f"{counted(cfgraph_ops):5} of {counted(tensorflow_ops):5} nodes  {case['id']}")
+    assert tensorflow_ops
+    assert counted(cfgraph_ops) <= counted(tensorflow_ops)
