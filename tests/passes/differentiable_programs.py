@@ -9,7 +9,7 @@ from typing import Any
 
 import cfgraph
 
-# a step takes the algebra that it is computed in and the values so far, and gives one more
+# a step maps an algebra and the values so far to one more value
 Step = Callable[[Any, list[Any]], Any]
 UNARY = ("sin", "tanh", "half")
 BINARY = ("add", "sub", "mul")
@@ -94,13 +94,13 @@ class GraphAlgebra:
 
 
 class SmoothProgramAuthor:
-    """Writes blocks at random. The first two values of a block are a flag and a number of times."""
+    """Draws random blocks. The first two values of a block are a flag and a trip count."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
 
     def block(self, depth: int, values: int) -> Callable[[Any, Any, Any, list[Any]], Any]:
-        """A block: of an algebra, a flag, a count and values a value."""
+        """Draw a block: a function of an algebra, a flag, a count, and values."""
         steps = []
         for _ in range(self.draw.randint(1, 4)):
             steps.append(self.step(depth, values))
@@ -116,7 +116,7 @@ class SmoothProgramAuthor:
         return run
 
     def step(self, depth: int, values: int) -> Callable[[Any, Any, Any, list[Any]], Any]:
-        """One step."""
+        """Draw a step."""
         draw = self.draw
         kind = draw.choice(["unary", "binary", "binary", *(["choose", "loop"] * (depth > 0))])
         a, b = draw.randrange(values), draw.randrange(values)
@@ -138,7 +138,7 @@ class SmoothProgramAuthor:
     def loop(
         self, depth: int, values: int, a: int, b: int
     ) -> Callable[[Any, Any, Any, list[Any]], Any]:
-        """A loop over two variables; its body reads what is around it too."""
+        """Draw a loop over two variables, whose body also reads outer values."""
         first_body, second_body = (
             self.block(depth - 1, values + 2),
             self.block(depth - 1, values + 2),
@@ -171,7 +171,7 @@ class SmoothProgram:
         self.x, self.w = author.draw.uniform(-1, 1), author.draw.uniform(-1, 1)
 
     def value(self, x: float, w: float) -> float:
-        """What comes out, computed plainly."""
+        """The output, computed in Python."""
         return float(self.block(PythonAlgebra(), self.flag, self.count, [x, w]))
 
     def graph(self) -> cfgraph.Graph:
@@ -188,7 +188,7 @@ class SmoothProgram:
         return {"x:0": self.x, "w:0": self.w, "flag:0": self.flag, "count:0": self.count}
 
     def slope(self, argument: int, step: float = 1e-5) -> float:
-        """The derivative by an argument, by central differences of fourth order."""
+        """The derivative with respect to an argument, by central differences of fourth order."""
 
         def at(offset: float) -> float:
             inputs = [self.x, self.w]

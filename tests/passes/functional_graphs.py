@@ -9,7 +9,7 @@ PLACEHOLDER = "{dtype=int32, shape=[]}"
 
 
 def graph_of(text: str) -> Graph:
-    """The graph of a text."""
+    """Parse a graph."""
     return cfgraph.loads(text.encode(), "graph")
 
 
@@ -42,7 +42,7 @@ def loop(changed: int, invariants: int, read: int) -> str:
 
 
 def conditional(tensors: int, outputs: int, form: str = "StatelessIf") -> str:
-    """A conditional that reads so many outer tensors and has so many outputs."""
+    """A conditional with this number of outer tensors and outputs."""
     names = [f"x{i}" for i in range(tensors)]
     lines = ["pred = Placeholder() {dtype=bool, shape=[]}"]
     lines += [f"{name} = Placeholder() {PLACEHOLDER}" for name in names]
@@ -99,7 +99,7 @@ def nested(depth: int) -> str:
 
 
 def lowered(text: str) -> Graph:
-    """The graph of a text, lowered."""
+    """Parse a graph and lower it."""
     graph = graph_of(text)
     assert cfgraph.lower(graph)
     return graph

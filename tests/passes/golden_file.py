@@ -28,7 +28,7 @@ from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 
 _EXPECT = "# expect\n"
-# passes that add something whenever they run
+# passes that add nodes at every run
 _ADDS = ("gradients",)
 
 
@@ -54,7 +54,7 @@ class GoldenFile:
 
     @property
     def is_idempotent(self) -> bool:
-        """True if the pass, running again, finds nothing to do and can be asked to."""
+        """True if a second run of the pass is possible and changes nothing."""
         return self.name not in _ADDS and "functions" not in self.options
 
     def graph(self) -> Graph:
@@ -66,11 +66,11 @@ class GoldenFile:
         return getattr(cfgraph, self.name)(graph, **self.options)
 
     def write(self, after: str) -> None:
-        """Write the half that the pass gives anew."""
+        """Rewrite the half of the file that the pass outputs."""
         self.path.write_text(self.before + _EXPECT + after, encoding="utf-8")
 
     def check_runs(self, graph: Graph) -> None:
-        """Compare what the runs give with what the file says."""
+        """Compare the values of the runs with those in the file."""
         state = State()
         for feeds, expected in self.runs:
             present = [name for name in expected if _node(name) in graph]
@@ -87,7 +87,7 @@ class GoldenFile:
             assert values_by_name == {name: expected[name] for name in fetches}
 
     def check_all_ran(self, graph: Graph) -> None:
-        """See that what the runs fetch is in the graph."""
+        """Check that all fetches of the runs are in the graph."""
         names = [name for _, expected in self.runs for name in expected]
         assert [name for name in names if _node(name) not in graph] == []
 

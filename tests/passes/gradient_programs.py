@@ -17,7 +17,7 @@ Feeds = dict[str, Any]
 
 
 class GradientProgram:
-    """A Builder with inputs `x`, `y`, … that are scalars unless a shape is given."""
+    """A Builder with inputs `x`, `y`, …, scalars unless a shape is set."""
 
     def __init__(self, **feeds: Any) -> None:
         self.b = Builder()
@@ -38,7 +38,7 @@ class GradientProgram:
         return self.inputs[name]
 
     def graph(self) -> Graph:
-        """As it comes out of a file."""
+        """The graph after a round trip through a file."""
         return cfgraph.loads(cfgraph.dumps(self.b.graph))
 
     def values(self, graph: Graph, names: Sequence[str | None], feeds: Feeds) -> list[Any]:
@@ -53,7 +53,9 @@ class GradientProgram:
     def gradients(
         self, y: Any, *xs: Any, order: int = 1, options: dict[str, Any] | None = None, **feeds: Any
     ) -> Any:
-        """The gradients of a y (or the sum of several) by some xs; of one x the value itself."""
+        """Gradients of a y (or the sum of several) with respect to xs; for a single x the value
+        itself.
+        """
         graph = self.graph()
         ys = [tensor.name for tensor in (y if isinstance(y, list | tuple) else [y])]
         names = [x if isinstance(x, str) else x.name for x in xs]
@@ -71,7 +73,7 @@ def squares(p: GradientProgram, v: Any, limit: float = 100.0, **options: Any) ->
 
 
 def times(p: GradientProgram, count: int, step: Callable[..., Any], *state: Any) -> Any:
-    """A step so many times; what comes out, the counter left out."""
+    """Repeat a step `count` times; the final state without the counter."""
 
     def body(i: Any, *now: Any) -> Any:
         after = step(*now)
@@ -82,7 +84,7 @@ def times(p: GradientProgram, count: int, step: Callable[..., Any], *state: Any)
 
 
 def mapped(p: GradientProgram, function: Callable[[Any], Any], x: Any, count: int) -> Any:
-    """A function of each element of a vector, by a loop over a list of tensors."""
+    """Apply a function to each element of a vector, in a loop over a tensor list."""
     shape = p.b.const(np.zeros(0, np.int32))
     inputs = p.b.TensorListFromTensor(x, shape)
     outputs = p.b.TensorListReserve(shape, count, element_dtype="float32")
@@ -96,7 +98,7 @@ def mapped(p: GradientProgram, function: Callable[[Any], Any], x: Any, count: in
 
 
 def ops_after(p: GradientProgram, y: Any, *xs: str) -> Counter[str]:
-    """How many nodes of each op a graph has with the gradients of y."""
+    """Op counts of a graph with the gradients of y."""
     graph = p.graph()
     cfgraph.gradients(graph, [y.name], list(xs))
     return Counter(node.op for node in graph)

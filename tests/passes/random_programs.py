@@ -33,14 +33,14 @@ from tests.passes.structured_programs import (
 
 
 class ProgramAuthor:
-    """Writes blocks at random."""
+    """Draws random blocks."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.budget = self.draw.randint(4, 25)
 
     def block(self, inputs: int, depth: int, outputs: int, kept: int | None = None) -> Block:
-        """A block; of its outputs some are its inputs from `kept` on."""
+        """Draw a block; some of its outputs are its inputs from `kept` on."""
         values, steps = inputs, list[ProgramStep]()
         for _ in range(self.draw.randint(0, 4)):
             step, added = self.step(values, depth)
@@ -56,7 +56,7 @@ class ProgramAuthor:
         return Block(inputs, steps, returns, self.draw.random() < 0.6)
 
     def step(self, values: int, depth: int) -> tuple[ProgramStep, int]:
-        """A step, and how many values it adds."""
+        """Draw a step; also the number of values that it adds."""
         draw, self.budget = self.draw, self.budget - 1
         kinds = ["read", "constant"]
         if values:
@@ -106,7 +106,7 @@ class ProgramAuthor:
 
 @dataclass
 class RandomProgram:
-    """A program with two inputs: as a graph, and what comes out of it."""
+    """A program with two inputs: its graph, and its expected results."""
 
     graph: Graph
     feeds: dict[str, Any]

@@ -32,7 +32,9 @@ class Memory:
 
 
 class BodyWriter:
-    """A graph that is being written: the variable's handle, and the last node of the chain."""
+    """A graph under construction: the variable's handle, and the last node of the chain of
+    effects.
+    """
 
     def __init__(self, graph: Graph, handle: Output, library: Graph) -> None:
         self.graph = graph
@@ -46,7 +48,7 @@ class BodyWriter:
         return self.graph.add("Const", name="c", dtype=int32, value=tensor).output()
 
     def chain(self, node: Node) -> Node:
-        """Put a node behind all that came before it."""
+        """Order a node after all effects so far."""
         if self.last is not None:
             self.graph.add_control(node, self.last)
         self.last = node
@@ -67,7 +69,7 @@ class ProgramStep(ABC):
 
 @dataclass
 class Block:
-    """Steps, and which values it returns; if `declared`, its effects are control outputs."""
+    """Steps, and the values that they return; if `declared`, effects are control outputs."""
 
     inputs: int
     steps: list[ProgramStep]
@@ -75,14 +77,14 @@ class Block:
     declared: bool = True
 
     def run(self, inputs: Sequence[Any], memory: Memory) -> list[Any]:
-        """What it returns."""
+        """The returned values, computed in Python."""
         env = list(inputs)
         for step in self.steps:
             env += step.run(env, memory)
         return [env[place] for place in self.returns]
 
     def build(self, body: BodyWriter, inputs: Sequence[Output]) -> list[Output]:
-        """The same as tensors."""
+        """The returned tensors."""
         env = list(inputs)
         for step in self.steps:
             env += step.build(body, env)
@@ -156,7 +158,7 @@ class Binary(ProgramStep):
 
 @dataclass
 class Copy(ProgramStep):
-    """A value once more."""
+    """A copy of a value."""
 
     place: int
 
@@ -169,7 +171,7 @@ class Copy(ProgramStep):
 
 @dataclass
 class Read(ProgramStep):
-    """What the variable holds."""
+    """Read the variable."""
 
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         return [memory.value]
@@ -181,7 +183,9 @@ class Read(ProgramStep):
 
 @dataclass
 class Write(ProgramStep):
-    """Three times the variable, and a value: what it was tells the order of all writes."""
+    """Multiply the variable by three and add a value: the result depends on the order of all
+    writes.
+    """
 
     place: int
 
@@ -252,7 +256,7 @@ class Call(ProgramStep):
 
 @dataclass
 class Loop(ProgramStep):
-    """While: a counter, its limit, and more; the condition is asked for its effects only."""
+    """While: a counter, its limit, and more; only the effects of the condition matter."""
 
     limit: int
     arguments: list[int]
@@ -283,7 +287,7 @@ class Loop(ProgramStep):
 
 @dataclass
 class Counted(ProgramStep):
-    """For; a `hidden` range is not known before the run."""
+    """For; a `hidden` range is not statically known."""
 
     range: range
     hidden: bool

@@ -17,7 +17,7 @@ XS = ["x:0", "w:0"]
 
 
 class StackDepth:
-    """What stacks hold: now, and at most."""
+    """Number of values on stacks: current and peak."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.most = 0
@@ -39,7 +39,7 @@ class StackDepth:
 def gradients_of(
     make: Any, ys: list[str], xs: list[str], feeds: dict[str, Any], **options: Any
 ) -> list[Any]:
-    """The gradients of a graph, and its values beside them."""
+    """The values of a graph's gradients, and the graph."""
     graph = make()
     names = cfgraph.gradients(graph, ys, xs, unconnected="zero", **options)
     session = cfgraph.Session(graph, schedule="random", schedule_seed=1)
@@ -68,7 +68,7 @@ def test_recomputed_gradients_of_many_random_programs_are_those_of_saved_values(
 
 
 def powers(limit: int | None = None) -> cfgraph.Graph:
-    """sin(v w) again and again, `n` times or so many."""
+    """Repeat v = sin(v w) `n` times, or a static number of times."""
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
     end = b.placeholder("n", "int32", []) if limit is None else b.const(limit)
@@ -101,7 +101,7 @@ def test_segments_of_the_root_of_the_iterations_save_about_two_roots(
     (plain, most), (again, fewer) = results
     assert same(again, plain)
     assert most == 200
-    # counter and value once a segment, and what a segment of ten iterations saves
+    # counter and value per segment, and the values saved for a segment of ten iterations
     assert fewer <= 10 * 2 + 10 * 2 + 2
 
 
@@ -209,11 +209,12 @@ def test_an_array_that_is_read_again_keeps_its_elements() -> None:
     graph = arrays()
     cfgraph.gradients(graph, ["y:0"], XS, recompute=2)
     assert graph["given"].attr("clear_after_read") is False
-    assert sum(node.op == "TensorArrayWriteV3" for node in graph) == 2  # its own, and a gradient's
+    # its own array, and that of a gradient
+    assert sum(node.op == "TensorArrayWriteV3" for node in graph) == 2
 
 
 def array_of_each_iteration() -> cfgraph.Graph:
-    """A loop that makes an array, writes it and reads it, in each iteration."""
+    """A loop that creates, writes and reads an array in each iteration."""
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
 
@@ -272,7 +273,7 @@ def test_lists_run_again(every: int) -> None:
 
 
 def variable(*, changes: bool) -> cfgraph.Graph:
-    """A loop that reads a variable, which may change behind it."""
+    """A loop that reads a variable, which may change after it."""
     b = cfgraph.Builder()
     x = b.placeholder("x", "float64", [])
     handle = b.VarHandleOp(dtype="float64", shape=[], name="v", shared_name="v")

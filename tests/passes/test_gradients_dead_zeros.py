@@ -35,7 +35,7 @@ def branches(b: cfgraph.Builder, v: Any, read: Callable[[], Any]) -> Any:
 
 
 def switch_on_what_is_live(graph: cfgraph.Graph) -> None:
-    """Let the inner Switches read their predicate as it is outside of the outer conditional."""
+    """Make the inner Switches read their predicate from outside the outer conditional."""
     cfgraph.lower(graph)
     for node in graph:
         before = strip_identities(node.inputs[1]) if role_of(node) is Role.SWITCH else None
@@ -44,7 +44,7 @@ def switch_on_what_is_live(graph: cfgraph.Graph) -> None:
 
 
 def slopes(p: bool, q: bool) -> list[Any]:
-    """The derivatives by x and w of one pass."""
+    """The derivatives with respect to x and w."""
     if p:
         return [W, X] if q else [np.cos(X), 0 * W]
     return [-W * np.sin(X), np.cos(X)]

@@ -1,4 +1,4 @@
-"""Gradients of functions that have a gradient of their own in the library."""
+"""Gradients of functions that have a registered gradient in the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import cfgraph
 
 X = 3.0
 
-# f(x) = x * x, and 10 * x * dy for its gradient; h(x) = f(x) * x calls it
+# f(x) = x * x, with 10 * x * dy as its gradient; h(x) = f(x) * x calls it
 PAIR = """
 gradient f = df
 function f(x: float32) -> (y: float32) {

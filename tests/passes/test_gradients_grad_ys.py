@@ -1,4 +1,6 @@
-"""What the ys are weighed with: tensors and arrays that fit, anything else refused in time."""
+"""Upstream gradients of the ys: tensors and arrays that match; others are rejected before any
+edit.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def test_one_name_may_stand_for_a_list_of_it() -> None:
 
 
 def lists() -> cfgraph.Graph:
-    """Two lists with x * x and 5 in them; the first comes out of a branch too, as `taken`."""
+    """Two lists that contain x * x and 5; the first is also an output of a branch, `taken`."""
     b = cfgraph.Builder()
     x, flag = b.placeholder("x", "float32", []), b.placeholder("flag", "bool", [])
     empty = b.EmptyTensorList(b.const([], "int32"), b.const(-1), element_dtype="float32")

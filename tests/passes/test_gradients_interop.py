@@ -1,4 +1,4 @@
-"""TensorFlow loads the gradient graphs that we write, and computes what it has recorded."""
+"""TensorFlow loads gradient graphs of cfgraph, and computes its own recorded values with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = [
 
 
 def whole_graph(case: dict[str, Any]) -> Graph:
-    """The graph of a case; with what set its variables where that came from a larger one."""
+    """The graph of a case, with the initializers of its variables if they are in a larger graph."""
     graph = recorded.graph(case["graph"])
     for run in case["init"]:
         if any(name.partition(":")[0] not in graph for name in run["fetches"]):

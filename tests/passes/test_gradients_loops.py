@@ -43,7 +43,7 @@ def test_a_loop_that_does_not_run_passes_the_gradient_through() -> None:
 
 
 def saved(graph: cfgraph.Graph) -> int:
-    """How many values loops save."""
+    """The number of values that loops save."""
     return sum(node.op == "StackPushV2" for node in graph)
 
 

@@ -1,4 +1,4 @@
-"""The gradient of TensorFlow's LSTM: its value, its size, and the memory that it takes."""
+"""The gradient of TensorFlow's LSTM: value, size, and memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_step_takes_the_memory_of_what_it_saves_and_no_more() -> None:
 
     each = (peak(30) - peak(10)) / 20
     state, joined = BATCH * UNITS * 4, 2 * BATCH * UNITS * 4
-    # six activations, the input of the product, and the step's part of x, which a run copies
+    # six activations, the input of the product, and the slice of x for the step, copied by a run
     assert each <= 1.02 * (6 * state + joined + state)
 
 

@@ -1,4 +1,4 @@
-"""Numbers that TensorFlow's own tests of loops expect of gradients, each program anew."""
+"""Numbers that TensorFlow's own tests of loops expect of gradients, one program per test."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ def test_a_loop_in_a_loop_that_squares_has_the_gradient_1024() -> None:
     p = GradientProgram(v=2.0)
 
     def body(v: Any) -> Any:
-        # v * v, as a loop of one step over an invariant of the outer one
+        # v * v, as a single-iteration loop over an invariant of the outer loop
         return times(p, 1, lambda w: w * v, v)
 
     assert p.gradients(p.b.while_loop(lambda v: v < 100.0, body, p["v"]), "v") == 1024
 
 
 def doubled(p: GradientProgram, v: Any, count: int = 4) -> Any:
-    """v doubled so many times, in a loop."""
+    """v doubled `count` times, in a loop."""
     return times(p, count, lambda w: w * 2.0, v)
 
 

@@ -1,4 +1,4 @@
-"""Gradients of higher orders through TensorArrays, by what goes in and what comes out of them."""
+"""Gradients of higher orders through inputs and outputs of TensorArrays."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Gradients through Switches and Merges that no structured program has.
+"""Gradients through Switches and Merges that no structured program contains.
 
-What is live has a live gradient, whatever the predicates are: where the y is dead, of zero.
+The gradient of a live tensor is live for all predicate values; it is zero if the y is dead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEP = 1e-5
 
 @dataclass
 class UnstructuredGraph:
-    """A random graph of x and w: each value with the sides that predicates must take for it."""
+    """A random graph of x and w: each value with the predicate values that make it live."""
 
     draw: random.Random
     graph: cfgraph.Graph = field(default_factory=cfgraph.Graph)
@@ -45,7 +45,7 @@ class UnstructuredGraph:
         return self.values[-1][0].name
 
     def pick(self) -> tuple[Output, dict[int, int]]:
-        """A value, one of the later ones more often."""
+        """Pick a value, preferably a recent one."""
         late = max(0, len(self.values) - 5)
         return self.values[self.draw.randrange(self.draw.choice([0, late]), len(self.values))]
 
@@ -67,7 +67,7 @@ class UnstructuredGraph:
                 self.values.append((node.output(port), {**sides, key: port}))
 
     def merge(self) -> None:
-        """Join two values that are never live together."""
+        """Merge two values that are never live together."""
         pairs = [
             (left, right)
             for left, right in itertools.combinations(self.values, 2)
@@ -86,7 +86,7 @@ def at_point(x: float, w: float, predicates: dict[str, bool]) -> dict[str, Any]:
 
 
 def slope(session: cfgraph.Session, y: str, place: int, predicates: dict[str, bool]) -> float:
-    """The derivative of y by x or w; zero where y is dead."""
+    """The derivative of y with respect to x or w; zero if y is dead."""
     ends = []
     for sign in (1, -1):
         point = [0.7, -0.4]
@@ -96,7 +96,7 @@ def slope(session: cfgraph.Session, y: str, place: int, predicates: dict[str, bo
 
 
 def check(seed: int) -> bool:
-    """Compare gradients with slopes for all predicates; False where there is no gradient."""
+    """Compare gradients with slopes for all predicates; False without gradients."""
     tangle = UnstructuredGraph(random.Random(seed))
     y = tangle.grow(tangle.draw.randint(4, 14))
     graph = tangle.graph

@@ -1,4 +1,4 @@
-"""Gradients of graphs that are written in ways that no front end writes them."""
+"""Gradients of graphs in forms that no front end writes."""
 
 from __future__ import annotations
 

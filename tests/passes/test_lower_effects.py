@@ -12,7 +12,7 @@ read = ReadVariableOp(v) {dtype=int32}
 
 
 def final(text: str, target: str, schedules: int = 5) -> set[int]:
-    """The values that the variable may have in the end."""
+    """The possible final values of the variable."""
     graph, values = lowered(VARIABLE + text), set()
     for seed in range(schedules):
         session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)

@@ -1,4 +1,4 @@
-"""TensorFlow runs what is lowered, and lowers the same graphs into no fewer nodes."""
+"""TensorFlow runs lowered graphs, and lowers the same graphs to no fewer nodes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CASES = [
     for case in recorded.cases()
     if case["kind"] == "session" and "host" not in case["tags"] and recorded.is_functional(case)
 ]
-# what a run adds to a graph, and what TensorFlow takes out of it after lowering
+# nodes that a run adds to a graph, and that TensorFlow removes after lowering
 NOT_COUNTED = {"_Arg", "_Retval", "_Recv", "_Send", "_HostRecv", "_HostSend", "Placeholder"}
 REMOVED = {"Identity", "IdentityN"}
-# TensorFlow lowers only what is marked, and nothing that is to be compiled
+# TensorFlow lowers only marked nodes, and none that are to be compiled
 MARKED = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 COMPILED = ("_XlaMustCompile", "_xla_compile_id", "_XlaCompile")
 
@@ -82,7 +82,7 @@ def test_tensorflow_computes_random_programs_that_are_lowered(first: int) -> Non
 
 
 def marked(message: Any) -> Any:
-    """A graph that TensorFlow will lower whole."""
+    """A graph that TensorFlow lowers completely."""
     bodies = [node for function in message.library.function for node in function.node_def]
     for node in [*message.node, *bodies]:
         node.device = ""
@@ -95,7 +95,7 @@ def marked(message: Any) -> Any:
 
 
 def plainly() -> Any:
-    """Options that leave a lowered graph alone."""
+    """Options with which TensorFlow does not optimize a lowered graph."""
     config = tf.ConfigProto(allow_soft_placement=True)
     options = config.graph_options
     options.rewrite_options.disable_meta_optimizer = True
@@ -119,7 +119,7 @@ def ops_of_tensorflow(case: dict[str, Any], graph: Graph) -> Counter[str]:
 
 
 def ops_of_cfgraph(case: dict[str, Any], graph: Graph) -> Counter[str]:
-    """The ops that the last run of a case needs of the lowered graph."""
+    """The ops of the lowered graph that the last run of a case needs."""
     run = case["runs"][-1]
     wanted = [graph[name.partition(":")[0]] for name in run["fetches"]]
     fed = [graph.tensor(name) for name in run["feeds"]]

@@ -15,7 +15,7 @@ from tests.passes.functional_graphs import calls, graph_of, lowered, nested
 
 @contextmanager
 def little_stack(frames_left: int = 120) -> Iterator[None]:
-    """A recursion limit that nothing which recurses over a graph can stay under."""
+    """Set a recursion limit that any recursion over the graph exceeds."""
     depth, frame = 0, sys._getframe()
     while frame is not None:
         depth, frame = depth + 1, frame.f_back
@@ -28,7 +28,7 @@ def little_stack(frames_left: int = 120) -> Iterator[None]:
 
 
 def edits(text: str) -> int:
-    """How often lowering changes the graph: what it costs, without a clock."""
+    """Number of graph edits of lowering: its cost, independent of time."""
     graph = graph_of(text)
     before = graph.edits
     with little_stack():
