@@ -1,4 +1,4 @@
-"""The first divergent token of two runs, among nodes that both graphs have.
+"""The first divergent token of two runs, among nodes of both graphs.
 
 Both runs are traced. The tokens of the first run are recorded, and those of the second compared
 with them in causal order: the inputs of the first wrong token were right, as far as both graphs
@@ -24,15 +24,15 @@ from cfgraph.runtime.trace.events import TraceEvent
 RunFunction = Callable[[EvaluationPoint, Any], object]
 TokenKey = tuple[str, str]
 
-WINDOW_BYTES: Final = 1 << 28  # bytes of values kept at once
-_TOKEN_OVERHEAD: Final = 500  # bytes that a token without values takes
+WINDOW_BYTES: Final = 1 << 28  # maximum size of recorded values
+_TOKEN_OVERHEAD: Final = 500  # bytes of a token without values
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first wrong token: of which node, in which frame and iteration, and what is wrong.
+    """The first wrong token: its node, frame, and iteration, and the difference.
 
-    `before` and `after` are the two values of an output, where there are two.
+    `before` and `after` are the two values of output `port` if values differ.
     """
 
     node: str
@@ -45,7 +45,7 @@ class Divergence:
     after: Any = None
 
     def to_json(self) -> dict[str, Any]:
-        """The divergence as a member of a command's JSON document."""
+        """Return the divergence as a member of a command's JSON document."""
         return {
             "node": self.node,
             "op": self.op,
@@ -64,27 +64,27 @@ def first_divergence(
     atol: float | None,
     window: int = WINDOW_BYTES,
 ) -> Divergence | None:
-    """The first wrong token of the runs at two points; None where no node of both differs.
+    """Return the first wrong token of the runs at two points, None if no common node differs.
 
-    `run` runs a point under an observer; a failure of it ends a run like any other end. Tokens that
-    only one of the two has count where all that both have are alike.
+    `run` runs a point under an observer; a failure ends the run without an error. Tokens of only
+    one run count if all common tokens are equal.
     """
-    start, lone = 0, _UnmatchedTokens()
+    start, unmatched = 0, _UnmatchedTokens()
     while True:
-        kept = _RecordedTokens(b.graph.nodes, start, window)
-        _run_point(run, a, kept)
-        compared = _TokenComparison(kept, a.graph.nodes, lone, rtol, atol)
+        recorded = _RecordedTokens(b.graph.nodes, start, window)
+        _run_point(run, a, recorded)
+        compared = _TokenComparison(recorded, a.graph.nodes, unmatched, rtol, atol)
         failed = _run_point(run, b, compared)
-        if compared.found:
-            return compared.found
-        lone.miss(kept, failed)
-        if kept.stopped is None:
-            return lone.missing or lone.extra
-        start = kept.stopped
+        if compared.divergence:
+            return compared.divergence
+        unmatched.add_missing(recorded, failed)
+        if recorded.stopped is None:
+            return unmatched.missing or unmatched.extra
+        start = recorded.stopped
 
 
 def _run_point(run: RunFunction, point: EvaluationPoint, observer: Any) -> str | None:
-    """Run a point; the node at which it failed."""
+    """Run a point; return the node at which it failed, None if it did not."""
     try:
         run(point, observer)
     except CfgraphError as error:
@@ -93,19 +93,19 @@ def _run_point(run: RunFunction, point: EvaluationPoint, observer: Any) -> str |
 
 
 class _RecordedTokens:
-    """Keeps tokens of common nodes, from the one of this number, until they take too much."""
+    """Recorder of tokens of common nodes, from number `start` on, up to a size limit."""
 
-    def __init__(self, common: Any, start: int, room: int) -> None:
+    def __init__(self, common: Any, start: int, free_bytes: int) -> None:
         self.common = common
         self.start = start
-        self.room = room
+        self.free_bytes = free_bytes
         self.seen = 0
         self.stopped: int | None = None
         self.tokens: dict[TokenKey, TraceEvent] = {}
         self.before: set[TokenKey] = set()
 
     def event(self, event: TraceEvent) -> None:
-        """Take one token."""
+        """Process one token."""
         if event.kind in _IGNORED_KINDS or event.node not in self.common:
             return
         number = self.seen
@@ -114,8 +114,8 @@ class _RecordedTokens:
             self.before.add((event.node, event.frame))
             return
         self.tokens[event.node, event.frame] = event
-        self.room -= _TOKEN_OVERHEAD + sum(message_bytes(value) for value in event.outputs)
-        if self.room < 0:
+        self.free_bytes -= _TOKEN_OVERHEAD + sum(message_bytes(value) for value in event.outputs)
+        if self.free_bytes < 0:
             self.stopped = self.seen
 
 
@@ -123,62 +123,62 @@ _IGNORED_KINDS: Final = ("frame", "note")
 
 
 class _UnmatchedTokens:
-    """The first tokens that only one of the two runs has."""
+    """The first tokens of only one of the two runs."""
 
     def __init__(self) -> None:
         self.missing: Divergence | None = None
         self.extra: Divergence | None = None
 
-    def miss(self, kept: _RecordedTokens, failed: str | None) -> None:
-        """Note a live token that did not come; best of the node at which the run failed."""
-        left = [event for event in kept.tokens.values() if not event.dead]
-        at_fault = [event for event in left if event.node == failed]
-        for event in (at_fault or left)[:1]:
+    def add_missing(self, recorded: _RecordedTokens, failed: str | None) -> None:
+        """Note a live token without counterpart, preferably of the node at which the run failed."""
+        live = [event for event in recorded.tokens.values() if not event.dead]
+        at_fault = [event for event in live if event.node == failed]
+        for event in (at_fault or live)[:1]:
             if self.missing is None or at_fault:
                 self.missing = _make_divergence(event, "runs in A, not in B")
 
-    def add(self, event: TraceEvent) -> None:
-        """Note a live token that the first run does not have."""
+    def add_extra(self, event: TraceEvent) -> None:
+        """Note a live token of only the second run."""
         if self.extra is None and not event.dead:
             self.extra = _make_divergence(event, "runs in B, not in A")
 
 
 class _TokenComparison:
-    """Compares tokens with kept ones, which are used up, until one is wrong."""
+    """Comparison of tokens with recorded ones, each used once, up to the first difference."""
 
     def __init__(
         self,
-        kept: _RecordedTokens,
+        recorded: _RecordedTokens,
         common: Any,
-        lone: _UnmatchedTokens,
+        unmatched: _UnmatchedTokens,
         rtol: float | None,
         atol: float | None,
     ) -> None:
-        self.kept = kept
+        self.recorded = recorded
         self.common = common
-        self.lone = lone
+        self.unmatched = unmatched
         self.limits = (rtol, atol)
-        self.found: Divergence | None = None
+        self.divergence: Divergence | None = None
 
     def event(self, event: TraceEvent) -> None:
-        """Take one token."""
-        if self.found or event.kind in _IGNORED_KINDS or event.node not in self.common:
+        """Process one token."""
+        if self.divergence or event.kind in _IGNORED_KINDS or event.node not in self.common:
             return
         key = (event.node, event.frame)
-        wanted = self.kept.tokens.pop(key, None)
-        if wanted is not None:
-            self.found = self.compare(wanted, event)
-        elif key not in self.kept.before:
-            self.lone.add(event)
+        expected = self.recorded.tokens.pop(key, None)
+        if expected is not None:
+            self.divergence = self.compare(expected, event)
+        elif key not in self.recorded.before:
+            self.unmatched.add_extra(event)
 
     def compare(self, a: TraceEvent, b: TraceEvent) -> Divergence | None:
-        """How a token differs from the one that was kept."""
+        """Compare a token with the recorded one."""
         if a.dead != b.dead:
             return _make_divergence(b, _LIVENESS_MESSAGES[a.dead])
         for port, (before, after) in enumerate(zip(a.outputs, b.outputs, strict=False)):
-            told = difference_message(before, after, *self.limits)
-            if told is not None:
-                return _make_divergence(b, told, port, before, after)
+            message = difference_message(before, after, *self.limits)
+            if message is not None:
+                return _make_divergence(b, message, port, before, after)
         return None
 
 
@@ -192,9 +192,9 @@ def _make_divergence(event: TraceEvent, message: str, *rest: Any) -> Divergence:
 def difference_message(
     before: Any, after: Any, rtol: float | None = None, atol: float | None = None
 ) -> str | None:
-    """How two values differ, None for a dead one.
+    """Describe the difference of two values, of which None is a dead one; None if equal.
 
-    Resources, lists and the like are never different from each other, references from nothing.
+    Resources and lists always count as equal, and a reference as equal to everything.
     """
     if before is after or isinstance(before, Variable) or isinstance(after, Variable):
         return None
@@ -205,18 +205,18 @@ def difference_message(
     if arrays == (False, False):
         return None
     if not all(arrays):
-        return f"an array in {'AB'[arrays[1]]} alone"
-    found = value_difference(after, before, rtol, atol)
-    return found.message if found else None
+        return f"an array only in {'AB'[arrays[1]]}"
+    difference = value_difference(after, before, rtol, atol)
+    return difference.message if difference else None
 
 
 def _as_array(value: Any) -> Any:
-    """A text of rank 0 as the array that it stands for."""
+    """Convert a scalar string to an array."""
     return np.array(value, dtype=object) if isinstance(value, bytes | str) else value
 
 
 def _is_comparable(value: Any) -> bool:
-    """True for what can be compared: numbers, and bytes in arrays of objects."""
+    """Return true for numbers, and for object arrays of bytes."""
     array = isinstance(value, np.ndarray | np.generic)
-    items: Sequence[Any] = value.ravel()[:1].tolist() if array and value.dtype == object else ()
-    return array and all(isinstance(item, bytes | str) for item in items)
+    first: Sequence[Any] = value.ravel()[:1].tolist() if array and value.dtype == object else ()
+    return array and all(isinstance(element, bytes | str) for element in first)

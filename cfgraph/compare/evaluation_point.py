@@ -20,11 +20,10 @@ from cfgraph.runtime.trace.events import Observer
 
 
 class EvaluationPoint:
-    """Runs a graph again and again at the same inputs.
+    """Repeated runs of a graph at the same inputs.
 
-    Every run begins with the same variables and draws the same random numbers, whatever the runs
-    before it did. `state` holds what they begin with, as far as it is known; `inits` are run once,
-    one after the other.
+    Every run starts from the same variables and draws the same random numbers, independently of
+    earlier runs. `state` has initial values of variables; `inits` are nodes that run once in order.
     """
 
     def __init__(
@@ -43,51 +42,51 @@ class EvaluationPoint:
         self._seed = seed
         self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
         self._state = State() if state is None else state.copy()
-        # random ops count the runs of a session
-        self._again = not any(_is_random(node) for node in graph)
+        # random ops depend on the number of runs of a session
+        self._can_reuse_session = not any(_is_random(node) for node in graph)
         self._session = self._new_session()
         for name in inits:
             self._session.run((), self.feeds, [name], **self._limits)
-        self._start = {cell: cell.value for cell in self.cells().values()}
+        self._initial_values = {cell: cell.value for cell in self.cells().values()}
 
-    def variables(self, wanted: Iterable[Node]) -> dict[Node, Variable]:
-        """The variables that the wanted nodes need, made if they are not there yet."""
-        nodes = [node for node in ancestors(self.graph, wanted) if is_variable(node)]
+    def variables(self, required: Iterable[Node]) -> dict[Node, Variable]:
+        """Return the variables that nodes need, created if necessary."""
+        nodes = [node for node in ancestors(self.graph, required) if is_variable(node)]
         if nodes:
             self._session.run((), self.feeds, [node.name for node in nodes])
         return {node: self._cell(node) for node in nodes}
 
     def set(self, cell: Variable, value: Any) -> None:
-        """Let a variable begin every run with a value."""
-        self._start[cell] = value
+        """Set the value of a variable at the start of every run."""
+        self._initial_values[cell] = value
 
     def value(self, cell: Variable) -> Any:
-        """What a variable begins every run with; None if it was never written to."""
-        return self._start.get(cell)
+        """Return the value of a variable at the start of every run, None if uninitialized."""
+        return self._initial_values.get(cell)
 
     def cells(self) -> dict[tuple[str, str], Variable]:
-        """All variables, by container and name."""
+        """Return all variables by container and name."""
         return dict(self._state.variables())
 
     def run(
         self,
         fetches: Sequence[str],
-        moved: Mapping[str, Any] | None = None,
+        replaced: Mapping[str, Any] | None = None,
         *,
         targets: Sequence[str] = (),
         trace: Observer | None = None,
     ) -> list[Any]:
-        """Values of tensors, None for a dead one, where other tensors and variables are moved."""
-        for cell, value in self._start.items():
+        """Return values of tensors (None if dead), with other tensors and variables replaced."""
+        for cell, value in self._initial_values.items():
             cell.value = value
         feeds = dict(self.feeds)
-        for name, value in (moved or {}).items():
+        for name, value in (replaced or {}).items():
             tensor = self.graph.tensor(name)
             if is_variable(tensor.node):
                 self._cell(tensor.node).value = value
             else:
                 feeds[tensor.name] = value
-        if not self._again:
+        if not self._can_reuse_session:
             self._session = self._new_session()
         return self._session.run(
             fetches, feeds, targets, allow_dead=True, trace=trace, **self._limits
@@ -96,8 +95,8 @@ class EvaluationPoint:
     def run_functional(
         self, fetches: Sequence[str], targets: Sequence[str] = ()
     ) -> list[Any] | None:
-        """What `run` gives, found without lowering; None where that cannot be."""
-        for cell, value in self._start.items():
+        """Return the results of `run` without lowering, None if that is not supported."""
+        for cell, value in self._initial_values.items():
             cell.value = value
         graph = self.graph
         fed = [(graph.tensor(name), value) for name, value in self.feeds.items()]
@@ -105,7 +104,7 @@ class EvaluationPoint:
             graph,
             [graph.tensor(name) for name in fetches],
             [graph[name.removeprefix("^")] for name in targets],
-            {item: feed_value(graph, item, value) for item, value in fed},
+            {tensor: feed_value(graph, tensor, value) for tensor, value in fed},
             RunStep(self._state, self._seed),
             **self._limits,
         )
@@ -114,14 +113,14 @@ class EvaluationPoint:
         return Session(self.graph, state=self._state, seed=self._seed)
 
     def _cell(self, node: Node) -> Variable:
-        """The variable that a node gives. Raises Unsupported for one that has no name."""
+        """Return the variable of a node. Raises Unsupported for a variable without a name."""
         key = variable_key(node)
         if key not in set(self._state):
-            message = f"the variable of {node.name} is a new one in every run"
+            message = f"every run creates a new variable for {node.name}"
             raise Unsupported(message, node=node, hint="give it a shared_name")
         cell = self._state.get_or_make(*key, _missing_variable)
         assert isinstance(cell, Variable)
-        self._start.setdefault(cell, cell.value)
+        self._initial_values.setdefault(cell, cell.value)
         return cell
 
 

@@ -16,7 +16,7 @@ from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.literals import generate
 from cfgraph.runtime.state import State
 
-# what is drawn, by the kind of the type; integers are often sizes, counts or places in small axes
+# generators by kind of dtype; integers are often sizes, counts, or indices into small axes
 _GENERATORS: Final = {
     "int": ("uniform", "0,4"),
     "uint": ("uniform", "0,4"),
@@ -28,19 +28,21 @@ POSITIVE_FLOATS: Final = ("uniform", "0.5,1.5")
 
 @dataclass(frozen=True, slots=True)
 class DimensionSizes:
-    """What stands for sizes that are not known: `default`, or for a tensor those in `of`, by name.
+    """Values for unknown sizes of shapes: `default`, or those in `of` by tensor name.
 
-    Of several the first stands for the first size that is not known, and the last for all others.
+    They replace the unknown sizes of a shape in order; the last one replaces all further ones.
     """
 
     default: int = 2
     of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def complete(self, name: str, shape: Shape) -> tuple[int, ...]:
-        """A shape without gaps; one of unknown rank is taken for that of a scalar."""
-        given = self.of.get(name) or (self.default,)
-        todo = iter(given)
-        return tuple(next(todo, given[-1]) if size is None else size for size in shape.dims or ())
+        """Replace the unknown sizes of a shape; an unknown rank counts as 0."""
+        sizes = self.of.get(name) or (self.default,)
+        remaining = iter(sizes)
+        return tuple(
+            next(remaining, sizes[-1]) if size is None else size for size in shape.dims or ()
+        )
 
 
 _DEFAULT_SIZES: Final = DimensionSizes()
@@ -48,36 +50,36 @@ _DEFAULT_SIZES: Final = DimensionSizes()
 
 def random_inputs(
     graph: Graph,
-    wanted: Iterable[Node],
+    required: Iterable[Node],
     fed: Collection[Output] = (),
     *,
     seed: int = 0,
     sizes: DimensionSizes = _DEFAULT_SIZES,
     floats: tuple[str, str | None] = NORMAL_FLOATS,
 ) -> dict[str, Any]:
-    """Arrays for all inputs that the wanted nodes need and that are not fed, by tensor name.
+    """Return random arrays for all inputs that `required` nodes need and that are not fed, by name.
 
     `floats` is a generator and its arguments. Raises UsageError, with options to paste, for inputs
-    of types that cannot be drawn.
+    whose type has no generator.
     """
-    lacking = [
+    unfed = [
         node.output()
-        for node in ancestors(graph, wanted, fed)
+        for node in ancestors(graph, required, fed)
         if must_be_fed(node) and node.output() not in fed
     ]
-    strange = [item for item in lacking if not is_sampleable(item.dtype)]
-    if strange:
-        raise missing_feeds_error(graph, strange)
+    unsampleable = [tensor for tensor in unfed if not is_sampleable(tensor.dtype)]
+    if unsampleable:
+        raise missing_feeds_error(graph, unsampleable)
     return {
-        item.name: random_array(
-            item.name, *declared_type(graph, item), seed=seed, sizes=sizes, floats=floats
+        tensor.name: random_array(
+            tensor.name, *declared_type(graph, tensor), seed=seed, sizes=sizes, floats=floats
         )
-        for item in lacking
+        for tensor in unfed
     }
 
 
 def is_sampleable(dtype: DType | None) -> bool:
-    """True for a type of which random values can be drawn; texts have none."""
+    """Return true for a type with a generator of random values; strings have none."""
     return _value_generator(dtype, NORMAL_FLOATS) is not None
 
 
@@ -90,11 +92,11 @@ def random_array(
     sizes: DimensionSizes = _DEFAULT_SIZES,
     floats: tuple[str, str | None] = NORMAL_FLOATS,
 ) -> Any:
-    """A random array for a name."""
-    found = _value_generator(dtype, floats)
-    assert found is not None
+    """Return a random array that depends only on the name and the seed."""
+    generator = _value_generator(dtype, floats)
+    assert generator is not None
     assert dtype is not None
-    return generate(*found, dtype, sizes.complete(name, shape), name, seed)
+    return generate(*generator, dtype, sizes.complete(name, shape), name, seed)
 
 
 def _value_generator(
@@ -107,9 +109,9 @@ def _value_generator(
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """What is given of points: `feeds`, nodes that run before, sizes that are not known, limits.
+    """Fixed parts of sample points: feeds, initializers, unknown sizes, and limits of runs.
 
-    `state` has values of variables, as they are before these nodes run.
+    `inits` are nodes that run first; `state` has the values of variables before these.
     """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
@@ -122,31 +124,31 @@ class SampleOptions:
 
 def sample_point(
     graph: Graph,
-    wanted: Sequence[Node],
+    required: Sequence[Node],
     setting: SampleOptions,
     seed: int,
     floats: tuple[str, str | None] = NORMAL_FLOATS,
 ) -> EvaluationPoint:
-    """A point with random inputs for all that `wanted` need and that is not fed.
+    """Return a point with random values for all inputs that `required` nodes need.
 
-    Variables that nothing wrote to get random values too, but for those of texts. Raises UsageError
-    for inputs of types that cannot be drawn, ExecutionError where a node that runs before fails.
+    Uninitialized variables get random values too, except for strings. Raises UsageError for inputs
+    whose type has no generator, ExecutionError if an initializer fails.
     """
     fed = {graph.tensor(name) for name in setting.feeds}
     inits = [graph[name.removeprefix("^")] for name in setting.inits]
-    given = random_inputs(
-        graph, [*wanted, *inits], fed, seed=seed, sizes=setting.sizes, floats=floats
+    inputs = random_inputs(
+        graph, [*required, *inits], fed, seed=seed, sizes=setting.sizes, floats=floats
     )
     point = EvaluationPoint(
         graph,
-        {**given, **setting.feeds},
+        {**inputs, **setting.feeds},
         [node.name for node in inits],
         state=setting.state,
         seed=seed,
         max_iterations=setting.max_iterations,
         timeout=setting.timeout,
     )
-    for node, cell in point.variables(wanted).items():
+    for node, cell in point.variables(required).items():
         if point.value(cell) is None and is_sampleable(cell.dtype):
             value = random_array(
                 node.name, cell.dtype, cell.shape, seed=seed, sizes=setting.sizes, floats=floats

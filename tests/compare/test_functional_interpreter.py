@@ -163,8 +163,8 @@ def test_one_output_of_several_may_be_fed() -> None:
     [
         (b"one", np.array(b"two", object), "the value differs"),
         (b"one", np.array(b"one", object), None),
-        (np.float32(1), object(), "an array in A alone"),
-        (object(), np.zeros(2), "an array in B alone"),
+        (np.float32(1), object(), "an array only in A"),
+        (object(), np.zeros(2), "an array only in B"),
         (object(), object(), None),
     ],
 )
