@@ -32,37 +32,37 @@ from cfgraph.ir.text.printer import AttrPrinter, format_arg, format_attr_def
 
 
 class DiffSide(NamedTuple):
-    """One of two functions that are compared: what of its definition counts, and its body."""
+    """One of two compared functions: the relevant part of its definition, and its body."""
 
     definition: FunctionDefinition
     body: BodyGraph
 
 
 def match_bodies(a: DiffSide, b: DiffSide, attrs: AttrsOfNode, devices: bool) -> NodePairs:
-    """Pairs of nodes that play the same part; `attrs` gives those that matter of a node."""
-    parts = _interface_labels(a) | _interface_labels(b)
+    """Pair nodes by structure; arguments and results are paired by name."""
+    labels = _interface_labels(a) | _interface_labels(b)
 
     def marked(node: Node) -> Mapping[str, Any]:
-        return {**attrs(node), "": parts[node]} if node in parts else attrs(node)
+        return {**attrs(node), "": labels[node]} if node in labels else attrs(node)
 
     return match_by_structure(a.body.subject.graph, b.body.subject.graph, marked, devices)
 
 
 def _interface_labels(side: DiffSide) -> dict[Node, tuple[str, ...]]:
-    """Which arguments and results nodes are, of those that are any."""
-    found: dict[Node, list[str]] = defaultdict(list)
+    """Return the arguments and results that nodes are."""
+    labels: dict[Node, list[str]] = defaultdict(list)
     for node in side.body.subject.arguments:
-        found[node].append(f"argument {node.name}")
-    for name, item in side.body.returns.items():
-        found[item.node].append(f"result {name}:{item.port}")
+        labels[node].append(f"argument {node.name}")
+    for name, tensor in side.body.returns.items():
+        labels[tensor.node].append(f"result {name}:{tensor.port}")
     for name, text in side.definition.control_returns.items():
         if text in side.body.subject.graph:
-            found[side.body.subject.graph[text]].append(f"control {name}")
-    return {node: tuple(sorted(parts)) for node, parts in found.items()}
+            labels[side.body.subject.graph[text]].append(f"control {name}")
+    return {node: tuple(sorted(texts)) for node, texts in labels.items()}
 
 
 def with_result_names(b: DiffSide, a: DiffSide, pairs: NodePairs) -> FunctionDefinition:
-    """The definition of `a`; what it returns has the names of `b` where it is the same."""
+    """Return the definition of `a` with the names of `b` for results that are paired."""
     returns, controls = dict(a.definition.returns), dict(a.definition.control_returns)
     for name, text in b.definition.returns.items():
         if _is_same_output(a.body.returns.get(name), b.body.returns.get(name), pairs):
@@ -74,19 +74,19 @@ def with_result_names(b: DiffSide, a: DiffSide, pairs: NodePairs) -> FunctionDef
     return replace(a.definition, returns=returns, control_returns=controls)
 
 
-def _is_same_output(one: Output | None, other: Output | None, pairs: NodePairs) -> bool:
-    """True for the same output of nodes that are paired."""
-    if one is None or other is None:
+def _is_same_output(a: Output | None, b: Output | None, pairs: NodePairs) -> bool:
+    """Return true for the same output of paired nodes."""
+    if a is None or b is None:
         return False
-    return pairs.get(one.node) is other.node and one.port == other.port
+    return pairs.get(a.node) is b.node and a.port == b.port
 
 
 def definition_changes(old: FunctionDefinition, new: FunctionDefinition) -> Iterator[Change]:
-    """What differs between two functions but for their bodies, part by part."""
-    found = list(_interface_changes(old, new))
-    if not found and not attrs_equal(replace(old, nodes=()), replace(new, nodes=())):
-        found.append(Change("signature", "one", "another"))
-    yield from found
+    """Yield the differences between two functions except in their bodies."""
+    changes = list(_interface_changes(old, new))
+    if not changes and not attrs_equal(replace(old, nodes=()), replace(new, nodes=())):
+        changes.append(Change("signature", "one", "another"))
+    yield from changes
 
 
 def _interface_changes(old: FunctionDefinition, new: FunctionDefinition) -> Iterator[Change]:
@@ -98,10 +98,10 @@ def _interface_changes(old: FunctionDefinition, new: FunctionDefinition) -> Iter
     yield from mapping_changes("return", old.returns, new.returns)
     yield from mapping_changes("control return", old.control_returns, new.control_returns)
     yield from mapping_changes("attr", old.attrs, new.attrs)
-    for place in sorted({*old.arg_attrs, *new.arg_attrs}):
-        arguments = new.inputs if place < len(new.inputs) else old.inputs
-        name = arguments[place].name if 0 <= place < len(arguments) else str(place)
-        sides = (item.arg_attrs.get(place, {}) for item in (old, new))
+    for index in sorted({*old.arg_attrs, *new.arg_attrs}):
+        arguments = new.inputs if index < len(new.inputs) else old.inputs
+        name = arguments[index].name if 0 <= index < len(arguments) else str(index)
+        sides = (definition.arg_attrs.get(index, {}) for definition in (old, new))
         yield from mapping_changes(f"input {name} attr", *sides)
 
 
@@ -113,12 +113,12 @@ _SIGNATURE_PARTS: Final[Mapping[str, Callable[[FunctionDefinition], Any]]] = {
 }
 
 
-def _format_args(items: Sequence[ArgDef]) -> str:
-    return ", ".join(map(format_arg, items))
+def _format_args(args: Sequence[ArgDef]) -> str:
+    return ", ".join(map(format_arg, args))
 
 
 def _declared_attrs(definition: FunctionDefinition) -> dict[str, str]:
-    """The attributes that a function declares, as one writes them."""
+    """Return the attributes that a function declares, as text."""
     printer = AttrPrinter()
     return {
         name: format_attr_def(attr, printer).removeprefix(f"attr {format_name(name)}: ")
@@ -126,13 +126,11 @@ def _declared_attrs(definition: FunctionDefinition) -> dict[str, str]:
     }
 
 
-def mapping_changes(
-    part: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> Iterator[Change]:
-    """What two mappings have under each key, where it is not the same."""
-    for key in dict.fromkeys((*mine, *theirs)):
-        if not attrs_equal(mine.get(key), theirs.get(key)):
-            yield Change(f"{part} {key}", mine.get(key), theirs.get(key))
+def mapping_changes(part: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the differences between two mappings by key."""
+    for key in dict.fromkeys((*old, *new)):
+        if not attrs_equal(old.get(key), new.get(key)):
+            yield Change(f"{part} {key}", old.get(key), new.get(key))
 
 
 MATCH_MODES: Final = ("name", "structure")
@@ -140,28 +138,28 @@ IGNORABLE_PARTS: Final = ("notes", "order", "devices")
 
 
 def diff(a: Graph, b: Graph, *, by: str = "name", ignore: Collection[str] = ()) -> GraphDiff:
-    """Compare two graphs, a with b, node by node, in time linear in their size.
+    """Compare graph a with graph b, node by node, in time linear in their size.
 
-    Nodes are paired by `name`, or by `structure`: what they read and what reads them, in bodies of
-    functions too; functions, their arguments and results always by name. `ignore` leaves out
-    `notes` (attributes that begin with `_`, versions), `order` (of nodes and of control inputs) and
-    `devices`. An attribute that is absent counts as its default. Raises UsageError for another
-    word.
+    Nodes are paired by `name`, or by `structure` (producers and consumers), also in the bodies of
+    functions; functions, their arguments, and their results always by name. `ignore` excludes
+    `notes` (attributes that start with `_`, and versions), `order` (of nodes and of control
+    inputs), and `devices`. An absent attribute equals its default. Raises UsageError for an unknown
+    value of `by` or `ignore`.
     """
     require_graph(a)
     require_graph(b)
     if by not in MATCH_MODES:
-        raise UsageError(f"cannot compare by {by!r}", hint=f"one of {', '.join(MATCH_MODES)}")
+        raise UsageError(f"cannot compare by {by!r}", hint=f"use one of {', '.join(MATCH_MODES)}")
     for word in ignore:
         if word not in IGNORABLE_PARTS:
-            hint = did_you_mean(word, IGNORABLE_PARTS) or f"one of {', '.join(IGNORABLE_PARTS)}"
+            hint = did_you_mean(word, IGNORABLE_PARTS) or f"use one of {', '.join(IGNORABLE_PARTS)}"
             raise UsageError(f"cannot ignore {word!r}", hint=hint)
     return _GraphDiffer(by, *(word not in ignore for word in IGNORABLE_PARTS)).graphs(a, b)
 
 
 @dataclass(frozen=True, slots=True)
 class _GraphDiffer:
-    """Compares, some things left out."""
+    """Comparison with options; a false field is ignored."""
 
     by: str
     notes: bool
@@ -169,51 +167,51 @@ class _GraphDiffer:
     devices: bool
 
     def graphs(self, a: Graph, b: Graph) -> GraphDiff:
-        """All that differs between two graphs."""
-        mine, theirs = a.functions, b.functions
-        both = Signatures(mine), Signatures(theirs)
-        found = (self.functions(mine[name], theirs[name], *both) for name in mine if name in theirs)
+        """Return the differences between two graphs."""
+        old, new = a.functions, b.functions
+        both = Signatures(old), Signatures(new)
+        changed = (self.functions(old[name], new[name], *both) for name in old if name in new)
         gradients = mapping_changes("gradient", a.gradient_functions, b.gradient_functions)
         return GraphDiff(
             self.nodes(a, b),
-            tuple(name for name in theirs if name not in mine),
-            tuple(name for name in mine if name not in theirs),
-            tuple(item for item in found if item is not None),
+            tuple(name for name in new if name not in old),
+            tuple(name for name in old if name not in new),
+            tuple(function for function in changed if function is not None),
             (*(self.versions(a, b) if self.notes else ()), *gradients),
         )
 
     def versions(self, a: Graph, b: Graph) -> Iterator[Change]:
-        """The versions that the files give."""
+        """Yield the differences between the versions in the files."""
         for part, old, new in zip(a.versions._fields, a.versions, b.versions, strict=True):
             if old != new:
                 yield Change(part, old, new)
 
     def nodes(self, a: Graph, b: Graph) -> NodesDiff:
-        """What differs between the nodes of two graphs."""
+        """Return the differences between the nodes of two graphs."""
         if self.by == "structure":
             return self.paired(a, b, match_by_structure(a, b, self.attrs, self.devices))
         return self.paired(a, b, match_by_name(a, b))
 
     def paired(self, a: Graph, b: Graph, pairs: NodePairs) -> NodesDiff:
-        """What differs between nodes that belong together, and which do not."""
-        taken = set(pairs.values())
-        compared = (ChangedNode(*item, tuple(self.parts(*item, pairs))) for item in pairs.items())
-        changed = [item for item in compared if item.changes]
-        unlike = {item.before for item in changed}
+        """Return the differences between paired nodes, and the nodes that are not paired."""
+        paired = set(pairs.values())
+        compared = (ChangedNode(*pair, tuple(self.parts(*pair, pairs))) for pair in pairs.items())
+        changed = [node for node in compared if node.changes]
+        differing = {node.before for node in changed}
         return NodesDiff(
-            tuple(node for node in b if node not in taken),
+            tuple(node for node in b if node not in paired),
             tuple(node for node in a if node not in pairs),
             tuple(changed),
             {
-                one.name: other.name
-                for one, other in pairs.items()
-                if one.name != other.name and one not in unlike
+                old.name: new.name
+                for old, new in pairs.items()
+                if old.name != new.name and old not in differing
             },
             self.order and self.by == "name" and _is_reordered(pairs, b),
         )
 
     def parts(self, a: Node, b: Node, pairs: NodePairs) -> Iterator[Change]:
-        """The parts of a node that differ."""
+        """Yield the differences between two nodes."""
         if a.op != b.op:
             yield Change("op", a.op, b.op)
         if self.devices and a.device != b.device:
@@ -224,49 +222,51 @@ class _GraphDiffer:
             yield from _attr_changes(a, b, self.attrs(a), self.attrs(b))
 
     def controls(self, a: Node, b: Node, pairs: NodePairs) -> Iterator[Change]:
-        """Nodes that one waits for and the other does not."""
+        """Yield the differences between control inputs."""
         if not a.controls and not b.controls:
             return
-        awaited, there = [pairs.get(item) for item in a.controls], set(b.controls)
-        known = set(awaited)
-        gone = [item for item, twin in zip(a.controls, awaited, strict=True) if twin not in there]
-        for item in gone:
-            yield Change("control", f"^{item.name}", None)
-        new = [item for item in b.controls if item not in known]
-        for item in new:
-            yield Change("control", None, f"^{item.name}")
-        if self.order and not gone and not new and tuple(awaited) != b.controls:
+        twins, controls = [pairs.get(source) for source in a.controls], set(b.controls)
+        known = set(twins)
+        removed = [
+            node for node, twin in zip(a.controls, twins, strict=True) if twin not in controls
+        ]
+        for node in removed:
+            yield Change("control", f"^{node.name}", None)
+        added = [node for node in b.controls if node not in known]
+        for node in added:
+            yield Change("control", None, f"^{node.name}")
+        if self.order and not removed and not added and tuple(twins) != b.controls:
             yield Change("order of controls", _format_names(a.controls), _format_names(b.controls))
 
     def attrs(self, node: Node) -> Mapping[str, Any]:
-        """The attributes that count."""
+        """Return the relevant attributes."""
         if self.notes or not any(key.startswith("_") for key in node.attrs):
             return node.attrs
         return {key: value for key, value in node.attrs.items() if not key.startswith("_")}
 
     def functions(
-        self, a: Function, b: Function, mine: Signatures, theirs: Signatures
+        self, a: Function, b: Function, signatures_a: Signatures, signatures_b: Signatures
     ) -> ChangedFunction | None:
-        """What differs between two functions of one name; None if nothing does."""
+        """Return the differences between two functions of one name, None if there are none."""
         if a is b or attrs_equal(a.definition, b.definition):
             return None
-        one = DiffSide(self.signature(a.definition), body_graph(a, mine))
-        other = DiffSide(self.signature(b.definition), body_graph(b, theirs))
-        graphs = one.body.subject.graph, other.body.subject.graph
+        side_a = DiffSide(self.signature(a.definition), body_graph(a, signatures_a))
+        side_b = DiffSide(self.signature(b.definition), body_graph(b, signatures_b))
+        graphs = side_a.body.subject.graph, side_b.body.subject.graph
         if self.by == "structure":
-            pairs = match_bodies(one, other, self.attrs, self.devices)
-            old = with_result_names(other, one, pairs)
+            pairs = match_bodies(side_a, side_b, self.attrs, self.devices)
+            old = with_result_names(side_b, side_a, pairs)
         else:
-            pairs, old = match_by_name(*graphs), one.definition
+            pairs, old = match_by_name(*graphs), side_a.definition
         nodes = self.paired(*graphs, pairs)
-        changes = tuple(definition_changes(old, other.definition))
-        sound = not one.body.faults and not other.body.faults
+        changes = tuple(definition_changes(old, side_b.definition))
+        sound = not side_a.body.faults and not side_b.body.faults
         if not nodes and not changes and sound:
             return None
         return ChangedFunction(a.name, nodes, changes)
 
     def signature(self, definition: FunctionDefinition) -> FunctionDefinition:
-        """A definition without what does not count."""
+        """Return a definition without ignored parts."""
         return definition if self.notes else replace(definition, attrs={}, arg_attrs={})
 
 
@@ -278,27 +278,27 @@ def _input_changes(a: Node, b: Node, pairs: NodePairs) -> Iterator[Change]:
     for slot in range(max(len(a.inputs), len(b.inputs))):
         old = a.inputs[slot] if slot < len(a.inputs) else None
         new = b.inputs[slot] if slot < len(b.inputs) else None
-        alike = old and new and pairs.get(old.node) is new.node and old.port == new.port
-        if not alike:
+        is_same = old and new and pairs.get(old.node) is new.node and old.port == new.port
+        if not is_same:
             yield Change(f"input {slot}", old and old.name, new and new.name)
 
 
 def _attr_changes(
-    a: Node, b: Node, mine: Mapping[str, Any], theirs: Mapping[str, Any]
+    a: Node, b: Node, attrs_a: Mapping[str, Any], attrs_b: Mapping[str, Any]
 ) -> Iterator[Any]:
-    for key in dict.fromkeys((*mine, *theirs)):
-        old, new = mine.get(key), theirs.get(key)
-        if key in mine and key in theirs and attrs_equal(old, new):
+    for key in dict.fromkeys((*attrs_a, *attrs_b)):
+        old, new = attrs_a.get(key), attrs_b.get(key)
+        if key in attrs_a and key in attrs_b and attrs_equal(old, new):
             continue
-        if (key not in mine and is_default_attr(a, key, new)) or (
-            key not in theirs and is_default_attr(b, key, old)
+        if (key not in attrs_a and is_default_attr(a, key, new)) or (
+            key not in attrs_b and is_default_attr(b, key, old)
         ):
             continue
         yield Change(f"attr {key}", old, new)
 
 
 def is_default_attr(node: Node, key: str, value: Any) -> bool:
-    """True for the value that an attribute of a node has where it is absent."""
+    """Return true for the default value of an attribute."""
     try:
         return attrs_equal(registry.default_attr(node, key), value)
     except InvalidInput:
@@ -306,11 +306,11 @@ def is_default_attr(node: Node, key: str, value: Any) -> bool:
 
 
 def _is_reordered(pairs: NodePairs, b: Graph) -> bool:
-    """True if the nodes of both stand in another order."""
-    places = {node: place for place, node in enumerate(b)}
+    """Return true if paired nodes are in a different order."""
+    position = {node: number for number, node in enumerate(b)}
     last = -1
     for twin in pairs.values():
-        if places[twin] < last:
+        if position[twin] < last:
             return True
-        last = places[twin]
+        last = position[twin]
     return False

@@ -20,16 +20,16 @@ import numpy as np
 
 from cfgraph.errors import UsageError
 
-# steps and relative tolerances for what computes in 64 bits, and in 32; and the errors of rounding
+# (step, relative tolerance, rounding error) for 64-bit and 32-bit computations
 DOUBLE_PRECISION: Final = (1e-5, 1e-5, 2e-16)
 SINGLE_PRECISION: Final = (1e-2, 2e-2, 1e-7)
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far to step, relative to values above 1, and how close is close enough.
+    """Step size (relative for values above 1), tolerance, and rounding error.
 
-    `unit` is the rounding error of the numbers: no slope is known better than that over the step.
+    `unit` is the rounding error of the numbers: slopes are known up to `unit / step`.
     """
 
     step: float = DOUBLE_PRECISION[0]
@@ -39,12 +39,12 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class SlopeComparison:
-    """How a gradient compares with finite differences, along so many directions.
+    """Comparison of a gradient with finite differences along several directions.
 
-    `rough` of them cross a bend or a jump and were not compared. The worst one is that of element
-    `index`, or without index the random one, with the slope that the gradient has along it and the
-    one that differences give; `max_abs` and `max_rel` are the greatest gaps. `skipped` says why
-    nothing was compared.
+    `rough` counts directions across a bend or a jump, which were not compared. The worst direction
+    is that of element `index` (None: the random direction), with the slopes according to the
+    gradient (`actual`) and to differences (`expected`); `max_abs` and `max_rel` are the largest
+    gaps. `skipped` is the reason if nothing was compared.
     """
 
     x: str
@@ -59,7 +59,7 @@ class SlopeComparison:
     skipped: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as a member of a command's JSON document."""
+        """Return the comparison as a member of a command's JSON document."""
         return {
             "x": self.x,
             "agrees": self.agrees,
@@ -84,17 +84,17 @@ def compare_with_slopes(
     seed: int = 0,
     accuracy: Accuracy | None = None,
 ) -> SlopeComparison:
-    """Compare a gradient with the slopes of a function of one array, see the module.
+    """Compare a gradient with the slopes of a function of one array (see the module).
 
-    At most so many elements are moved one by one, chosen by `seed` where there are more. Raises
-    UsageError where the gradient has another shape than x, or x is not of floats.
+    At most `most` elements are moved individually, chosen by `seed` if there are more. Raises
+    UsageError if x is not a float array.
     """
     x, gradient = np.asarray(x), np.asarray(gradient)
     if x.dtype.kind not in "fc":
-        raise UsageError(f"{name} is {x.dtype}, which cannot be moved a little")
+        raise UsageError(f"{name} has dtype {x.dtype}, expected a float or complex dtype")
     if gradient.shape != x.shape:
-        why = f"the gradient has the shape {list(gradient.shape)}, x {list(x.shape)}"
-        return SlopeComparison(name, agrees=False, skipped=why)
+        reason = f"the gradient has shape {list(gradient.shape)}, expected {list(x.shape)}"
+        return SlopeComparison(name, agrees=False, skipped=reason)
     probe = _SlopeProbe(function, x, accuracy or Accuracy())
     tally = _SlopeTally(name)
     for index, direction in _directions(x, most, _random_generator(seed, name)):
@@ -109,11 +109,11 @@ def _random_generator(seed: int, name: str) -> np.random.Generator:
 def _directions(
     x: Any, most: int, random: np.random.Generator
 ) -> Iterator[tuple[tuple[int, ...] | None, Any]]:
-    """Unit steps along elements, in order; then, if some are left out, a random direction."""
+    """Yield unit steps along elements, in order; then, if some are omitted, a random direction."""
     size = x.size
     chosen = range(size) if size <= most else sorted(random.choice(size, most, replace=False))
-    for place in chosen:
-        index = tuple(int(i) for i in np.unravel_index(place, x.shape))
+    for number in chosen:
+        index = tuple(int(i) for i in np.unravel_index(number, x.shape))
         for unit in (1, 1j) if x.dtype.kind == "c" else (1,):
             direction = np.zeros_like(x)
             direction[index] = unit
@@ -127,7 +127,7 @@ def _directions(
 
 @dataclass(frozen=True, slots=True)
 class _SlopeGap:
-    """The two slopes along one direction, and how far apart they may be."""
+    """The two slopes along one direction, and their allowed difference."""
 
     actual: float
     expected: float
@@ -145,7 +145,7 @@ class _SlopeGap:
 
 
 class _SlopeProbe:
-    """Moves x along directions."""
+    """Finite differences of a function at x."""
 
     def __init__(self, function: Callable[[Any], float], x: Any, accuracy: Accuracy) -> None:
         self.function = function
@@ -154,48 +154,49 @@ class _SlopeProbe:
         self.middle = function(x)
 
     def compare(self, gradient: Any, direction: Any) -> _SlopeGap:
-        """The slope of the function along a direction, and that of the gradient."""
-        moving = np.abs(self.x[direction != 0])
-        step = self.accuracy.step * max(1.0, float(np.max(moving, initial=0)))
-        at = [self.function(self.x + part * step * direction) for part in (-2, -1, 1, 2)]
-        near, far = (at[2] - at[1]) / (2 * step), (at[3] - at[0]) / (4 * step)
+        """Compare the slope of the function along a direction with that of the gradient."""
+        moved = np.abs(self.x[direction != 0])
+        step = self.accuracy.step * max(1.0, float(np.max(moved, initial=0)))
+        values = [self.function(self.x + k * step * direction) for k in (-2, -1, 1, 2)]
+        near = (values[2] - values[1]) / (2 * step)
+        far = (values[3] - values[0]) / (4 * step)
         expected = (4 * near - far) / 3
         products = (np.conj(gradient) * direction).real
         actual = float(np.sum(products))
         scale = max(abs(expected), float(np.sum(np.abs(products))), 1e-3)
         noise = 16 * self.accuracy.unit * max(abs(self.middle), 1.0) / step
         allowed = self.accuracy.rtol * scale + noise
-        return _SlopeGap(actual, expected, allowed, self._is_rough(at, step, allowed))
+        return _SlopeGap(actual, expected, allowed, self._is_rough(values, step, allowed))
 
-    def _is_rough(self, at: Sequence[float], step: float, allowed: float) -> bool:
-        """True where the function bends or jumps: curvature over twice the width is not twice."""
-        near = (at[2] - 2 * self.middle + at[1]) / step
-        far = (at[3] - 2 * self.middle + at[0]) / (2 * step)
+    def _is_rough(self, values: Sequence[float], step: float, allowed: float) -> bool:
+        """Return true for a bend or jump: over twice the width, the curvature term is not twice."""
+        near = (values[2] - 2 * self.middle + values[1]) / step
+        far = (values[3] - 2 * self.middle + values[0]) / (2 * step)
         size = max(abs(near), abs(far))
         return bool(size > allowed and abs(far - 2 * near) > size / 4)
 
 
 @dataclass(slots=True)
 class _SlopeTally:
-    """Sums up what was found along the directions of one x."""
+    """Summary of the directions of one x."""
 
     name: str
     gaps: list[tuple[tuple[int, ...] | None, _SlopeGap]] = field(default_factory=list)
     rough: int = 0
 
     def count(self, index: tuple[int, ...] | None, gap: _SlopeGap) -> None:
-        """Take in one direction."""
+        """Add one direction."""
         if gap.rough and not gap.is_fine:
             self.rough += 1
         else:
             self.gaps.append((index, gap))
 
     def result(self) -> SlopeComparison:
-        """The worst of it."""
+        """Return the worst direction."""
         if not self.gaps:
-            why = "not smooth here" if self.rough else "it has no elements"
-            return SlopeComparison(self.name, rough=self.rough, skipped=why)
-        index, worst = max(self.gaps, key=lambda item: item[1].size / item[1].allowed)
+            reason = "not smooth here" if self.rough else "it has no elements"
+            return SlopeComparison(self.name, rough=self.rough, skipped=reason)
+        index, worst = max(self.gaps, key=lambda pair: pair[1].size / pair[1].allowed)
         gaps = [gap for _, gap in self.gaps]
         return SlopeComparison(
             self.name,
@@ -216,7 +217,7 @@ def _relative_gap(gap: _SlopeGap) -> float:
 
 
 def weighted_objective(weights: Sequence[Any], values: Sequence[Any]) -> float:
-    """F of the module: the real part of the sum of conj(w) * y; a dead y counts nothing."""
+    """Return F of the module: the real part of the sum of conj(w) * y over all live y."""
     total = 0.0
     for weight, value in zip(weights, values, strict=True):
         if value is not None:
@@ -225,18 +226,18 @@ def weighted_objective(weights: Sequence[Any], values: Sequence[Any]) -> float:
 
 
 def worst_comparisons(cases: Sequence[Mapping[str, SlopeComparison]]) -> dict[str, SlopeComparison]:
-    """The worst comparison of each x among several cases, with the directions of all."""
-    found: dict[str, SlopeComparison] = {}
+    """Return the worst comparison of each x among several cases, with the directions of all."""
+    worst: dict[str, SlopeComparison] = {}
     for case in cases:
-        for x, now in case.items():
-            found[x] = _worse_comparison(found[x], now) if x in found else now
-    return found
+        for x, comparison in case.items():
+            worst[x] = _worse_comparison(worst[x], comparison) if x in worst else comparison
+    return worst
 
 
-def _worse_comparison(one: SlopeComparison, other: SlopeComparison) -> SlopeComparison:
-    if (one.skipped or other.skipped) and one.agrees and other.agrees:
-        return other if one.skipped else one
-    first, second = sorted((one, other), key=lambda item: (item.agrees, -item.max_rel))
+def _worse_comparison(a: SlopeComparison, b: SlopeComparison) -> SlopeComparison:
+    if (a.skipped or b.skipped) and a.agrees and b.agrees:
+        return b if a.skipped else a
+    first, second = sorted((a, b), key=lambda each: (each.agrees, -each.max_rel))
     return SlopeComparison(
         first.x,
         first.agrees,

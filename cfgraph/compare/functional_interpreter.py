@@ -38,25 +38,25 @@ def run_functional(
     max_iterations: int | None,
     timeout: float | None = None,
 ) -> list[Any] | None:
-    """The values of what is fetched. Raises RunTimeout after `timeout` seconds.
+    """Return the fetched values. Raises RunTimeout after `timeout` seconds.
 
-    None where nothing is functional, where a node is none that can be run so (it moves tokens, or
-    draws random numbers, which depend on the names that lowering gives), and where a run fails:
-    that of a session says why.
+    Returns None if nothing is functional, if a node is not supported (control flow primitives, and
+    random ops, whose numbers depend on names that lowering creates), and if the run fails: the run
+    of a session then reports the error.
     """
-    wanted = [*(item.node for item in fetches if item not in feeds), *targets]
-    nodes = ancestors(graph, wanted, set(feeds), {item.node for item in feeds})
+    required = [*(tensor.node for tensor in fetches if tensor not in feeds), *targets]
+    nodes = ancestors(graph, required, set(feeds), {tensor.node for tensor in feeds})
     if not is_functional(graph, nodes):
         return None
     deadline = None if timeout is None else time.monotonic() + timeout
-    caller = _FunctionalInterpreter(
+    interpreter = _FunctionalInterpreter(
         FunctionInstances(graph.functions), step, max_iterations, deadline
     )
     values: OutputValues = dict(feeds)
     try:
         with np.errstate(all="ignore"):
-            caller.run(nodes, values)
-        return [values[item] for item in fetches]
+            interpreter.run(nodes, values)
+        return [values[tensor] for tensor in fetches]
     except RunTimeout:
         raise
     except _FALLBACK_ERRORS:
@@ -64,7 +64,7 @@ def run_functional(
 
 
 class _FunctionalInterpreter:
-    """Calls functions; none that runs already, since lowering takes in no recursion either."""
+    """Interpreter of function calls, without recursion, which lowering rejects too."""
 
     def __init__(
         self,
@@ -80,18 +80,18 @@ class _FunctionalInterpreter:
         self.running: list[str] = []
 
     def run(self, nodes: Sequence[Node], values: OutputValues) -> None:
-        """Run nodes after what they read and wait for; what has a value already is left out."""
+        """Run nodes in topological order, except those that have values already."""
         for node in topological_order(nodes).nodes:
             if _has_values(node, values):
                 continue
-            if any(item not in values for item in node.inputs):
+            if any(tensor not in values for tensor in node.inputs):
                 raise _unsupported_error(node)
-            found = self.node(node, [values[item] for item in node.inputs])
-            for port, value in enumerate(found):
+            outputs = self.node(node, [values[tensor] for tensor in node.inputs])
+            for port, value in enumerate(outputs):
                 values.setdefault(node.output(port), value)
 
     def node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
-        """The outputs of one node."""
+        """Return the outputs of one node."""
         if node.op in self.instances.library:
             return self.call(Func(node.op, node.attrs), inputs)
         op = lookup(node.op)
@@ -100,12 +100,12 @@ class _FunctionalInterpreter:
         return _run_kernel(node, op, inputs, self.step)
 
     def functional(self, node: Node, op: type[FunctionalOp], inputs: list[Any]) -> tuple[Any, ...]:
-        """What the functions of a node give."""
+        """Return the outputs of a functional node."""
         first = inputs[: op.calls.first_argument]
         rest = inputs[op.calls.first_argument :]
         if op.calls.kind == "if":
-            then, other = (node.attr(name) for name in op.calls.functions)
-            return self.call(then if _is_true(first[0]) else other, rest)
+            then_branch, else_branch = (node.attr(name) for name in op.calls.functions)
+            return self.call(then_branch if _is_true(first[0]) else else_branch, rest)
         if op.calls.kind == "case":
             branches = node.attr("branches")
             index = int(first[0])
@@ -120,12 +120,12 @@ class _FunctionalInterpreter:
 
     def loop(self, node: Node, values: Sequence[Any]) -> tuple[Any, ...]:
         """Call the body while the condition holds."""
-        done = 0
+        count = 0
         while _is_true(self.call(node.attr("cond"), values)[0]):
-            if done == self.max_iterations:
+            if count == self.max_iterations:
                 raise _unsupported_error(node)
             values = self.call(node.attr("body"), values)
-            done += 1
+            count += 1
         return tuple(values)
 
     def count(self, body: Func, bounds: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ class _FunctionalInterpreter:
         return tuple(values)
 
     def call(self, func: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Call a function: run what its outputs need, and what runs though nobody reads it."""
+        """Call a function: run the ancestors of its results and control outputs."""
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise _timeout_error(func.name)
         if func.name in self.running:
@@ -145,40 +145,40 @@ class _FunctionalInterpreter:
         body: FunctionGraph = self.instances.get(func.name, func.attrs)
         outputs = [argument.output() for argument in body.arguments]
         values: OutputValues = dict(zip(outputs, arguments, strict=True))
-        wanted = [*(item.node for item in body.returns), *body.control_returns]
+        required = [*(tensor.node for tensor in body.returns), *body.control_returns]
         self.running.append(func.name)
-        self.run(ancestors(body.graph, wanted), values)
+        self.run(ancestors(body.graph, required), values)
         self.running.pop()
-        return tuple(values[item] for item in body.returns)
+        return tuple(values[tensor] for tensor in body.returns)
 
 
 def _has_values(node: Node, values: OutputValues) -> bool:
-    """True where all outputs of a node have values: arguments, and what is fed."""
+    """Return true if all outputs of a node have values (arguments and feeds)."""
     count = registry.output_count(node) or 1
     return all(node.output(port) in values for port in range(count))
 
 
 def _run_kernel(node: Node, op: type[Op] | None, inputs: list[Any], step: Step) -> tuple[Any, ...]:
-    """What the kernel of a node gives."""
+    """Return the outputs of a kernel."""
     if op is None or op.role or op.effects.random or not op.compilation.runnable:
         raise _unsupported_error(node)
-    found = (
+    result = (
         op.prepare(node, np)(step, *inputs) if op.effects.stateful else op.bind(node, np)(*inputs)
     )
     count = registry.output_count(node)
     if count == 0:
         return ()
-    return (found,) if count == 1 else tuple(found)
+    return (result,) if count == 1 else tuple(result)
 
 
 def _is_true(value: Any) -> bool:
-    """What a predicate says: a number but 0, a text or a list that is not empty."""
+    """Return the truth of a predicate: a nonzero number, or a nonempty string or list."""
     array = np.asarray(value)
     return bool(array.item()) if array.ndim == 0 else array.size > 0
 
 
 def _unsupported_error(node: Node) -> Unsupported:
-    return Unsupported(f"{node.op} is not run by calls", node=node)
+    return Unsupported(f"{node.op} is not supported in functional form", node=node)
 
 
 def _timeout_error(name: str) -> RunTimeout:

@@ -37,11 +37,11 @@ _FEED_HINT: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 
 @dataclass(frozen=True, slots=True)
 class GradientCheckOptions:
-    """Where to compare: at `feeds`, and random values for what is not fed, `cases` times.
+    """Points of the comparison: `cases` times random values for all inputs without feeds.
 
-    `state` has values of variables, and `inits` are nodes that run before. At most `most` elements
-    of an x are moved one by one; `size` stands for sizes that are not known. `narrow` names nodes
-    that do not compute in 64 bits.
+    `state` has values of variables, and `inits` are nodes that run first. At most `most` elements
+    of an x are moved individually; `size` replaces unknown sizes. `narrow` names nodes that do not
+    compute in 64 bits.
     """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
@@ -58,50 +58,52 @@ class GradientCheckOptions:
 
 
 def check_gradients(
-    graph: Graph, found: Sequence[Derivative], options: GradientCheckOptions | None = None
+    graph: Graph, derivatives: Sequence[Derivative], options: GradientCheckOptions | None = None
 ) -> list[dict[str, SlopeComparison]]:
-    """Compare the gradients of each order with finite differences; by x, the worst of all cases.
+    """Compare the gradients of each order with finite differences; return the worst case per x.
 
-    The graph should compute in double precision (`passes.widen`). Every run begins with the same
-    variables; those that nothing wrote to get random values. Where gradients are stopped, the value
-    stays as it is; within loops that cannot be done, and an x that differs because of it is
-    skipped, as is one whose gradient is None, or dead at all points, as it is where every y is.
+    The graph should compute in double precision (`passes.widen`). Every run starts from the same
+    variables; uninitialized ones get random values. Tensors at which gradients stop are held at
+    their values. This is not possible in loops, so an x that differs because of it is skipped, as
+    is an x whose gradient is None or dead at all points.
 
-    Raises ExecutionError where a run fails or a y is not finite at any point that was tried,
-    UsageError for inputs that nobody can draw.
+    Raises ExecutionError if a run fails or a y is not finite at any tried point, UsageError for an
+    input whose type has no generator.
     """
     options = options or GradientCheckOptions()
-    held = [_stopped_tensors(graph, item) for item in found]
+    stopped = [_stopped_tensors(graph, derivative) for derivative in derivatives]
     cases: list[list[dict[str, SlopeComparison]]] = []
     for case in range(options.cases):
-        point = _finite_point(graph, found, options, options.seed + case)
+        point = _finite_point(graph, derivatives, options, options.seed + case)
         checks = [
-            _GradientCheck(graph, point, item, keep, options)
-            for item, keep in zip(found, held, strict=True)
+            _GradientCheck(graph, point, derivative, tensors, options)
+            for derivative, tensors in zip(derivatives, stopped, strict=True)
         ]
         cases.append([check.compare() for check in checks])
     return [worst_comparisons(rows) for rows in zip(*cases, strict=True)]
 
 
-def _stopped_tensors(graph: Graph, item: Derivative) -> tuple[list[Output], list[Output]]:
-    """The tensors at which gradients stop: those that can be held still, and those in loops."""
-    kept = _stopped_between(graph, item, item.xs)
-    root = frames(graph)
-    outside = [tensor for tensor in kept if root.of_outputs[tensor.node] is root.root]
-    return outside, [tensor for tensor in kept if tensor not in outside]
+def _stopped_tensors(graph: Graph, derivative: Derivative) -> tuple[list[Output], list[Output]]:
+    """Return the tensors at which gradients stop: outside of loops, and in loops."""
+    stopped = _stopped_between(graph, derivative, derivative.xs)
+    loop_frames = frames(graph)
+    root = loop_frames.root
+    outside = [tensor for tensor in stopped if loop_frames.of_outputs[tensor.node] is root]
+    return outside, [tensor for tensor in stopped if tensor not in outside]
 
 
-def _stopped_between(graph: Graph, item: Derivative, xs: Sequence[str]) -> list[Output]:
-    tensors = (list(map(graph.tensor, names)) for names in (xs, item.ys, item.stops))
+def _stopped_between(graph: Graph, derivative: Derivative, xs: Sequence[str]) -> list[Output]:
+    tensors = (list(map(graph.tensor, names)) for names in (xs, derivative.ys, derivative.stops))
     return stopping_tensors(*tensors)
 
 
 def _finite_point(
-    graph: Graph, found: Sequence[Derivative], options: GradientCheckOptions, seed: int
+    graph: Graph, derivatives: Sequence[Derivative], options: GradientCheckOptions, seed: int
 ) -> EvaluationPoint:
-    """A point at which all ys are finite: with normal floats, or else with positive ones."""
-    names = list(dict.fromkeys(y for item in found for y in item.ys))
-    wanted = list(dict.fromkeys(graph.tensor(name).node for name in _fetched_tensors(found)))
+    """Return a point at which all ys are finite, with normal or else positive floats."""
+    names = list(dict.fromkeys(y for derivative in derivatives for y in derivative.ys))
+    fetched = _fetched_tensors(derivatives)
+    required = list(dict.fromkeys(graph.tensor(name).node for name in fetched))
     setting = SampleOptions(
         options.feeds,
         options.inits,
@@ -112,7 +114,7 @@ def _finite_point(
     )
     failure: ExecutionError | None = None
     for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
-        point = sample_point(graph, wanted, setting, seed, floats)
+        point = sample_point(graph, required, setting, seed, floats)
         try:
             values = point.run(names)
         except ExecutionError as error:
@@ -125,44 +127,44 @@ def _finite_point(
         raise failure
     bad = next(n for n, v in zip(names, values, strict=True) if not np.all(np.isfinite(v)))
     tensor = graph.tensor(bad)
-    message = f"{tensor.name} is not finite at the inputs that were tried"
+    message = f"{tensor.name} is not finite at any of the tried inputs"
     raise ExecutionError(message, node=tensor.node, hint=_FEED_HINT)
 
 
-def _fetched_tensors(found: Sequence[Derivative]) -> Iterator[str]:
-    """All tensors whose values are asked for."""
-    for item in found:
-        yield from (*item.ys, *item.xs)
-        yield from (name for name in item.names if name is not None)
-        yield from (weight for weight in item.grad_ys if isinstance(weight, str))
+def _fetched_tensors(derivatives: Sequence[Derivative]) -> Iterator[str]:
+    """Yield all tensors whose values the check needs."""
+    for derivative in derivatives:
+        yield from (*derivative.ys, *derivative.xs)
+        yield from (name for name in derivative.names if name is not None)
+        yield from (weight for weight in derivative.grad_ys if isinstance(weight, str))
 
 
 class _GradientCheck:
-    """The gradients of one order at one point."""
+    """Check of the gradients of one order at one point."""
 
     def __init__(
         self,
         graph: Graph,
         point: EvaluationPoint,
-        item: Derivative,
-        held: tuple[Sequence[Output], Sequence[Output]],
+        derivative: Derivative,
+        stopped: tuple[Sequence[Output], Sequence[Output]],
         options: GradientCheckOptions,
     ) -> None:
-        self.graph, self.point, self.item, self.options = graph, point, item, options
-        self.cells = point.variables(graph.tensor(x).node for x in item.xs)
-        self.loose = set(held[1])
-        names = [tensor.name for tensor in held[0]]
+        self.graph, self.point, self.derivative, self.options = graph, point, derivative, options
+        self.cells = point.variables(graph.tensor(x).node for x in derivative.xs)
+        self.unheld = set(stopped[1])
+        names = [tensor.name for tensor in stopped[0]]
         self.held = {n: v for n, v in zip(names, self._run(names), strict=True) if v is not None}
-        ys = self._run(self.item.ys)
+        ys = self._run(self.derivative.ys)
         self.dead = all(y is None for y in ys)
         self.weights = self._weights(ys)
         self.accuracy = self._accuracy()
 
     def compare(self) -> dict[str, SlopeComparison]:
-        """The comparison of each x."""
-        wanted = [name for name in self.item.names if name is not None]
-        values = dict(zip(wanted, self._run(wanted), strict=True))
-        pairs = zip(self.item.xs, self.item.names, strict=True)
+        """Compare the gradient of each x."""
+        gradients = [name for name in self.derivative.names if name is not None]
+        values = dict(zip(gradients, self._run(gradients), strict=True))
+        pairs = zip(self.derivative.xs, self.derivative.names, strict=True)
         return {x: self._compare(x, name, values) for x, name in pairs}
 
     def _compare(self, x: str, name: str | None, values: Mapping[str, Any]) -> SlopeComparison:
@@ -170,61 +172,65 @@ class _GradientCheck:
         if name is None:
             return SlopeComparison(x, skipped="no y depends on it")
         if self.dead:
-            return SlopeComparison(x, skipped="every y is dead here")
+            return SlopeComparison(x, skipped="every y is dead")
         if values[name] is None:
-            return SlopeComparison(x, skipped="its gradient is dead here")
+            return SlopeComparison(x, skipped="its gradient is dead")
         if tensor.node in self.cells:
-            at = self.point.value(self.cells[tensor.node])
-        elif tensor.dtype is not None and tensor.dtype.kind == "resource" and self._fed(tensor):
-            at = self.point.feeds[tensor.name]
+            value = self.point.value(self.cells[tensor.node])
+        elif (
+            tensor.dtype is not None
+            and tensor.dtype.kind == "resource"
+            and self._is_fed_by_value(tensor)
+        ):
+            value = self.point.feeds[tensor.name]
         elif tensor.dtype is not None and tensor.dtype.is_object:
-            return SlopeComparison(x, skipped=f"a {tensor.dtype} cannot be moved a little")
+            return SlopeComparison(x, skipped=f"{tensor.dtype} values have no finite differences")
         else:
-            (at,) = self._run([x])
-        found = compare_with_slopes(
+            (value,) = self._run([x])
+        comparison = compare_with_slopes(
             lambda moved: self._objective({x: moved}),
-            at,
+            value,
             values[name],
             name=x,
             most=self.options.most,
             seed=self.options.seed,
             accuracy=self.accuracy,
         )
-        return found if found.agrees else self._excused(x, found)
+        return comparison if comparison.agrees else self._without_stops(x, comparison)
 
-    def _fed(self, handle: Output) -> bool:
-        """True for the handle of a variable that is fed by its value."""
+    def _is_fed_by_value(self, handle: Output) -> bool:
+        """Return true for the handle of a variable whose value is fed."""
         return isinstance(self.point.feeds.get(handle.name), np.ndarray | np.generic)
 
-    def _excused(self, x: str, found: SlopeComparison) -> SlopeComparison:
-        """A difference is none where gradients stop within a loop, on the way from this x."""
-        between = _stopped_between(self.graph, self.item, [x]) if self.loose else []
-        loose = next((tensor for tensor in between if tensor in self.loose), None)
-        if loose is None:
-            return found
-        return SlopeComparison(x, skipped=f"gradients stop in a loop, at {loose.name}")
+    def _without_stops(self, x: str, comparison: SlopeComparison) -> SlopeComparison:
+        """Skip an x with a difference if gradients stop in a loop on its paths."""
+        between = _stopped_between(self.graph, self.derivative, [x]) if self.unheld else []
+        stopped = next((tensor for tensor in between if tensor in self.unheld), None)
+        if stopped is None:
+            return comparison
+        return SlopeComparison(x, skipped=f"gradients stop in a loop, at {stopped.name}")
 
     def _objective(self, moved: Mapping[str, Any]) -> float:
         return weighted_objective(
-            self.weights, self.point.run(self.item.ys, {**self.held, **moved})
+            self.weights, self.point.run(self.derivative.ys, {**self.held, **moved})
         )
 
     def _run(self, names: Sequence[str]) -> list[Any]:
         return self.point.run(names) if names else []
 
     def _weights(self, ys: Sequence[Any]) -> list[Any]:
-        """What each y is weighed with: a tensor's value here stays as it is."""
-        given = dict.fromkeys(w for w in self.item.grad_ys if isinstance(w, str))
-        values = dict(zip(given, self._run(list(given)), strict=True))
+        """Return the upstream gradient of each y; tensors are replaced by their values."""
+        tensors = dict.fromkeys(w for w in self.derivative.grad_ys if isinstance(w, str))
+        values = dict(zip(tensors, self._run(list(tensors)), strict=True))
         return [
             values[w] if isinstance(w, str) else 1 if w is None or y is None else np.asarray(w)
-            for y, w in zip(ys, self.item.grad_ys, strict=True)
+            for y, w in zip(ys, self.derivative.grad_ys, strict=True)
         ]
 
     def _accuracy(self) -> Accuracy:
         narrow = set(self.options.narrow)
-        nodes = ancestors(self.graph, [self.graph.tensor(y).node for y in self.item.ys])
+        nodes = ancestors(self.graph, [self.graph.tensor(y).node for y in self.derivative.ys])
         single = any(node.name in narrow for node in nodes)
-        found = Accuracy(*SINGLE_PRECISION) if single else Accuracy()
+        accuracy = Accuracy(*SINGLE_PRECISION) if single else Accuracy()
         rtol = self.options.rtol
-        return found if rtol is None else Accuracy(found.step, rtol, found.unit)
+        return accuracy if rtol is None else Accuracy(accuracy.step, rtol, accuracy.unit)
