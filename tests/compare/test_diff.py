@@ -24,9 +24,9 @@ def counter(fixtures: Path) -> Graph:
     return cfgraph.load(fixtures / "graphs" / "counter.pb")
 
 
-def parts(found: Any) -> dict[str, list[str]]:
-    """What changed about which node."""
-    return {item.before.name: [c.part for c in item.changes] for item in found.nodes.changed}
+def parts(delta: Any) -> dict[str, list[str]]:
+    """Return the changed parts by node name."""
+    return {item.before.name: [c.part for c in item.changes] for item in delta.nodes.changed}
 
 
 def renamed(graph: Graph) -> Graph:
@@ -44,67 +44,67 @@ def test_a_graph_does_not_differ_from_itself(name: str, by: str, fixtures: Path)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_other_names_do_not_count_by_structure(name: str, fixtures: Path) -> None:
+def test_names_are_ignored_by_structure(name: str, fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / name)
-    found = diff(graph, renamed(graph), by="structure", ignore=["notes"])
-    assert not found
-    assert len(found.nodes.renamed) == len(graph)
+    delta = diff(graph, renamed(graph), by="structure", ignore=["notes"])
+    assert not delta
+    assert len(delta.nodes.renamed) == len(graph)
     assert diff(graph, renamed(graph)).nodes.removed
 
 
-def test_what_changed_is_named(counter: Graph) -> None:
-    other = copy_graph(counter)
-    less, add = other["while/Less"], other["while/add"]
-    other.set_input(less, 0, other["while/Identity"].output())
-    other.set_device(add, "/device:GPU:0")
-    other.add_control(other["count"], add)
-    other.set_attr(other["while/Enter"], "parallel_iterations", 3)
-    other.set_attr(add, "_note", b"new")
-    assert parts(diff(counter, other)) == {
+def test_changes_are_reported_by_part(counter: Graph) -> None:
+    changed_graph = copy_graph(counter)
+    less, add = changed_graph["while/Less"], changed_graph["while/add"]
+    changed_graph.set_input(less, 0, changed_graph["while/Identity"].output())
+    changed_graph.set_device(add, "/device:GPU:0")
+    changed_graph.add_control(changed_graph["count"], add)
+    changed_graph.set_attr(changed_graph["while/Enter"], "parallel_iterations", 3)
+    changed_graph.set_attr(add, "_note", b"new")
+    assert parts(diff(counter, changed_graph)) == {
         "while/Less": ["input 0"],
         "while/add": ["device", "attr _note"],
         "count": ["control"],
         "while/Enter": ["attr parallel_iterations"],
     }
-    found = diff(counter, other, ignore=["devices", "notes"])
-    assert "while/add" not in parts(found)
+    delta = diff(counter, changed_graph, ignore=["devices", "notes"])
+    assert "while/add" not in parts(delta)
 
 
 def test_nodes_are_added_and_removed(counter: Graph) -> None:
-    other = copy_graph(counter)
-    other.add("Identity", other["count"].output(), name="again")
-    found = diff(counter, other)
-    assert [node.name for node in found.nodes.added] == ["again"]
-    assert [node.name for node in diff(other, counter).nodes.removed] == ["again"]
+    changed_graph = copy_graph(counter)
+    changed_graph.add("Identity", changed_graph["count"].output(), name="again")
+    delta = diff(counter, changed_graph)
+    assert [node.name for node in delta.nodes.added] == ["again"]
+    assert [node.name for node in diff(changed_graph, counter).nodes.removed] == ["again"]
 
 
 def test_an_absent_attribute_is_its_default(counter: Graph) -> None:
-    other = copy_graph(counter)
-    enter = other["while/Enter"]
+    changed_graph = copy_graph(counter)
+    enter = changed_graph["while/Enter"]
     assert enter.attrs["is_constant"] is False
     del enter.attrs["is_constant"]
-    assert not diff(counter, other)
-    other["while/Less/Enter"].attrs.pop("is_constant")
-    assert parts(diff(counter, other)) == {"while/Less/Enter": ["attr is_constant"]}
+    assert not diff(counter, changed_graph)
+    changed_graph["while/Less/Enter"].attrs.pop("is_constant")
+    assert parts(diff(counter, changed_graph)) == {"while/Less/Enter": ["attr is_constant"]}
 
 
 def test_the_order_of_nodes_and_controls_counts_unless_it_is_ignored(counter: Graph) -> None:
-    other = copy_graph(counter)
-    other.nodes = dict(reversed(other.nodes.items()))
-    assert diff(counter, other).nodes.reordered
-    assert not diff(counter, other, ignore=["order"])
+    changed_graph = copy_graph(counter)
+    changed_graph.nodes = dict(reversed(changed_graph.nodes.items()))
+    assert diff(counter, changed_graph).nodes.reordered
+    assert not diff(counter, changed_graph, ignore=["order"])
 
 
 def test_functions_are_compared_by_name(fixtures: Path) -> None:
     path = fixtures / "graphs" / "cond_functional.pb"
     graph = cfgraph.load(path)
     text = cfgraph.dumps(graph, "graph").decode()
-    other = cfgraph.loads(text.replace("= Square(", "= Neg(").encode())
-    (changed,) = diff(graph, other).functions_changed
+    changed_graph = cfgraph.loads(text.replace("= Square(", "= Neg(").encode())
+    (changed,) = diff(graph, changed_graph).functions_changed
     assert [c.part for item in changed.nodes.changed for c in item.changes] == ["op"]
-    del other.functions[changed.name]
-    assert diff(graph, other).functions_removed == (changed.name,)
-    assert diff(other, graph).functions_added == (changed.name,)
+    del changed_graph.functions[changed.name]
+    assert diff(graph, changed_graph).functions_removed == (changed.name,)
+    assert diff(changed_graph, graph).functions_added == (changed.name,)
 
 
 BODY = """
@@ -124,14 +124,14 @@ OTHER_NAMES = (("one", "first"), ("two", "one"), ("first", "two"), ("both", "b")
 
 
 def in_other_names(text: str) -> str:
-    """With other names of the nodes in the function, two of them exchanged."""
+    """Rename the nodes of the function and exchange two of them."""
     for old, new in OTHER_NAMES:
         text = re.sub(rf"\b{old}\b", new, text)
     return text
 
 
 @pytest.mark.parametrize("twin", ["x", "y"])
-def test_other_names_in_functions_do_not_count_by_structure(twin: str) -> None:
+def test_names_in_functions_are_ignored_by_structure(twin: str) -> None:
     text = BODY.replace("Neg(y)", f"Neg({twin})")
     a, b = (cfgraph.loads(text.encode()) for text in (text, in_other_names(text)))
     assert diff(a, b)
@@ -147,24 +147,24 @@ def test_other_names_in_functions_do_not_count_by_structure(twin: str) -> None:
         ("both = Sub(", "both = Mul(", ["op"]),
     ],
 )
-def test_what_changed_in_a_function_is_found_among_other_names(
+def test_a_change_in_a_renamed_function_body_is_found(
     old: str, new: str, changed: list[str]
 ) -> None:
     text = in_other_names(BODY.replace(old, new))
     a, b = cfgraph.loads(BODY.encode()), cfgraph.loads(text.encode())
-    (found,) = diff(a, b, by="structure").functions_changed
-    inside = [change.part for item in found.nodes.changed for change in item.changes]
-    assert inside + [change.part for change in found.changes] == changed
+    (delta,) = diff(a, b, by="structure").functions_changed
+    inside = [change.part for item in delta.nodes.changed for change in item.changes]
+    assert inside + [change.part for change in delta.changes] == changed
 
 
-def test_one_changed_node_is_found_among_nodes_of_other_names(counter: Graph) -> None:
-    other = renamed(counter)
+def test_one_changed_node_is_found_among_renamed_nodes(counter: Graph) -> None:
+    changed_graph = renamed(counter)
     place = list(counter.nodes).index("while/Less")
-    text = cfgraph.dumps(other, "graph").decode().replace("= Less(", "= Greater(")
-    found = diff(counter, cfgraph.loads(text.encode()), by="structure", ignore=["notes"])
-    assert not found.nodes.added
-    assert not found.nodes.removed
-    (changed,) = found.nodes.changed
+    text = cfgraph.dumps(changed_graph, "graph").decode().replace("= Less(", "= Greater(")
+    delta = diff(counter, cfgraph.loads(text.encode()), by="structure", ignore=["notes"])
+    assert not delta.nodes.added
+    assert not delta.nodes.removed
+    (changed,) = delta.nodes.changed
     assert (changed.before.name, changed.after.name) == ("while/Less", f"n{place}")
 
 
@@ -173,15 +173,15 @@ def test_twins_are_distinguished_by_their_consumers() -> None:
         f"a{i} = Const() {{dtype=float32, value=float32[]:1}}\nb{i} = Neg(a{i})\n" for i in range(9)
     )
     order = [3, 8, 0, 1, 7, 2, 6, 5, 4]
-    other = "".join(f"y{i} = Neg(x{8 - i})\n" for i in order) + "".join(
+    shuffled = "".join(f"y{i} = Neg(x{8 - i})\n" for i in order) + "".join(
         f"x{i} = Const() {{dtype=float32, value=float32[]:1}}\n" for i in order
     )
-    a, b = cfgraph.loads(text.encode()), cfgraph.loads(other.encode())
+    a, b = cfgraph.loads(text.encode()), cfgraph.loads(shuffled.encode())
     assert not diff(a, b, by="structure")
 
 
 @pytest.mark.parametrize("options", [{"by": "luck"}, {"ignore": ["colour"]}])
-def test_other_words_are_refused(counter: Graph, options: dict[str, Any]) -> None:
+def test_unknown_options_are_rejected(counter: Graph, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         diff(counter, counter, **options)
 
@@ -190,11 +190,11 @@ def test_other_words_are_refused(counter: Graph, options: dict[str, Any]) -> Non
 def test_attributes_are_compared_by_type_and_bit_by_bit(by: str) -> None:
     values = ["1", "true", "1.0", "0.0", "-0.0", "nan", "(1.0, 0.0)", "(1.0, -0.0)", "(1.5, nan)"]
     values += ["@f{k=1}", "@f{k=true}", '""', "@f{k=nan}"]
-    made = [cfgraph.loads(f"x = Foo() {{k={value}}}\n".encode()) for value in values]
+    graphs = [cfgraph.loads(f"x = Foo() {{k={value}}}\n".encode()) for value in values]
     again = [cfgraph.loads(f"x = Foo() {{k={value}}}\n".encode()) for value in values]
-    for place, a in enumerate(made):
-        alike = [other for other, b in enumerate(again) if not diff(a, b, by=by)]
-        assert alike == [place]
+    for index, a in enumerate(graphs):
+        equal = [number for number, b in enumerate(again) if not diff(a, b, by=by)]
+        assert equal == [index]
 
 
 SIGNED = """
@@ -218,13 +218,11 @@ function f(x: ARGUMENT) -> (y: int32) {
         ("int32 {_arg=2}", "int = 1", "input x attr _arg"),
     ],
 )
-def test_signatures_of_functions_are_compared_whole(
-    argument: str, declared: str, part: str
-) -> None:
+def test_all_of_a_signature_is_compared(argument: str, declared: str, part: str) -> None:
     a, b = (
-        cfgraph.loads(SIGNED.replace("ARGUMENT", one).replace("DECLARED", other).encode())
-        for one, other in (("int32", "int = 1"), (argument, declared))
+        cfgraph.loads(SIGNED.replace("ARGUMENT", dtype).replace("DECLARED", declaration).encode())
+        for dtype, declaration in (("int32", "int = 1"), (argument, declared))
     )
-    (found,) = diff(a, b).functions_changed
-    assert [change.part for change in found.changes] == [part]
+    (delta,) = diff(a, b).functions_changed
+    assert [change.part for change in delta.changes] == [part]
     assert bool(diff(a, b, ignore=["notes"])) is ("_arg" not in argument)

@@ -1,4 +1,4 @@
-"""Two graphs compared by running them: every planted miscompile is found, its first node named."""
+"""Comparison by running: every planted miscompilation is found, with its first wrong node."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ out = Identity(read, ^more)
 
 
 class PlantedMistake(NamedTuple):
-    """A mistake: what is written otherwise, and the first node that gets it wrong."""
+    """A planted error: a replacement of text, and the first node with a wrong value."""
 
     text: str
     mistakes: dict[str, str]
@@ -121,11 +121,11 @@ def test_a_planted_miscompile_is_found_and_its_first_node_named(name: str) -> No
     plant = PLANTED_MISTAKES[name]
     graph, again = cfgraph.loads(plant.text.encode()), cfgraph.loads(plant.text.encode())
     assert not compare_runs(graph, again, comparison_options(graph))
-    found = compare_runs(graph, plant.wrong(), comparison_options(graph))
-    assert found
-    assert found.first is not None
-    assert (found.first.node, found.first.iteration) == (plant.first, plant.iteration)
-    assert plant.message in found.first.message
+    delta = compare_runs(graph, plant.wrong(), comparison_options(graph))
+    assert delta
+    assert delta.first is not None
+    assert (delta.first.node, delta.first.iteration) == (plant.first, plant.iteration)
+    assert plant.message in delta.first.message
 
 
 def test_a_lost_send_is_found_and_the_receiver_named() -> None:
@@ -138,24 +138,24 @@ def test_a_lost_send_is_found_and_the_receiver_named() -> None:
         node for node in wrong if node.op == "_Send" and node.inputs[0].node.name == "i/Switch"
     )
     wrong.remove(send)
-    found = compare_runs(graph, wrong, comparison_options(graph))
-    assert found.failure is not None
-    assert found.first is not None
-    assert (found.first.op, wrong[found.first.node].attr("tensor_name")) == (
+    delta = compare_runs(graph, wrong, comparison_options(graph))
+    assert delta.failure is not None
+    assert delta.first is not None
+    assert (delta.first.op, wrong[delta.first.node].attr("tensor_name")) == (
         "_Recv",
         send.attr("tensor_name"),
     )
 
 
-def test_the_cluster_that_forgets_deadness_is_found(fixtures: Path) -> None:
+def test_a_cluster_that_ignores_deadness_is_found(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "deadness_mismatch.pb")
     for deadness, wrong in (("exact", False), ("off", True)):
         clustered = copy_graph(graph)
         cfgraph.cluster(clustered, deadness=deadness)
-        found = compare_runs(graph, clustered)
-        assert bool(found) is wrong
-    assert found.first is not None
-    assert found.first.message == "live in A, dead in B"
+        delta = compare_runs(graph, clustered)
+        assert bool(delta) is wrong
+    assert delta.first is not None
+    assert delta.first.message == "live in A, dead in B"
 
 
 def test_a_long_run_is_compared_window_by_window() -> None:
@@ -163,11 +163,13 @@ def test_a_long_run_is_compared_window_by_window() -> None:
     wrong = PLANTED_MISTAKES["a loop bound off by one"].wrong()
     setting = SampleOptions({"n:0": np.int32(9)})
     a, b = (sample_point(item, [item["sum"]], setting, 0) for item in (right, wrong))
-    found = [
-        first_divergence(a, b, lambda at, trace: at.run(["sum:0"], trace=trace), None, None, room)
+    divergences = [
+        first_divergence(
+            a, b, lambda point, trace: point.run(["sum:0"], trace=trace), None, None, room
+        )
         for room in (1000, 5000, 1 << 20)
     ]
-    assert {(item.node, item.iteration) for item in found if item} == {("less", 9)}
+    assert {(item.node, item.iteration) for item in divergences if item} == {("less", 9)}
 
 
 def test_unknown_sizes_are_set_by_name_or_for_all() -> None:
@@ -176,23 +178,23 @@ def test_unknown_sizes_are_set_by_name_or_for_all() -> None:
         b"y = Placeholder() {dtype=float32, shape=[?]}\nz = Neg(x)\nu = Neg(y)\n"
     )
     sizes = DimensionSizes(7, {"x:0": (4, 5)})
-    wanted = [graph["z"], graph["u"]]
-    z, u = sample_point(graph, wanted, SampleOptions(sizes=sizes), 0).run(["z:0", "u:0"])
+    required = [graph["z"], graph["u"]]
+    z, u = sample_point(graph, required, SampleOptions(sizes=sizes), 0).run(["z:0", "u:0"])
     assert (z.shape, u.shape) == ((4, 3, 5), (7,))
 
 
-def test_variables_begin_alike_and_are_compared_after_the_run() -> None:
+def test_variables_start_equal_and_are_compared_after_the_run() -> None:
     text = STATE.replace("AssignAddVariableOp(w, x)", "AssignSubVariableOp(w, x)")
-    found = compare_runs(cfgraph.loads(STATE.encode()), cfgraph.loads(text.encode()))
-    assert [gap.what for gap in found.gaps] == ["variable w"]
+    delta = compare_runs(cfgraph.loads(STATE.encode()), cfgraph.loads(text.encode()))
+    assert [gap.what for gap in delta.gaps] == ["variable w"]
 
 
-def test_where_there_is_nothing_to_fetch_effects_are_compared() -> None:
+def test_without_fetches_side_effects_are_compared() -> None:
     text = STATE[: STATE.index("read = ")] + "more = AssignAddVariableOp(w, x, ^assign)\n"
     graph = cfgraph.loads(text.encode())
-    found = compare_runs(graph, copy_graph(graph))
-    assert not found
-    assert found.fetches == ()
+    delta = compare_runs(graph, copy_graph(graph))
+    assert not delta
+    assert delta.fetches == ()
     wrong = cfgraph.loads(text.replace("AssignAdd", "AssignSub").encode())
     assert [gap.what for gap in compare_runs(graph, wrong).gaps] == ["variable w"]
 
@@ -204,17 +206,17 @@ def test_a_failure_of_the_first_graph_is_an_error_and_of_the_second_a_difference
     a, b = cfgraph.loads(good.encode()), cfgraph.loads(bad.encode())
     with pytest.raises(ExecutionError):
         compare_runs(b, a, ComparisonRunOptions(setting))
-    found = compare_runs(a, b, ComparisonRunOptions(setting))
-    assert found.failure is not None
-    assert found.first is not None
-    assert found.first.node == "y"
+    delta = compare_runs(a, b, ComparisonRunOptions(setting))
+    assert delta.failure is not None
+    assert delta.first is not None
+    assert delta.first.node == "y"
 
 
-def test_outputs_that_only_one_graph_has_are_reported() -> None:
+def test_outputs_of_only_one_graph_are_reported() -> None:
     a = cfgraph.loads(b"x = Const() {dtype=int32, value=int32[]:1}\ny = Neg(x)\nz = Abs(x)\n")
     b = cfgraph.loads(b"x = Const() {dtype=int32, value=int32[]:1}\ny = Neg(x)\n")
-    found = compare_runs(a, b)
-    assert (bool(found), found.missing, found.cases) == (True, ("z:0",), 4)
+    delta = compare_runs(a, b)
+    assert (bool(delta), delta.missing, delta.cases) == (True, ("z:0",), 4)
     assert not compare_runs(a, b, ComparisonRunOptions(fetches=("y:0",)))
     assert not compare_runs(b, a)
     c = cfgraph.loads(b"q = Const() {dtype=int32, value=int32[]:1}\n")
@@ -222,7 +224,7 @@ def test_outputs_that_only_one_graph_has_are_reported() -> None:
         compare_runs(a, c)
 
 
-def test_a_variable_that_only_the_second_graph_has_is_compared() -> None:
+def test_a_variable_of_only_the_second_graph_is_compared() -> None:
     text = "x = Placeholder() {dtype=float32, shape=[]}\nout = Identity(x)\n"
     more = text.replace("(x)", "(x, ^u)") + (
         'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}\n'
@@ -230,11 +232,11 @@ def test_a_variable_that_only_the_second_graph_has_is_compared() -> None:
     )
     a, b = (cfgraph.loads(item.encode()) for item in (text, more))
     for graphs in ((a, b), (b, a)):
-        found = compare_runs(*graphs, ComparisonRunOptions(fetches=("out:0",)))
-        assert [gap.what for gap in found.gaps] == ["variable v"]
+        delta = compare_runs(*graphs, ComparisonRunOptions(fetches=("out:0",)))
+        assert [gap.what for gap in delta.gaps] == ["variable v"]
 
 
-def test_a_variable_of_texts_is_left_as_it_is() -> None:
+def test_a_string_variable_is_not_randomized() -> None:
     text = """
 s = Const() {dtype=string, value=string[]:"one"}
 v = VarHandleOp() {dtype=string, shape=[], shared_name="v"}

@@ -23,21 +23,21 @@ def cubes(x: Any) -> float:
     return float(np.sum(x**3))
 
 
-def test_a_right_gradient_agrees_to_ten_digits() -> None:
-    found = compare_with_slopes(cubes, X, 3 * X**2)
-    assert found.agrees
-    assert (found.directions, found.rough) == (4, 0)
-    assert found.max_abs < 1e-9
+def test_a_correct_gradient_agrees_to_ten_digits() -> None:
+    result = compare_with_slopes(cubes, X, 3 * X**2)
+    assert result.agrees
+    assert (result.directions, result.rough) == (4, 0)
+    assert result.max_abs < 1e-9
 
 
 def test_the_worst_element_of_a_wrong_gradient_is_named() -> None:
     wrong = 3 * X**2
     wrong[1, 0] += 0.01
-    found = compare_with_slopes(cubes, X, wrong)
-    assert not found.agrees
-    assert found.index == (1, 0)
-    assert found.max_abs == pytest.approx(0.01)
-    assert (found.actual, found.expected) == pytest.approx((12.01, 12.0))
+    result = compare_with_slopes(cubes, X, wrong)
+    assert not result.agrees
+    assert result.index == (1, 0)
+    assert result.max_abs == pytest.approx(0.01)
+    assert (result.actual, result.expected) == pytest.approx((12.01, 12.0))
 
 
 def test_a_relative_error_of_one_in_ten_thousand_is_found() -> None:
@@ -45,10 +45,10 @@ def test_a_relative_error_of_one_in_ten_thousand_is_found() -> None:
     assert compare_with_slopes(cubes, X, 3 * X**2 * 1.0001, accuracy=Accuracy(rtol=1e-3)).agrees
 
 
-def test_of_a_large_tensor_some_elements_and_one_direction_over_all_are_compared() -> None:
+def test_a_large_tensor_is_compared_at_some_elements_and_one_random_direction() -> None:
     x = np.linspace(-1, 1, 1000).reshape(10, 100)
-    found = compare_with_slopes(cubes, x, 3 * x**2, most=5)
-    assert (found.agrees, found.directions) == (True, 6)
+    result = compare_with_slopes(cubes, x, 3 * x**2, most=5)
+    assert (result.agrees, result.directions) == (True, 6)
     wrong = 3 * x**2
     wrong[3:8] += 1
     assert not compare_with_slopes(cubes, x, wrong, most=1).agrees
@@ -60,8 +60,8 @@ def test_a_complex_gradient_has_a_slope_along_each_axis() -> None:
     def power(z: Any) -> float:
         return float(np.sum(np.abs(z) ** 2))
 
-    found = compare_with_slopes(power, z, 2 * z)
-    assert (found.agrees, found.directions) == (True, 4)
+    result = compare_with_slopes(power, z, 2 * z)
+    assert (result.agrees, result.directions) == (True, 4)
     assert not compare_with_slopes(power, z, 2 * np.conj(z)).agrees
 
 
@@ -70,39 +70,39 @@ def test_a_bend_is_not_compared() -> None:
         return float(np.sum(np.maximum(x, 0)))
 
     x = np.array([0.0, 1.0])
-    found = compare_with_slopes(relu, x, x)
-    assert (found.agrees, found.directions, found.rough) == (True, 1, 1)
+    result = compare_with_slopes(relu, x, x)
+    assert (result.agrees, result.directions, result.rough) == (True, 1, 1)
     assert compare_with_slopes(relu, x[:1], x[:1]).skipped == "not smooth here"
 
 
 def test_a_jump_nearby_is_not_compared() -> None:
-    found = compare_with_slopes(lambda x: float(x > 1.5e-5), np.float64(0), np.float64(0))
-    assert (found.rough, found.skipped) == (1, "not smooth here")
+    result = compare_with_slopes(lambda x: float(x > 1.5e-5), np.float64(0), np.float64(0))
+    assert (result.rough, result.skipped) == (1, "not smooth here")
 
 
-def test_a_gradient_of_another_shape_does_not_agree() -> None:
-    found = compare_with_slopes(cubes, X, 3 * X[0] ** 2)
-    assert not found.agrees
-    assert found.skipped == "the gradient has the shape [2], x [2, 2]"
+def test_a_gradient_of_the_wrong_shape_does_not_agree() -> None:
+    result = compare_with_slopes(cubes, X, 3 * X[0] ** 2)
+    assert not result.agrees
+    assert result.skipped == "the gradient has shape [2], expected [2, 2]"
 
 
 def test_a_gradient_that_is_not_finite_does_not_agree() -> None:
     assert not compare_with_slopes(cubes, X, np.full_like(X, np.nan)).agrees
 
 
-def test_an_x_of_integers_is_refused() -> None:
+def test_an_integer_x_is_rejected() -> None:
     with pytest.raises(cfgraph.UsageError, match="expected a float or complex dtype"):
         compare_with_slopes(cubes, np.arange(3), np.arange(3))
 
 
-def test_of_several_cases_the_worst_is_kept() -> None:
+def test_the_worst_of_several_cases_is_reported() -> None:
     good, bad = (
         SlopeComparison("x", True, 3, 0, 1e-9, 1e-9),
         SlopeComparison("x", False, 2, 1, 0.5, 0.1),
     )
-    none = SlopeComparison("x", skipped="its gradient is dead here")
-    found = worst_comparisons([{"x": good}, {"x": bad}, {"x": none}])["x"]
-    assert (found.agrees, found.directions, found.rough, found.max_abs) == (False, 5, 1, 0.5)
+    none = SlopeComparison("x", skipped="its gradient is dead")
+    result = worst_comparisons([{"x": good}, {"x": bad}, {"x": none}])["x"]
+    assert (result.agrees, result.directions, result.rough, result.max_abs) == (False, 5, 1, 0.5)
     assert worst_comparisons([{"x": none}, {"x": good}])["x"] == good
 
 
@@ -110,11 +110,11 @@ def test_of_several_cases_the_worst_is_kept() -> None:
 
 
 def checked(graph: Graph, y: str, xs: list[str], **options: Any) -> dict[str, SlopeComparison]:
-    asked = {
+    requested = {
         key: options.pop(key) for key in ("order", "stop_gradients", "grad_ys") if key in options
     }
-    found = derivatives(graph, [y], xs, **asked)
-    return check_gradients(graph, found, GradientCheckOptions(**options))[-1]
+    result = derivatives(graph, [y], xs, **requested)
+    return check_gradients(graph, result, GradientCheckOptions(**options))[-1]
 
 
 def test_the_gradients_of_a_loop_with_a_conditional_agree() -> None:
@@ -125,9 +125,9 @@ def test_the_gradients_of_a_loop_with_a_conditional_agree() -> None:
         return i + 1, b.cond(i % 2 == 0, lambda: v * w, lambda: b.Sin(v))
 
     _, y = b.while_loop(lambda i, v: i < 4, step, [0, x])
-    found = checked(b.graph, y.name, ["x", "w"], cases=2)
-    assert {x: item.agrees for x, item in found.items()} == {"x": True, "w": True}
-    assert (found["x"].directions, found["w"].directions) == (6, 2)
+    result = checked(b.graph, y.name, ["x", "w"], cases=2)
+    assert {x: item.agrees for x, item in result.items()} == {"x": True, "w": True}
+    assert (result["x"].directions, result["w"].directions) == (6, 2)
 
 
 def test_a_wrong_gradient_in_a_graph_is_found() -> None:
@@ -135,14 +135,14 @@ def test_a_wrong_gradient_in_a_graph_is_found() -> None:
 x = Placeholder() {dtype=float64, shape=[2]}
 y = Exp(x)
 """)
-    found = derivatives(graph, ["y"], ["x"])
-    grad = graph.tensor(found[0].names[0] or "").node
+    result = derivatives(graph, ["y"], ["x"])
+    grad = graph.tensor(result[0].names[0] or "").node
     graph.set_input(grad, 0, graph.tensor("x"))
-    (row,) = check_gradients(graph, found)
+    (row,) = check_gradients(graph, result)
     assert not row["x"].agrees
 
 
-def test_variables_are_moved_and_written_anew_for_every_run() -> None:
+def test_variables_are_reset_for_every_run() -> None:
     graph = cfgraph.loads(b"""
 w = VarHandleOp() {dtype=float64, shape=[2], shared_name="w"}
 v = VariableV2() {dtype=float64, shape=[]}
@@ -153,12 +153,12 @@ y = Mul(y0, v)
 spoil = AssignAddVariableOp(w, one, ^y0)
 z = Identity(y, ^spoil)
 """)
-    found = checked(graph, "z", ["w", "v"])
-    assert all(item.agrees for item in found.values())
-    assert found["w"].directions == 2
+    result = checked(graph, "z", ["w", "v"])
+    assert all(item.agrees for item in result.values())
+    assert result["w"].directions == 2
 
 
-def test_initializers_say_what_variables_hold() -> None:
+def test_initializers_set_variables() -> None:
     graph = cfgraph.loads(b"""
 w = VarHandleOp() {dtype=float64, shape=[], shared_name="w"}
 three = Const() {dtype=float64, value=float64[]:3}
@@ -166,11 +166,11 @@ init = AssignVariableOp(w, three)
 read = ReadVariableOp(w) {dtype=float64}
 y = Mul(read, read)
 """)
-    found = checked(graph, "y", ["w"], inits=["init"])
-    assert found["w"].expected == pytest.approx(6)
+    result = checked(graph, "y", ["w"], inits=["init"])
+    assert result["w"].expected == pytest.approx(6)
 
 
-def test_what_gradients_are_stopped_at_is_held_still() -> None:
+def test_tensors_at_which_gradients_stop_are_held_constant() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float64, shape=[]}
 s = StopGradient(x)
@@ -189,9 +189,9 @@ def test_a_gradient_that_stops_within_a_loop_is_skipped_with_the_reason() -> Non
     _, y = b.while_loop(
         lambda i, v: i < 3, lambda i, v: (i + 1, v * b.StopGradient(v, name="held")), [0, x]
     )
-    found = checked(b.graph, y.name, ["x"])
-    assert "gradients stop in a loop" in found["x"].skipped
-    assert "held" in found["x"].skipped
+    result = checked(b.graph, y.name, ["x"])
+    assert "gradients stop in a loop" in result["x"].skipped
+    assert "held" in result["x"].skipped
 
 
 def test_random_ops_draw_the_same_numbers_in_every_run() -> None:
@@ -201,11 +201,11 @@ shape = Const() {dtype=int32, value=int32[1]:[4]}
 r = RandomUniform(shape) {dtype=float64}
 y = Mul(x, r)
 """)
-    found = checked(graph, "y", ["x"])
-    assert (found["x"].agrees, found["x"].directions) == (True, 4)
+    result = checked(graph, "y", ["x"])
+    assert (result["x"].agrees, result["x"].directions) == (True, 4)
 
 
-def test_inputs_are_positive_where_others_give_no_numbers() -> None:
+def test_inputs_are_positive_if_others_lead_to_nan() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float64, shape=[50]}
 y = Log(x)
@@ -213,7 +213,7 @@ y = Log(x)
     assert checked(graph, "y", ["x"])["x"].agrees
 
 
-def test_a_y_that_is_finite_nowhere_is_an_error_that_names_it() -> None:
+def test_a_y_that_is_never_finite_is_an_error() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float64, shape=[]}
 zero = Const() {dtype=float64, value=float64[]:0}
@@ -224,7 +224,7 @@ y = Log(n)
         checked(graph, "y", ["x"])
 
 
-def test_sizes_that_are_not_known_are_chosen() -> None:
+def test_unknown_sizes_are_chosen() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float64, shape=[?,3]}
 y = Square(x)
@@ -232,7 +232,7 @@ y = Square(x)
     assert checked(graph, "y", ["x"], size=4)["x"].directions == 12
 
 
-def test_weights_count() -> None:
+def test_upstream_gradients_are_weights() -> None:
     graph = cfgraph.loads(b"""
 x = Placeholder() {dtype=float64, shape=[]}
 dy = Placeholder() {dtype=float64, shape=[2]}
@@ -240,9 +240,9 @@ two = Const() {dtype=float64, value=float64[2]:[1, 2]}
 y = Mul(x, two)
 """)
     for weight in ("dy", np.array([3.0, 5.0])):
-        found = checked(cfgraph.loads(cfgraph.dumps(graph)), "y", ["x"], grad_ys=[weight])
-        assert found["x"].agrees
-    assert found["x"].expected == pytest.approx(13)
+        result = checked(cfgraph.loads(cfgraph.dumps(graph)), "y", ["x"], grad_ys=[weight])
+        assert result["x"].agrees
+    assert result["x"].expected == pytest.approx(13)
 
 
 def test_the_second_order_is_compared_with_the_slopes_of_the_first() -> None:
@@ -250,6 +250,6 @@ def test_the_second_order_is_compared_with_the_slopes_of_the_first() -> None:
 x = Placeholder() {dtype=float64, shape=[]}
 y = Sin(x)
 """)
-    found = checked(graph, "y", ["x"], order=2, feeds={"x": 0.5})
-    assert found["x"].agrees
-    assert found["x"].expected == pytest.approx(-np.sin(0.5))
+    result = checked(graph, "y", ["x"], order=2, feeds={"x": 0.5})
+    assert result["x"].agrees
+    assert result["x"].expected == pytest.approx(-np.sin(0.5))

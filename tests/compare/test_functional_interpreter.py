@@ -1,4 +1,4 @@
-"""Functional graphs run by calls of their functions compute what they compute lowered."""
+"""Interpreted functional graphs compute the same values as lowered ones."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
 def test_a_loop_is_called_as_often_as_it_runs(n: int) -> None:
     graph = cfgraph.load(GRAPHS / "while_functional.pb")
     point = EvaluationPoint(graph, {"n:0": np.int32(n)})
-    found = point.run_functional(["out:0"])
-    assert found == [n]
-    assert point.run(["out:0"]) == found
+    values = point.run_functional(["out:0"])
+    assert values == [n]
+    assert point.run(["out:0"]) == values
 
 
 @pytest.mark.parametrize("x", [1.0, 5.0])
@@ -38,12 +38,12 @@ def test_a_conditional_calls_one_branch(x: float) -> None:
     assert point.run_functional(["out:0"]) == point.run(["out:0"]) == [11.0 if x < 3 else 9.0]
 
 
-def test_what_moves_tokens_or_has_no_functions_is_left_to_a_session() -> None:
+def test_primitives_and_graphs_without_functions_are_not_interpreted() -> None:
     graph = cfgraph.load(GRAPHS / "counter.pb")
     assert EvaluationPoint(graph, {"n:0": np.int32(3)}).run_functional(["count:0"]) is None
 
 
-def test_a_loop_that_does_not_end_is_left_to_a_session() -> None:
+def test_a_loop_over_the_iteration_limit_is_not_interpreted() -> None:
     graph = cfgraph.load(GRAPHS / "while_functional.pb")
     point = EvaluationPoint(graph, {"n:0": np.int32(50)}, max_iterations=9)
     assert point.run_functional(["out:0"]) is None
@@ -82,12 +82,12 @@ def test_effects_of_branches_are_those_of_a_session() -> None:
         for cell in point.variables([graph["if"]]).values():
             point.set(cell, np.float32(4))
         names = ["out:0", "after:0"]
-        found = point.run_functional(names)
-        assert found == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
+        values = point.run_functional(names)
+        assert values == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
 
 
-def test_recorded_programs_compute_the_same_called_and_lowered() -> None:
-    agreed = 0
+def test_recorded_programs_compute_the_same_interpreted_and_lowered() -> None:
+    compared = 0
     for case in cases():
         runs = case.get("runs", ())
         if len(runs) != 1 or not is_functional(case) or {"random"} & set(case["tags"]):
@@ -98,15 +98,15 @@ def test_recorded_programs_compute_the_same_called_and_lowered() -> None:
             continue
         feeds = {name: array(key) for name, key in run["feeds"].items()}
         point = EvaluationPoint(recorded_graph(run["graph"]), feeds)
-        found = point.run_functional(names)
-        if found is not None:
-            assert not list(filter(None, map(difference_message, point.run(names), found)))
-            agreed += 1
-    assert agreed > 100
+        values = point.run_functional(names)
+        if values is not None:
+            assert not list(filter(None, map(difference_message, point.run(names), values)))
+            compared += 1
+    assert compared > 100
 
 
 @pytest.mark.parametrize("name", ["while_functional.pb", "cond_functional.pb"])
-def test_lowering_that_goes_wrong_everywhere_is_found(
+def test_an_error_of_lowering_in_both_graphs_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = cfgraph.load(GRAPHS / name)
@@ -122,9 +122,9 @@ def test_lowering_that_goes_wrong_everywhere_is_found(
     monkeypatch.setattr("cfgraph.passes.lower.lower.lower", wrong)
     lowered = copy_graph(graph)
     wrong(lowered)
-    found = compare_runs(graph, lowered)
-    assert found.gaps
-    assert difference_message(found.gaps[0].before, found.gaps[0].after)
+    values = compare_runs(graph, lowered)
+    assert values.gaps
+    assert difference_message(values.gaps[0].before, values.gaps[0].after)
 
 
 CHOSEN = """
@@ -141,13 +141,13 @@ function f(x: KIND, y: KIND) -> (z: KIND) {
 """
 
 
-def test_a_text_that_is_fed_is_compared() -> None:
+def test_a_fed_string_is_compared() -> None:
     text = CHOSEN.replace("KIND", "string")
     a, b = (cfgraph.loads(item.encode()) for item in (text, text.replace("(x) ", "(y) ")))
     feeds = {"two:0": np.array(b"one", object), "two:1": np.array(b"two", object)}
     assert not compare_runs(a, a, ComparisonRunOptions(SampleOptions(feeds)))
-    found = compare_runs(a, b, ComparisonRunOptions(SampleOptions(feeds)))
-    assert [gap.what for gap in found.gaps] == ["out:0"]
+    values = compare_runs(a, b, ComparisonRunOptions(SampleOptions(feeds)))
+    assert [gap.what for gap in values.gaps] == ["out:0"]
 
 
 def test_one_output_of_several_may_be_fed() -> None:
@@ -159,7 +159,7 @@ def test_one_output_of_several_may_be_fed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         (b"one", np.array(b"two", object), "the value differs"),
         (b"one", np.array(b"one", object), None),
@@ -168,25 +168,25 @@ def test_one_output_of_several_may_be_fed() -> None:
         (object(), object(), None),
     ],
 )
-def test_what_is_no_array_differs_from_one(before: Any, after: Any, told: str | None) -> None:
-    assert difference_message(before, after) == told
+def test_an_array_differs_from_other_objects(before: Any, after: Any, message: str | None) -> None:
+    assert difference_message(before, after) == message
 
 
-def test_a_function_that_calls_itself_is_refused_as_lowering_does() -> None:
+def test_a_recursive_function_is_rejected_as_by_lowering() -> None:
     graph = cfgraph.load(GRAPHS.parent / "errors" / "CFG134_recursion.graph")
     assert EvaluationPoint(graph, {"x:0": np.float32(1)}).run_functional(["y:0"]) is None
     with pytest.raises(Unsupported, match="calls itself"):
         compare_runs(graph, graph)
 
 
-def test_time_is_up_in_calls_as_in_a_session() -> None:
+def test_the_timeout_applies_to_interpreted_calls() -> None:
     graph = cfgraph.load(GRAPHS / "while_functional.pb")
     point = EvaluationPoint(graph, {"n:0": np.int32(1 << 30)}, timeout=0.01)
     with pytest.raises(RunTimeout):
         point.run_functional(["out:0"])
 
 
-def test_a_second_graph_that_takes_too_long_is_no_difference(
+def test_a_timeout_of_the_second_graph_is_not_a_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = cfgraph.load(GRAPHS / "while_functional.pb")

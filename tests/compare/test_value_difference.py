@@ -1,4 +1,4 @@
-"""Values are compared within tolerances, and a difference is told in numbers."""
+"""Values are compared within tolerances, and a difference is described in numbers."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def test_values_that_are_not_close_differ(actual: Any, expected: Any) -> None:
 
 def test_a_difference_counts_and_names_the_first_element() -> None:
     actual = np.array([[1.0, 2.0], [4.5, 5.0]])
-    found = value_difference(actual, np.array([[1.0, 2.0], [3.0, 4.0]]))
-    assert found is not None
-    assert (found.count, found.total, found.index) == (2, 4, (1, 0))
-    assert (found.max_abs, found.max_rel) == (1.5, 0.5)
-    assert (found.actual, found.expected) == (4.5, 3.0)
-    assert found.message == "2 of 4 elements differ, the first at [1, 0]"
-    assert found.to_json()["index"] == [1, 0]
+    difference = value_difference(actual, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert difference is not None
+    assert (difference.count, difference.total, difference.index) == (2, 4, (1, 0))
+    assert (difference.max_abs, difference.max_rel) == (1.5, 0.5)
+    assert (difference.actual, difference.expected) == (4.5, 3.0)
+    assert difference.message == "2 of 4 elements differ, the first at [1, 0]"
+    assert difference.to_json()["index"] == [1, 0]
 
 
 def test_the_gap_of_integers_is_exact_at_both_ends() -> None:
     low, high = np.int64(-(2**63)), np.int64(2**63 - 1)
-    found = value_difference(low, high)
-    assert found is not None
-    assert found.max_abs == float(2**64 - 1)
+    difference = value_difference(low, high)
+    assert difference is not None
+    assert difference.max_abs == float(2**64 - 1)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_tolerances_add_up(rtol: float, atol: float, equal: bool) -> None:
     assert (value_difference(np.float32(11), np.float32(10), rtol, atol) is None) is equal
 
 
-def test_integers_are_compared_exactly_whatever_the_tolerance() -> None:
+def test_integers_are_compared_exactly_with_any_tolerance() -> None:
     assert value_difference(np.int32(11), np.int32(10), 1.0, 1.0) is not None
 
 
