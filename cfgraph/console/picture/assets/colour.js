@@ -1,10 +1,10 @@
-// What the fill of a box tells: when it runs, where, or how long it took.
+// Fill of boxes: liveness, device, or time.
 
 const HUE_STEP = 222.5; // neighbours far apart, and from those of others as far as it gets
 const devices = [...new Set(nodes.map((node) => node.device).filter(Boolean))].sort();
 
 const COLOURS = {
-  "when it runs": (members) => {
+  "liveness": (members) => {
     const when = whenOf(nodes[members[0]]);
     if (!when || members.some((n) => whenOf(nodes[n]) !== when)) return null;
     if (when[0] === "never") return { never: true };
@@ -23,14 +23,14 @@ const COLOURS = {
 };
 
 function paint() {
-  const tell = COLOURS[document.getElementById("colour").value];
+  const fillOf = COLOURS[document.getElementById("colour").value];
   const members = new Map();
   drawn.shown.forEach((id, n) => {
     if (members.has(id)) members.get(id).push(n);
     else members.set(id, [n]);
   });
   for (const [id, inside] of members) {
-    const element = elementOf(id), fill = tell(inside);
+    const element = elementOf(id), fill = fillOf(inside);
     element.classList.toggle("hued", fill?.hue !== undefined);
     element.classList.toggle("never", Boolean(fill?.never));
     element.classList.toggle("hot", fill?.share !== undefined);

@@ -1,9 +1,9 @@
-// The panel beside the picture: all about one node, one box, or the findings of `check`.
+// The side panel: one node, one box, or the findings of `check`.
 
 const details = document.getElementById("details");
 const MANY = 60;
 
-// an element; children are elements or texts
+// create an element; children are elements or texts
 function make(tag, given = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
@@ -28,15 +28,15 @@ const findingsOf = (() => {
   return (n) => byName.get(nodes[n].name) || [];
 })();
 
-function tell(id) {
+function showDetails(id) {
   if (!id) details.replaceChildren(...aboutGraph());
   else if (id[0] === "n") details.replaceChildren(...aboutNode(Number(id.slice(1))));
   else details.replaceChildren(...aboutGroup(Number(id.slice(1))));
 }
 
 function facts(rows) {
-  const told = rows.filter(([, value]) => value !== undefined && value !== "");
-  return make("dl", {}, ...told.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  const filled = rows.filter(([, value]) => value !== undefined && value !== "");
+  return make("dl", {}, ...filled.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
 function list(title, items) {
@@ -123,7 +123,7 @@ function aboutGraph() {
   return [
     make("h2", {}, model.title),
     make("p", {}, `${nodes.length} nodes`, ...kinds.map(([kind, count]) => `, ${count} ${KINDS[kind]}${count === 1 ? "" : "s"}`)),
-    make("p", { class: "dim" }, "A click opens a box (+), and on its title closes it (−). Drag moves, the wheel zooms."),
+    make("p", { class: "dim" }, "Click a box (+) to open it, its title (−) to close it. Drag to move, scroll to zoom."),
     ...model.notes.map((text) => make("p", { class: "warning" }, text)),
     ...list("findings", model.findings.map(findingText)),
     ...list("ops", counted(nodes.map((node) => node.op)).map(([op, count]) => [dim(`${count} `), op])),
@@ -143,7 +143,7 @@ function watchDetails() {
     if (box !== undefined) {
       reveal(`g${box}`);
       toggle(Number(box));
-      tell(`g${box}`);
+      showDetails(`g${box}`);
       return;
     }
     showTab("graph");

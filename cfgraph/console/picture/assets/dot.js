@@ -1,4 +1,4 @@
-// The picture in the DOT language; colours are left to the style sheet, which knows light and dark.
+// The picture in the DOT language; colors come from the style sheet, which has light and dark ones.
 
 const SHAPES = {
   switch: "trapezium", merge: "invtrapezium", enter: "cds", exit: "cds", loop_cond: "hexagon",
@@ -6,10 +6,10 @@ const SHAPES = {
 };
 const MARGINS = { cds: "0.2,0.12", trapezium: "0,0", invtrapezium: "0,0", hexagon: "0,0.02" };
 const LONGEST = 36;
-// beyond so many edges, those who draw them must not look for the best way
+// beyond this many edges, Graphviz must not optimize their routes
 const MANY_EDGES = 400;
 
-// what is no text is not drawn, and zero would be the end of it all
+// control characters are not drawn, and a NUL would end the string
 const escaped = (text) => text.replace(/[\x00-\x1f\x7f]/g, "\ufffd").replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/&/g, "&amp;");
 
 function cut(text) {
@@ -74,8 +74,8 @@ function nodeClass(n) {
 }
 
 function edgeText({ from, to, kind, count, port }, number) {
-  const told = [`id=e${number}`, `class="${kind}${count > 1 ? " many" : ""}"`];
-  if (kind === "back") told.push("constraint=false");
-  if (count === 1 && port && from[0] === "n") told.push(`taillabel="${port}"`);
-  return `${from} -> ${to} [${told.join(", ")}];`;
+  const attributes = [`id=e${number}`, `class="${kind}${count > 1 ? " many" : ""}"`];
+  if (kind === "back") attributes.push("constraint=false");
+  if (count === 1 && port && from[0] === "n") attributes.push(`taillabel="${port}"`);
+  return `${from} -> ${to} [${attributes.join(", ")}];`;
 }

@@ -1,4 +1,4 @@
-// What lines, shapes and boxes mean; only what the picture has.
+// Legend of the lines, shapes, and boxes in the picture.
 
 function line(className) {
   return `<svg viewBox="0 0 44 16" class="sign"><g class="edge ${className}"><path d="M2 8H36"/><polygon points="36,5 42,8 36,11"/></g></svg>`;
@@ -28,12 +28,12 @@ function legend() {
     [has("send", "recv"), shape("4,2 34,2 40,8 34,14 4,14", "send"), "Send, Recv"],
     [kinds.has("device"), box("device"), "device"],
     [kinds.has("frame"), box("frame"), "loop"],
-    [kinds.has("scope"), box("scope"), "scope of names"],
+    [kinds.has("scope"), box("scope"), "name scope"],
     [kinds.has("chunk"), box("chunk"), "consecutive nodes"],
     [kinds.has("cluster"), box("launch"), "cluster"],
     [kinds.has("function") || kinds.has("call"), box("function"), "function, its call"],
     [runs.has("sometimes"), `<svg viewBox="0 0 44 16" class="sign"><g class="node hued" style="--hue:210"><polygon points="${RECTANGLE}"/></g></svg>`,
-      "one colour: they run together"],
+      "same color: equal liveness"],
     [runs.has("never"), shape(RECTANGLE, "never"), "never runs"],
   ];
   const shown = signs.filter(([wanted]) => wanted);

@@ -1,4 +1,4 @@
-// The page comes alive.
+// Start-up of the page: controls, address, and tabs.
 
 const TABS = run
   ? { graph: "graph", timeline: "timeline", values: "values", times: "times" }
@@ -20,21 +20,21 @@ function offerTabs() {
   document.getElementById("tabs").append(...names.map((name) => make("button", { "data-tab": name, onclick: () => showTab(name) }, TABS[name])));
 }
 
-// what is looked at stands in the address, so that it can be kept and handed on
+// the address contains the selection, so that it can be bookmarked and shared
 function remember(changes) {
-  const told = new URLSearchParams(location.hash.slice(1));
+  const address = new URLSearchParams(location.hash.slice(1));
   for (const [name, value] of Object.entries(changes)) {
-    if (value === null || value === undefined) told.delete(name);
-    else told.set(name, value);
+    if (value === null || value === undefined) address.delete(name);
+    else address.set(name, value);
   }
-  history.replaceState(null, "", `#${told}`);
+  history.replaceState(null, "", `#${address}`);
 }
 
 function goToAddress() {
-  const told = new URLSearchParams(location.hash.slice(1));
-  const n = numbers.get(told.get("node") ?? model.start);
-  showTab(Object.hasOwn(TABS, told.get("tab")) ? told.get("tab") : "graph");
-  if (n === undefined) tell(null);
+  const address = new URLSearchParams(location.hash.slice(1));
+  const n = numbers.get(address.get("node") ?? model.start);
+  showTab(Object.hasOwn(TABS, address.get("tab")) ? address.get("tab") : "graph");
+  if (n === undefined) showDetails(null);
   else pick(`n${n}`, { centred: true });
 }
 
@@ -67,9 +67,9 @@ async function begin() {
     openSome();
     redraw();
   });
-  document.getElementById("colour").value = "when it runs";
+  document.getElementById("colour").value = "liveness";
   openSome();
-  tell(null);
+  showDetails(null);
   try {
     await loadViz();
     redraw();

@@ -1,6 +1,6 @@
-// What the page knows of the graph, and which boxes are to be seen.
+// Model of the graph, and the set of open boxes.
 
-// first of all, as what fails before anybody listens leaves a blank page
+// first, because an error before this handler exists leaves a blank page
 window.addEventListener("error", (event) => problem(event.message));
 window.addEventListener("unhandledrejection", (event) => problem(String(event.reason)));
 
@@ -10,14 +10,14 @@ function problem(text) {
   place.textContent += `${text}\n`;
 }
 
-// of a list of any length: a call takes no more than some 100,000 arguments
+// for lists of any length: a call accepts at most about 100,000 arguments
 const greatest = (items, atLeast = -Infinity) => items.reduce((most, item) => Math.max(most, item), atLeast);
 const least = (items) => items.reduce((most, item) => Math.min(most, item), Infinity);
 
 const model = JSON.parse(document.getElementById("model").textContent);
 const { nodes, groups } = model;
 const ROOT = 0;
-// so many boxes are opened unasked
+// boxes that are open initially
 const BUDGET = 70;
 
 const numbers = new Map(nodes.map((node, number) => [node.name, number]));
@@ -45,20 +45,20 @@ const whenOf = (node) => (node.when === undefined ? undefined : model.whens[node
 const isOpen = (g) => open.has(g);
 const size = (g) => insides[g].groups.length + insides[g].nodes.length;
 
-// the groups around a node or in a group, outermost first
+// the groups that contain a node or group, outermost first
 function around(group) {
   const found = [];
   for (let g = group; g !== undefined; g = groups[g].parent) found.unshift(g);
   return found;
 }
 
-// a name without what the box around it says already
+// a name without the prefix of its box
 function shortName(node) {
   const prefix = groups[node.group].prefix || "";
   return node.name.startsWith(prefix) ? node.name.slice(prefix.length) : node.name;
 }
 
-// open devices, then what leads to loops, then the rest, smaller boxes first, while the picture stays small
+// open devices, then boxes that contain loops, then the rest, smaller first, while the picture stays small
 function openSome(limit = BUDGET) {
   open.clear();
   open.add(ROOT);
@@ -76,7 +76,7 @@ function openSome(limit = BUDGET) {
   }
 }
 
-// the boxes in a box, those that are opened together: of scopes side by side all or none, those with loops apart
+// inner boxes that open together: sibling scopes all or none, those with loops separately
 function together(outer) {
   const sets = new Map();
   for (const g of insides[outer].groups) {
@@ -97,7 +97,7 @@ function rankOf(g) {
   return holdsLoop[g] || around(g).some((one) => groups[one].kind === "frame") ? 1 : 2;
 }
 
-// the nodes that call a function, with the arguments in the body that is drawn there
+// the nodes that call a function, with the arguments of the drawn body
 const calls = nodes.flatMap((node, n) => {
   if (node.op !== "_Arg") return [];
   const body = around(node.group).reverse().find((g) => ["function", "cluster"].includes(groups[g].kind));
@@ -107,7 +107,7 @@ const calls = nodes.flatMap((node, n) => {
   return caller === undefined || outer === ROOT ? [] : [[caller, n]];
 });
 
-// what is to be drawn: for each node the box that shows it, and the edges between boxes
+// the drawing: per node the box that shows it, and the edges between boxes
 function scene() {
   const boxOf = [];
   groups.forEach((group, g) => {

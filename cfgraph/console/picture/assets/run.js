@@ -1,4 +1,4 @@
-// What a run tells of nodes, and its tabs: values, and times by op, node and loop.
+// Data of a run per node, and its tabs: values, and times by op, node, and loop.
 
 const run = model.run;
 const totals = new Map((run ? run.totals.node : []).map((row) => [row[0], row]));
@@ -48,7 +48,7 @@ function showTimes() {
     "aria-pressed": String(key === sorting.key), onclick: () => { sorting.key = key; showTimes(); } }, text));
   const rest = table.length > SHOWN_ROWS ? [make("p", { class: "dim" }, `and ${table.length - SHOWN_ROWS} more`)] : [];
   document.getElementById("times").replaceChildren(
-    make("p", { class: "buttons" }, ...choice, dim(`${run.events} tokens in ${timeText(run.end)} by the ${run.clock} clock`)),
+    make("p", { class: "buttons" }, ...choice, dim(`${run.events} tokens in ${timeText(run.end)}, ${run.clock} clock`)),
     make("table", { id: "totals" }, make("thead", {}, head), make("tbody", {}, ...body)), ...rest);
 }
 
@@ -83,11 +83,11 @@ function tapped({ tensor, rows, seen }) {
   const body = rows.slice(0, SHOWN_ROWS).map(({ frame, iteration, type, text, dead }) => make("tr", {},
     make("td", {}, frame), make("td", { class: "right" }, String(iteration)),
     make("td", { class: "dim" }, type ?? ""), make("td", { class: "value" }, dead ? dim("dead") : text)));
-  const told = seen > rows.length ? `the first ${rows.length} of ${seen} values` : `${seen} value${seen === 1 ? "" : "s"}`;
+  const label = seen > rows.length ? `the first ${rows.length} of ${seen} values` : `${seen} value${seen === 1 ? "" : "s"}`;
   const more = seen > body.length ? [make("p", { class: "dim" }, `the first ${body.length} of ${seen} values`)] : [];
   return [
     make("h2", {}, tensorLink(tensor)), ...plot(rows),
-    make("details", { open: rows.length <= 40 ? "open" : undefined }, make("summary", {}, told),
+    make("details", { open: rows.length <= 40 ? "open" : undefined }, make("summary", {}, label),
       make("table", { class: "taps" }, make("thead", {}, head), make("tbody", {}, ...body)), ...more),
   ];
 }
@@ -95,21 +95,21 @@ function tapped({ tensor, rows, seen }) {
 const WIDTH = 720, HEIGHT = 220, EDGE = 66;
 const STATISTICS = ["smallest", "mean", "largest"];
 
-// the numbers of a tensor over its values in order, a line an element or a statistic
+// plot of a tensor's values in order, one line per element or statistic
 function plot(rows) {
-  const told = rows.map((row, at) => ({ ...row, at })).filter((row) => row.numbers?.length);
-  const finite = told.flatMap((row) => row.numbers).map(Number).filter(Number.isFinite);
-  if (told.length < 2 || !finite.length) return [];
-  const lines = greatest(told.map((row) => row.numbers.length));
+  const plotted = rows.map((row, at) => ({ ...row, at })).filter((row) => row.numbers?.length);
+  const finite = plotted.flatMap((row) => row.numbers).map(Number).filter(Number.isFinite);
+  if (plotted.length < 2 || !finite.length) return [];
+  const lines = greatest(plotted.map((row) => row.numbers.length));
   let low = least(finite), high = greatest(finite);
   if (low === high) [low, high] = [low - 0.5, high + 0.5];
   const last = Math.max(1, rows.length - 1);
   const x = (at) => EDGE + (at / last) * (WIDTH - EDGE - 12);
   const y = (value) => HEIGHT - 24 - ((value - low) / (high - low)) * (HEIGHT - 36);
-  const isStatistic = told.some((row) => row.numbers.length === 3 && !/\[3\]|\[1,3\]|\[3,1\]/.test(row.type));
+  const isStatistic = plotted.some((row) => row.numbers.length === 3 && !/\[3\]|\[1,3\]|\[3,1\]/.test(row.type));
   const parts = [axes(low, high, y, last)];
   for (let line = 0; line < lines; line++) {
-    const points = told.filter((row) => Number.isFinite(Number(row.numbers[line] ?? NaN)));
+    const points = plotted.filter((row) => Number.isFinite(Number(row.numbers[line] ?? NaN)));
     const path = points.map((row) => `${x(row.at).toFixed(1)},${y(Number(row.numbers[line])).toFixed(1)}`).join(" ");
     const hue = (line * 137.5 + 210) % 360;
     const name = isStatistic ? STATISTICS[line] : lines > 1 ? `element ${line}` : "value";
@@ -122,7 +122,7 @@ function plot(rows) {
   }
   const holder = make("div", { class: "plot" });
   holder.innerHTML = `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" height="${HEIGHT}">${parts.join("")}</svg>`;
-  const legend = isStatistic ? [make("p", { class: "dim" }, "smallest, mean and largest element")] : [];
+  const legend = isStatistic ? [make("p", { class: "dim" }, "minimum, mean, and maximum")] : [];
   return [holder, ...legend];
 }
 

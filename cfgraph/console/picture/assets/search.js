@@ -1,11 +1,11 @@
-// The box that finds nodes by name, or by op.
+// The search box: nodes by name or op.
 
 const search = document.getElementById("search");
 const hits = document.getElementById("hits");
 const MOST_HITS = 14;
 let chosen = 0;
 
-// names that are the text, end with it, hold it; then ops that hold it
+// equal names, names with this end, names that contain it; then ops that contain it
 function matches(text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return [];
@@ -26,7 +26,7 @@ function showHits() {
     ...found.slice(0, MOST_HITS).map((n, at) => make("li", { "data-node": n, class: at === chosen ? "at" : "" },
       nodes[n].name, " ", make("small", {}, nodes[n].op))),
     ...(found.length > MOST_HITS ? [make("small", {}, `and ${found.length - MOST_HITS} more`)] : []),
-    ...(found.length || !search.value.trim() ? [] : [make("small", {}, "no node of this name or op")]),
+    ...(found.length || !search.value.trim() ? [] : [make("small", {}, "no node with this name or op")]),
   );
   hits.hidden = !search.value.trim();
   return found;

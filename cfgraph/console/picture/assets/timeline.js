@@ -1,9 +1,9 @@
-// The timeline of a run: a lane a device, iterations by colour, messages as lines between lanes.
+// Timeline of a run: one lane per device, iterations by color, messages as lines between lanes.
 
 const LEFT = 120, TOP = 26, ROW = 20, GAP = 22, ROWS = 8;
 const MOST_MESSAGES = 1500;
 
-// the end of what is drawn: of a long run only the beginning is
+// the end of the drawing, which shows only the beginning of a long run
 function drawnEnd() {
   const { start, took } = run.slices;
   if (start.length === run.events) return Math.max(1, run.end);
@@ -65,9 +65,9 @@ function showTimeline() {
   timeline.hint = make("div", { id: "hint", hidden: "hidden" });
   const drawn = run.slices.start.length;
   const part = drawn < run.events ? ` The first ${drawn} of ${run.events} tokens are drawn.` : "";
-  const told = make("p", { class: "dim" }, "A colour is an iteration, grey is outside of loops, pale is dead; lines are messages."
-    + ` The wheel zooms, drag moves, a double click shows all.${part} Times are by the ${run.clock} clock.`);
-  element.append(told, timeline.canvas, timeline.hint);
+  const caption = make("p", { class: "dim" }, "Colors are iterations, gray is outside of loops, pale is dead; lines are messages."
+    + ` Scroll to zoom, drag to move, double-click to show everything.${part} Times are from the ${run.clock} clock.`);
+  element.append(caption, timeline.canvas, timeline.hint);
   new ResizeObserver(drawTimeline).observe(element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTimeline);
   watchTimeline();
@@ -163,7 +163,7 @@ function drawMessages(pen, style) {
   }
 }
 
-// the slice under the pointer, null for none
+// the slice under the pointer, or null
 function sliceAt(event) {
   const box = timeline.canvas.getBoundingClientRect();
   const x = event.clientX - box.x, y = event.clientY - box.y, ns = nsOf(x);
@@ -187,7 +187,7 @@ function hintOf(s) {
   const message = run.messages.find(([send, recv]) => send === s || recv === s);
   return [
     make("b", {}, run.names[node[s]]), make("br"),
-    `${path === "/" ? "outside of loops" : path}${dead[s] ? ", dead" : ""}`, make("br"),
+    `${path === "/" ? "outside loops" : path}${dead[s] ? ", dead" : ""}`, make("br"),
     `${run.devices[device[s]]}, at ${timeText(start[s])}, took ${timeText(took[s])}`,
     ...(message ? [make("br"), `${message[0] === s ? "to" : "from"} ${run.devices[device[message[message[0] === s ? 1 : 0]]]}, ${message[2]} B`] : []),
   ];
@@ -231,7 +231,7 @@ function watchTimeline() {
     const n = s === null ? undefined : numbers.get(run.names[run.slices.node[s]]);
     if (n !== undefined) {
       picked = `n${n}`;
-      tell(picked);
+      showDetails(picked);
     }
   });
   canvas.addEventListener("wheel", (event) => {

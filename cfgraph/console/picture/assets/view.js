@@ -1,7 +1,7 @@
-// The picture on the screen: drawn by Graphviz, moved and zoomed by hand, boxes opened by a click.
+// The view: laid out by Graphviz, with panning, zooming, and boxes that open on click.
 
 const canvas = document.getElementById("canvas");
-// a picture that is smaller than the first when it is seen whole begins larger, and in part
+// a large picture is first shown in part, so that its text is readable
 const OVERVIEW = 0.32;
 const READABLE = 0.5;
 let viz = null;
@@ -19,7 +19,7 @@ async function loadViz() {
   viz = await Viz.instance();
 }
 
-// draw what is open; `anchor` names the box that is to stay where it is
+// draw the open boxes; `anchor` is the box that keeps its position
 function redraw(anchor) {
   const before = anchor && boxPlace(anchor);
   const start = performance.now();
@@ -40,14 +40,14 @@ function redraw(anchor) {
   mark();
   const boxes = new Set(drawn.shown).size;
   const took = Math.round(performance.now() - start);
-  const told = boxes === nodes.length ? `${boxes} nodes` : `${boxes} boxes for ${nodes.length} nodes`;
-  document.getElementById("status").textContent = `${told}, ${drawn.edges.length} edges, drawn in ${took} ms`;
+  const contents = boxes === nodes.length ? `${boxes} nodes` : `${boxes} boxes for ${nodes.length} nodes`;
+  document.getElementById("status").textContent = `${contents}, ${drawn.edges.length} edges, drawn in ${took} ms`;
   Object.assign(document.body.dataset, { boxes, nodes: nodes.length, edges: drawn.edges.length, drawn: took });
 }
 
 const elementOf = (id) => svg && svg.querySelector(`[id="${id}"]`);
 
-// where a box is; what is closed or gone is where the box around it is
+// position of a box; a closed or removed one has that of its outer box
 function boxPlace(id) {
   const element = elementOf(id);
   if (!element) return null;
@@ -55,7 +55,7 @@ function boxPlace(id) {
   return { x, y };
 }
 
-// what a pointer that rests on something is told
+// tooltips
 function nameThings() {
   for (const element of svg.querySelectorAll("title")) element.remove();
   for (const element of svg.querySelectorAll(".node, .edge, .cluster")) {
@@ -94,7 +94,7 @@ function fit() {
   move({ zoom, x: (room.width - width * zoom) / 2, y: (room.height - height * zoom) / 2 });
 }
 
-// the whole picture, or as much of it from its top as can be read
+// fit the picture, or its upper part at a readable size
 function showStart() {
   fit();
   if (place.zoom >= OVERVIEW) return;
@@ -110,7 +110,7 @@ function zoomBy(factor, x, y) {
   move({ zoom, x: x - (x - place.x) * grown, y: y - (y - place.y) * grown });
 }
 
-// bring a box into the middle, large enough to read
+// center a box at a readable size
 function centre(id) {
   const element = elementOf(id);
   if (!element) return;
@@ -128,7 +128,7 @@ function toggle(g) {
   redraw(`g${g}`);
 }
 
-// show the box of a node or group, opening what is around it
+// show the box of a node or group, and open its outer boxes
 function reveal(id) {
   const outer = around(id[0] === "n" ? nodes[Number(id.slice(1))].group : groups[Number(id.slice(1))].parent);
   const closed = outer.filter((g) => !isOpen(g));
@@ -136,12 +136,12 @@ function reveal(id) {
   if (closed.length) redraw();
 }
 
-// choose a node or group, and tell about it
+// select a node or group, and show its details
 function pick(id, { centred = false } = {}) {
   picked = id;
   if (id) reveal(id);
   mark();
-  tell(id);
+  showDetails(id);
   if (id && centred) centre(id);
   remember({ node: id && id[0] === "n" ? nodes[Number(id.slice(1))].name : null });
 }
