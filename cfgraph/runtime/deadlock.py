@@ -284,6 +284,6 @@ def _switch_decision(current: DeviceIteration, plan: NodePlan, port: int) -> str
     branch = str(bool(index)).lower() if plan.outputs == 2 else str(index)
     predicate = plan.node.inputs[1].name
     return (
-        f"{plan.node.op} {plan.node.name!r} hands nothing to output {port},"
+        f"{plan.node.op} {plan.node.name!r} forwards nothing to output {port},"
         f" as {predicate} is {branch}"
     )

@@ -72,7 +72,7 @@ def test_why_is_a_fetch_dead(command: Command, graphs: Path) -> None:
     path = graphs / "deadness_mismatch.pb"
     done = command("explain", path, "C", "--feed", "p=false", "--feed", "v=[1, 2]")
     assert cells_by_label(done.lines)["in this run"] == (
-        "dead C:0 is dead: Switch 'switch' hands nothing to output 1, as p:0 is false"
+        "dead C:0 is dead: Switch 'switch' forwards nothing to output 1, as p:0 is false"
     )
     done = command("explain", path, "C", "--feed", "p=true", "--feed", "v=[1, 2]", "--json")
     assert done.json["result"]["node"]["run"] == {"live": 1, "dead": 0, "why": None}

@@ -1,4 +1,4 @@
-"""Graphs cut by hand into partitions, in the readable form, for tests of several devices."""
+"""Hand-partitioned graphs in the readable form, for tests of several devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ cn_D = NextIteration(cs_D:1)
 
 
 def control_loop(device: str, predicate: str, frame: str = "loop", parallel: int = 10) -> str:
-    """The machine that drives a loop on a device without its predicate; `cm_DEVICE` starts it."""
+    """The control loop of a device without the predicate; `cm_DEVICE` starts it."""
     text = CONTROL_LOOP.replace("FRAME", frame).replace("PARALLEL", str(parallel))
     return text.replace("PRED", predicate).replace("_D", f"_{device}")
 

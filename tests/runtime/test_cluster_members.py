@@ -1,4 +1,4 @@
-"""Runs that ask for a part of what is in a cluster."""
+"""Runs that name nodes inside clusters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir.graph import Graph
 from tests.passes.functional_graphs import graph_of
 
-# u and w meet in `both`, so that one cluster has all; v counts how often it was added to
+# u and w meet in `both`, so that one cluster has all nodes; v counts its additions
 TEXT = """
 x = Placeholder() {dtype=float32, shape=[]}
 z = Placeholder() {dtype=float32, shape=[]}
@@ -46,7 +46,7 @@ out = Neg(exit)
 
 
 def clustered(text: str) -> Graph:
-    """The graph of a text, all of it in clusters."""
+    """The graph of a text, with all nodes in clusters."""
     graph = graph_of(text)
     report = cfgraph.cluster(graph)
     assert report.clusters

@@ -189,7 +189,7 @@ def test_without_jit_nothing_is_clustered() -> None:
 
 
 def chain_of(launches: int, size: int) -> str:
-    """A graph in which so many launches of one function follow each other."""
+    """A graph with a chain of calls of one function."""
     last, lines = "x", [f"x = Placeholder() {{dtype=float32, shape=[{size}]}}"]
     attrs = "{Tconstants=(), Targs=(float32), Nresources=0, Tresults=(float32), function=@f}"
     for place in range(launches):

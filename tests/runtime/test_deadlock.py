@@ -1,4 +1,4 @@
-"""A run in which a Recv waits for ever says which, and what keeps its Send back."""
+"""A deadlock report names the waiting Recvs, and the reason why each Send did not run."""
 
 from __future__ import annotations
 

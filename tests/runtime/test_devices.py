@@ -1,4 +1,4 @@
-"""Several devices: each has an executor of its own, and they meet at the rendezvous."""
+"""Several devices: each has its own executor, and they exchange messages at the rendezvous."""
 
 from __future__ import annotations
 

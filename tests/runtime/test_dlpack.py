@@ -1,4 +1,4 @@
-"""Arrays go to what XLA compiled, and come back, over the same memory: DLPack, here on the host."""
+"""Arrays cross to compiled functions and back over the same memory: DLPack, here on the host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Foreign(np.ndarray):
 
     @property
     def data(self) -> Any:
-        """Where its elements are, as CuPy tells it."""
+        """The address of its elements, in CuPy's form."""
         return SimpleNamespace(ptr=self.ctypes.data)
 
 
@@ -40,7 +40,7 @@ def foreign(value: Any) -> Foreign:
 
 
 def of_card(value: np.ndarray) -> Foreign:
-    """An array that lies as those of a card do: at a multiple of 256."""
+    """An array that is aligned as GPU arrays are: at a multiple of 256."""
     room = np.empty(value.nbytes + 256, np.uint8)
     start = -room.ctypes.data % 256
     made = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
@@ -73,7 +73,7 @@ def test_a_body_accepts_and_returns_arrays_of_the_library() -> None:
     x, y = (of_card(np.full((4, 3), value, np.float32)) for value in (1, 2))
     with xla_context():
         body = TraceableFunction(function, 0, instances, shared())
-        inputs = [x, y[:, ::-1], np.int32(0)]  # what lies otherwise is put in order first
+        inputs = [x, y[:, ::-1], np.int32(0)]  # other arrays are made contiguous first
         a, x_out, s = CompiledFunction(body, inputs).run(inputs)
     assert type(a) is type(s) is Foreign
     assert x_out is x

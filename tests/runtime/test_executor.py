@@ -1,4 +1,4 @@
-"""The executor's rules, one by one, on the smallest graphs that show them."""
+"""The rules of the executor, each on the smallest graph that shows it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_nested_loops_of_one_name_under_two_parents_are_two_loops() -> None:
 
 
 def test_iterations_may_begin_no_further_ahead_than_the_bound() -> None:
-    """The slow side of iteration 0 holds back iteration 2 where two may run at once."""
+    """The slow branch of iteration 0 delays iteration 2 if two iterations may be in flight."""
     recorder = Recorder(values=True)
     session(loop(1)).run(["out:0"], {"n": 4}, trace=recorder)
     order = [event.frame for event in recorder.events if event.frame != "/"]
@@ -439,7 +439,7 @@ def test_what_killed_a_fetch_is_found_through_many_loops() -> None:
     lines = ["p = Placeholder() {dtype=bool, shape=[]}", "s = Switch(p, p)", "x0 = Identity(s:1)"]
     for k in range(500):
         lines.append(f'e{k} = Enter(x{k}) {{frame_name="f{k}"}}\nx{k + 1} = Exit(e{k})')
-    with pytest.raises(ExecutionError, match="Switch 's' hands nothing to output 1"):
+    with pytest.raises(ExecutionError, match="Switch 's' forwards nothing to output 1"):
         session("\n".join([*lines, ""])).run(["x500:0"], {"p": False})
 
 

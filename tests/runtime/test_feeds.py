@@ -1,4 +1,4 @@
-"""What a person writes after --feed becomes an array that fits, or an error that says why not."""
+"""The text of --feed becomes an array that fits, or an error with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs in fixtures/graphs, written by TensorFlow, run and give what they should."""
+"""The graphs in fixtures/graphs, written by TensorFlow, run and return the right values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What devices hold: counted from birth until nobody needs it, in whose memory, within limits."""
+"""Memory accounting: values are counted while referenced, in the right memory, within limits."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_limit_on_a_device_that_there_is_not_is_refused() -> None:
 
 
 def growing(*, swap_memory: bool = False) -> cfgraph.Graph:
-    """A loop of matrices with its gradient, which saves some of each iteration."""
+    """A loop of matrices with its gradient, which saves values in each iteration."""
     b = cfgraph.Builder()
     w, n = b.placeholder("w", "float32", [64, 64]), b.placeholder("n", "int32", [])
 

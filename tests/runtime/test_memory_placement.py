@@ -1,4 +1,4 @@
-"""Whose memory a tensor is in on a device that has memory of its own, and what crosses over."""
+"""Placement of tensors in host or device memory, and the copies between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition graphs that TensorFlow writes run here, with the values that TensorFlow gets."""
+"""TensorFlow's own partition graphs run with the values that TensorFlow computes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLACED = [
 def parts_of(
     graph: Graph, fetches: list[str], feeds: dict[str, Any], before: tuple[str, ...] = ()
 ) -> tuple[list[Any], list[Graph]]:
-    """What TensorFlow computes, and the partition graphs that it does it with."""
+    """TensorFlow's results, and the partition graphs that it ran."""
     message = tf.GraphDef()
     message.ParseFromString(cfgraph.dumps(graph))
     with tf.Graph().as_default() as imported:
@@ -56,7 +56,7 @@ def parts_of(
 
 
 def needed(graph: Graph, feeds: dict[str, Any]) -> dict[str, Any]:
-    """The feeds that TensorFlow left a place for."""
+    """The feeds for which TensorFlow's graphs have placeholders."""
     return {
         name: value
         for name, value in feeds.items()
@@ -104,7 +104,7 @@ def test_random_programs_that_were_placed_at_random() -> None:
         feeds = {
             name if ":" in name else f"{name}:0": value for name, value in program.feeds.items()
         }
-        # of a tensor that is fed, nothing is left in what TensorFlow runs
+        # nothing of a fed tensor is left in the graphs that TensorFlow runs
         fetches = [name for name in program.fetches if name not in feeds]
         if not fetches:
             continue

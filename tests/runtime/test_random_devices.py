@@ -1,4 +1,4 @@
-"""Random programs on random devices under random schedules, against what they must compute."""
+"""Random programs on random devices under random schedules, against direct evaluation."""
 
 from __future__ import annotations
 

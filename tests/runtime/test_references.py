@@ -1,4 +1,4 @@
-"""Who reads a variable through its reference finds what it holds by then."""
+"""A reader of a variable through its reference gets its value at that time."""
 
 from __future__ import annotations
 

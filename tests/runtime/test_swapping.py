@@ -1,4 +1,4 @@
-"""Stacks that swap: values are what they were, less memory is held, waits are counted."""
+"""Swapping of stacks: equal values, less memory, and counted waits."""
 
 from __future__ import annotations
 
@@ -160,17 +160,17 @@ def test_an_lstm_goes_at_least_twice_as_far() -> None:
 
 
 class At:
-    """A clock that stands; copies are there when they are said to be."""
+    """A clock that stands still; copies have arrived at their stated times."""
 
     def __init__(self, now: float) -> None:
         self.time = now
 
     def now(self) -> float:
-        """Where it stands."""
+        """The time."""
         return self.time
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
-        """None is asked for."""
+        """Not called."""
         raise AssertionError(node)
 
 

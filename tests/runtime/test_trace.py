@@ -1,4 +1,4 @@
-"""A trace is one stream of events; tables, totals and files all come from it."""
+"""One stream of events is the source of tables, totals, and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lanes of a run: what each device did when."""
+"""The lanes of a run: the activity of each device over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual time: what the cost model says, to the nanosecond, and the values of any other run."""
+"""Virtual time: the times of the cost model, to the nanosecond, and the values of any run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cards that the tests of this folder run on."""
+"""Fixtures: the GPUs that the tests of this folder run on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.runtime.gpu.stand_in import library
 
 @pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
 def card(request: pytest.FixtureRequest) -> GpuContext:
-    """A stand-in, and the real one where there is one."""
+    """A stand-in GPU, and the real one if there is one."""
     if request.param == "stand-in":
         return GpuContext(library)
     found: GpuContext = request.getfixturevalue("real_card")

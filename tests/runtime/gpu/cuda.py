@@ -1,4 +1,4 @@
-"""Streams, events and memory of the stand-in card: copies are done when they are waited for."""
+"""Streams, events, and memory of the stand-in GPU; a copy happens when it is awaited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUBBISH = 0x5A
 
 
 def rubbish(shape: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """Memory that nobody has written to yet."""
+    """Uninitialized memory."""
     made = np.empty(shape, dtype)
     if made.ndim and made.size and dtype.kind != "b":
         made.view(np.uint8).fill(RUBBISH)
@@ -65,7 +65,7 @@ Stream.now = Stream()
 
 
 class Event:
-    """A place in a stream."""
+    """A position in a stream."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self.stream: Stream | None = None
@@ -78,26 +78,26 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """It is by the time that anybody asks."""
+        """Always true: copies happen when they are awaited."""
         self.synchronize()
         return True
 
 
 class MemoryPool:
-    """Memory of one gpu; nothing here runs out."""
+    """Memory of one device, without a limit of its own."""
 
     def malloc(self, size: int) -> Any:
         raise NotImplementedError
 
     def free_all_blocks(self) -> None:
-        """There are none."""
+        """Free nothing."""
 
     def set_limit(self, size: int | None = None) -> None:
         self.limit = size
 
 
 class Pointer(int):
-    """A place in the memory of the card, with what is there."""
+    """A position in GPU memory, with its contents."""
 
     array: np.ndarray
 
@@ -115,14 +115,14 @@ class UnownedMemory:
 
 
 class MemoryPointer:
-    """A place in memory."""
+    """A position in memory."""
 
     def __init__(self, memory: UnownedMemory, offset: int) -> None:
         self.memory, self.array = memory, memory.array
 
 
 class Device:
-    """The card, all of whose streams may be waited for."""
+    """The GPU, whose streams can all be awaited."""
 
     compute_capability = "90"
 
@@ -132,12 +132,12 @@ class Device:
 
 @contextmanager
 def using_allocator(allocator: Any) -> Iterator[None]:
-    """Take memory from somewhere."""
+    """Set the allocator."""
     yield
 
 
 def alloc_pinned_memory(size: int) -> Any:
-    """Memory of the host that a card can copy to by itself."""
+    """Page-locked host memory."""
     return np.full(size, RUBBISH, np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Where CuPy gives other values than NumPy does: what it is known for, on NumPy's arrays."""
+"""Known differences between the results of CuPy and NumPy, reproduced on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 
 BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
-# functions that write one value everywhere, by a kernel or by clearing the memory
+# functions that fill an array with one value, by a kernel or by clearing memory
 FILL: Final = {"full", "full_like", "array", "asarray"}
 
 
 def filling(value: Any) -> Any:
-    """A value of the host that fills an array: memory is cleared for 0, and so for -0.0."""
+    """A host value that fills an array; memory is cleared for 0, and so for -0.0."""
     scalar = isinstance(value, np.generic | float) or (
         isinstance(value, np.ndarray) and not value.ndim
     )
@@ -24,7 +24,7 @@ def filling(value: Any) -> Any:
 
 
 def converted(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Numbers as another type; floats beyond the range of integers are its ends, NaN is 0."""
+    """Numbers as another dtype; floats out of range become its limits, NaN becomes 0."""
     if array.dtype.kind != "f" or dtype.kind not in "iu":
         return array.astype(dtype)
     ends = np.iinfo(dtype)
@@ -53,7 +53,7 @@ def _fmod(x: Any, y: Any, **options: Any) -> Any:
 
 
 def _widening(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function without a loop for bfloat16: one for float32 takes it, and gives float32."""
+    """A function without a bfloat16 loop, which runs its float32 loop and returns float32."""
 
     def call(*args: Any, **options: Any) -> Any:
         wide = (

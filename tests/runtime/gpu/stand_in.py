@@ -24,12 +24,12 @@ from tests.runtime.gpu.ufunc_loops import dtypes, in_loop
 
 NAMES = recorded()
 _HELD = frozenset([*map(np.dtype, "?bhilqBHILQefdFD"), cupy_differences.BFLOAT16])
-# these take NumPy arrays, and bring them to the card; others take them for a shape or an index
+# these copy NumPy arrays to the GPU; others take them for a shape or an index
 _BRINGS = {"array", "asarray", "ascontiguousarray"}
 _SHAPES = {"zeros", "ones", "empty", "full", "reshape", "broadcast_to", "tile", "transpose"}
-# what CuPy does where NumPy would have to be asked
+# used by CuPy where NumPy would have to be called
 _ALWAYS = {"take": {"mode": "wrap"}, "sort": {"kind": "stable"}, "argsort": {"kind": "stable"}}
-# what changes elements in place, and the types that the card has instructions for
+# in-place updates, and the dtypes that have instructions on a GPU
 _SCATTERS = {
     "add": "iIlLqQefd",
     "subtract": "iI",
@@ -44,10 +44,10 @@ _BINARY += ("rshift", "matmul")
 
 
 class Array:
-    """An array of the card; `waits` counts how often the host asked for what one holds."""
+    """An array on the GPU; `waits` counts the synchronizations for its value."""
 
     waits = 0
-    # where memory begins: a pool gives out no other places
+    # alignment of memory from a pool
     _start = 512
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
@@ -153,7 +153,7 @@ class Array:
         library.minimum.at(self, index, value)
 
     def _deprecated(self, how: str) -> None:
-        """Warn as compiled code does, which has no place of its own: the caller is to blame."""
+        """Warn with the location of the caller, as compiled code does."""
         message = f"`ndarray.scatter_{how}` is deprecated."
         warnings.warn(message, DeprecationWarning, stacklevel=3)
 
@@ -195,7 +195,7 @@ class Array:
 
 
 def require(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Raise as CuPy does for a type of elements that it does not compute with."""
+    """Raise CuPy's error for a dtype that it does not compute with."""
     if dtype not in _HELD:
         message = f"Unsupported dtype {dtype}"
         raise ValueError(message)
@@ -203,7 +203,7 @@ def require(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def plain(value: Any, name: str = "") -> Any:
-    """An argument for NumPy. Raises TypeError for a NumPy array: it is not on the card."""
+    """An argument for NumPy. Raises TypeError for a NumPy array, which is not on the GPU."""
     if isinstance(value, Array):
         return value._a
     if isinstance(value, np.ndarray) and name not in _BRINGS | _SHAPES | {"take"}:
@@ -215,7 +215,7 @@ def plain(value: Any, name: str = "") -> Any:
 
 
 def wrap(value: Any, base: Array | None = None) -> Any:
-    """A result of NumPy as one of the card; scalars are arrays of rank 0."""
+    """A NumPy result as a GPU array; scalars become arrays of rank 0."""
     if isinstance(value, np.ndarray | np.generic):
         shares = base is not None and np.may_share_memory(value, base._a)
         return Array.over(value, base if shares else None)
@@ -229,7 +229,7 @@ def wrap(value: Any, base: Array | None = None) -> Any:
 
 
 def _index(index: Any, shape: tuple[int, ...]) -> Any:
-    """An index as NumPy takes it: arrays of integers wrap around, as on the card."""
+    """An index for NumPy: integer arrays wrap around, as on a GPU."""
     parts = index if isinstance(index, tuple) else (index,)
     made = list[Any]()
     place = 0
@@ -248,7 +248,7 @@ def _index(index: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _function(module: str, name: str, recorded_facts: Any) -> Callable[..., Any]:
-    """A function of the card that computes as NumPy's does."""
+    """A GPU function that computes like NumPy's."""
     ours = cupy_differences.FUNCTIONS.get(name) or getattr(import_module(MODULES[module][1]), name)
 
     @functools.wraps(ours)
@@ -272,7 +272,7 @@ def _function(module: str, name: str, recorded_facts: Any) -> Callable[..., Any]
 
 
 def _check(name: str, recorded_facts: Any, args: Any, kwargs: Any) -> None:
-    """Raise where CuPy knows no such parameter or no such types."""
+    """Raise if CuPy does not have such a parameter or such dtypes."""
     if "parameters" in recorded_facts:
         unknown = (
             []
@@ -309,7 +309,7 @@ def _takes(loop: str, types: Any, inputs: Any) -> bool:
 
 
 class _Ufunc:
-    """A ufunc of the card: it may be called; of its methods CuPy has few."""
+    """A GPU ufunc: callable, with few of NumPy's methods."""
 
     def __init__(self, module: str, name: str, recorded_facts: Any) -> None:
         self._call, self.__name__ = _function(module, name, recorded_facts), name
@@ -346,7 +346,7 @@ def _module(module: str) -> Any:
 
 
 def _operators() -> None:
-    """Give the class the operators, which are calls of ufuncs."""
+    """Define the operators of the class as calls of ufuncs."""
     for text in _BINARY:
         name = f"__{text}__"
         setattr(Array, name, _operator(getattr(operator, name)))

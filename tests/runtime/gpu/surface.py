@@ -1,6 +1,6 @@
-"""What CuPy offers of NumPy: names, their parameters, and the types of its ufuncs.
+"""The part of CuPy's interface that NumPy has: names, parameters, and types of ufuncs.
 
-`python -m tests.runtime.gpu.surface` writes it anew where CuPy is installed; no card is needed.
+`python -m tests.runtime.gpu.surface` writes it again where CuPy is installed; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODULES = {
 def surface(cupy: ModuleType) -> dict[str, Any]:
     """The part of CuPy that has NumPy's names."""
     libraries = (cupy, *map(import_module, ("numpy", "scipy")))
-    # what is in both depends on all of them
+    # names in both depend on all of these modules
     found: dict[str, Any] = {"version": {item.__name__: item.__version__ for item in libraries}}
     for module, pair in MODULES.items():
         theirs, ours = map(import_module, pair)
@@ -54,12 +54,12 @@ def _what(item: Any, ufunc: type) -> Any:
 
 
 def recorded() -> dict[str, Any]:
-    """What was written."""
+    """The recorded interface."""
     return dict(json.loads(FILE.read_text(encoding="utf-8")))
 
 
 def text(found: dict[str, Any]) -> str:
-    """A line a name, so that a new version shows what changed."""
+    """One line per name, so that a new version shows the differences."""
     parts = [f'"version": {json.dumps(found["version"])}']
     for module in MODULES:
         rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found[module].items())

@@ -1,4 +1,4 @@
-"""bfloat16 on a card: it lives there where the library computes with it, rounded as NumPy's is."""
+"""bfloat16 on a GPU: computed there if the library supports it, rounded like NumPy's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfgraph.runtime.memory.accounting import CopyTotals
 from tests.runtime.gpu.stand_in import Array, library
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-# what a training step does: casts, products, elementwise work, a stack in a loop, a variable, a sum
+# the parts of a training step: casts, products, elementwise work, a stack, a variable, a sum
 STEP = """
 x = Placeholder() {dtype=float32, shape=[?,?]} @"DEVICE"
 small = Cast(x) {DstT=bfloat16} @"DEVICE"
@@ -69,7 +69,7 @@ def test_each_result_is_bfloat16_and_what_the_host_has(card: GpuContext) -> None
 
 
 def test_the_card_has_no_loop_of_its_own_for_what_is_rounded() -> None:
-    # were there one, nothing would have to be rounded
+    # with such a loop, no result would have to be rounded
     x = library.asarray(np.ones(2, BFLOAT16))
     assert library.where(library.asarray(np.ones(2, bool)), x, x).dtype == np.float32
     assert (x + x).dtype == BFLOAT16

@@ -1,4 +1,4 @@
-"""Clusters on a card, run on the stand-in for CuPy."""
+"""Clusters on a GPU, run on the stand-in for CuPy."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ GRADIENTS = [
 
 @pytest.fixture
 def stand_in() -> GpuContext:
-    """A card over NumPy arrays."""
+    """A GPU over NumPy arrays."""
     return GpuContext(library)
 
 
 def need(engine: str, card: GpuContext) -> None:
-    """Skip, with the reason, where XLA is requested and jax does not use the card."""
+    """Skip, with the reason, if XLA is requested and jax does not use the GPU."""
     if engine == "xla":
         try:
             compile.gpu_transfer(card.stream("gpu:0"))
@@ -114,7 +114,7 @@ def test_a_clustered_session_on_a_real_card_agrees(
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA on the stand-in card: its arrays are handed over to jax on the CPU."""
+    """XLA on the stand-in GPU: jax imports its arrays on the CPU."""
 
     def transfer(stream: GpuStream) -> DlpackTransfer:
         device = load_jax().local_devices(backend="cpu")[0]
@@ -122,7 +122,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def exported(self: Array, **options: Any) -> Any:
         assert not self.data.ptr % 16, "CUDA_ERROR_MISALIGNED_ADDRESS"
-        # what comes from jax may only be read, which NumPy cannot tell by the protocol
+        # arrays from jax are read-only, which the protocol does not report to NumPy
         array = self._a if self._a.flags.writeable else self._a.copy()
         return array.__dlpack__(**options)
 
@@ -147,7 +147,7 @@ def test_an_lstm_that_xla_compiled_for_a_gpu_agrees_with_the_host(file: str) -> 
     session = cfgraph.Session(graph, devices="gpu:0", jit="xla", gpu=GpuContext(library))
     for one, other in zip(session.run(work.fetches, work.feeds), want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-    # the launches that the host would run are planned, and never called
+    # host kernels of cluster calls are planned, and never called
     called = [cluster for cluster in session.cluster_runner.clusters.values() if cluster.calls]
     assert called
     assert not any(one.refused or one.fused for one in called), [

@@ -1,4 +1,4 @@
-"""Kernels bound to the card's namespace give there what they give on NumPy."""
+"""Kernels bound to CuPy agree with those bound to NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime.gpu.stand_in import Array, library
 from tests.sampled import sampled
 
 CARD = GpuContext(library)
-# ops that some types, or all, have no kernel for on the card: a run takes the host's
+# ops without a GPU kernel for some or all dtypes; a run uses the host kernel
 ON_HOST = {
     **dict.fromkeys(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"], "hash table"),
     **dict.fromkeys(["SparseConcat", "SparseFillEmptyRows", "SparseFillEmptyRowsGrad"], "rows"),
@@ -31,7 +31,7 @@ ON_HOST = {
     **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], "no atomic product"),
     "CumulativeLogsumexp": "no accumulate",
 }
-# ops for whose kernels the host waits: a size or an error depends on values, or the host computes
+# ops whose kernels wait for the host: a size or an error depends on values, or the host computes
 WAITS = {
     *("BandedTriangularSolve", "Eig", "Lu", "TridiagonalSolve"),
     *("MatrixExponential", "MatrixLogarithm", "MatrixSquareRoot"),
@@ -45,7 +45,7 @@ _WAIT_TOO = ("SparseSegment", "Stateless")
 
 
 def inputs_of(item: Case, xp: Any) -> list[Any] | None:
-    """The inputs as the card gets them; None for what never runs there."""
+    """The inputs of a case on the GPU; None for a case that never runs there."""
     op = lookup(item.op)
     if (
         op is None
@@ -82,7 +82,7 @@ def by_op() -> dict[str, list[Case]]:
 
 
 def compares_nan(item: Case) -> bool:
-    """True for extremes of segments with NaN: which one stays depends on the order."""
+    """True for extremes of segments with NaN, whose result depends on the order."""
     return "Segment" in item.op and any(
         array.dtype.kind == "f" and np.isnan(array).any() for array in item.inputs
     )
@@ -100,7 +100,7 @@ def test_a_kernel_on_a_real_gpu_agrees_with_numpy(name: str, real_card: GpuConte
 
 
 def agree(name: str, card: GpuContext) -> None:
-    """Hold the kernel to what NumPy gives, in all cases that run on a card."""
+    """Compare the kernel with NumPy's, in all cases that run on a GPU."""
     op = lookup(name)
     for item in by_op()[name]:
         inputs = inputs_of(item, card.xp)
@@ -114,7 +114,7 @@ def agree(name: str, card: GpuContext) -> None:
                     *inputs
                 )
             except Exception as error:
-                # atomic instructions and sorting are for few types
+                # atomic instructions and sorting support few dtypes
                 if name in ON_HOST or "only supports" in str(error) or _SORTING in str(error):
                     continue
                 raise

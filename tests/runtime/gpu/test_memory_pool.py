@@ -1,4 +1,4 @@
-"""The limit of a gpu on a card: what counts against it there, and what makes room."""
+"""The memory limit of a real GPU: bytes that count against it, and ways to free them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Full:
-    """A pool of the library's that has nothing until it was asked so often."""
+    """A pool of the library that is full for a number of calls."""
 
     def __init__(self, times: int) -> None:
         self.times, self.limits = times, list[int | None]()
@@ -119,7 +119,7 @@ def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_i
     card = GpuContext(library)
     blocks = card.stream("gpu:0").pool.blocks
     feeds = {"w:0": np.eye(64, dtype=np.float32), "n:0": np.int32(40)}
-    # what nothing takes memory for here: products, while so many values are on the stacks
+    # products allocate nothing while this many values are on the stacks
     most, run = 20 * MATRIX, Any
     times = 0
 

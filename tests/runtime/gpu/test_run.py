@@ -1,4 +1,4 @@
-"""Runs on a card, or a stand-in: what computes there, what crosses, and when the host waits."""
+"""Runs on a GPU or stand-in: the place of each computation, copies, and waits of the host."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_the_host_waits_for_predicates_and_fetches_alone(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(cuda.Event, "synchronize", counted)
     session(LOOP, GpuContext(library)).run("out:0", {"x": 3.0})
-    # seven tests of the predicate, and the value in the end
+    # seven tests of the predicate, and the final value
     assert len(waits) == 8
 
 

@@ -1,4 +1,4 @@
-"""The stand-in draws the line between host and card where CuPy does."""
+"""The stand-in separates host and GPU exactly as CuPy does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_cupy_compiles_sources_by_the_names_that_are_used() -> None:
     assert hasattr(cupy.cuda.Device, "compute_capability")
 
 
-# what the package takes of each
+# names that the package uses from each module
 CUDA = {
     "Stream": ["__enter__", "__exit__", "record", "synchronize", "wait_event"],
     "Event": ["done", "synchronize"],
@@ -116,7 +116,7 @@ def test_a_kernel_of_the_card_that_rounds_otherwise_does_so_here() -> None:
     assert int(xp.fmod(large, xp.asarray(np.array([2])))[0]) == 0
     far = xp.asarray(np.array([3e9, -3e9, np.nan])).astype(np.int32)
     assert far.get().tolist() == [2**31 - 1, -(2**31), 0]
-    # memory is cleared where it is filled with 0
+    # memory is cleared if it is filled with 0
     assert not np.signbit(xp.asarray(np.float32(-0.0)).get())
     assert not np.signbit(xp.full(2, -0.0).get()).any()
 

@@ -1,4 +1,4 @@
-"""The streams of a gpu: who waits for whom, and how long memory is kept."""
+"""The streams of a GPU device: order between them, and lifetime of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace tells of a card: its copies with their own times, and no device as simulated."""
+"""The trace of a GPU: copies with their own times, and no device marked as simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime.test_swapping import MATRIX, growing
 
 
 class Late(Recorder):
-    """Hears of the card's events when the run is over."""
+    """Observer that receives the events of a GPU after the run."""
 
     deferred = True
 

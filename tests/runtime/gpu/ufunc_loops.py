@@ -1,4 +1,4 @@
-"""The loops of ufuncs as CuPy looks for one: the first that the types can be cast to."""
+"""The loops of ufuncs as CuPy selects one: the first that the types can be cast to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.runtime.gpu.cupy_differences import BFLOAT16
 
 
 def in_loop(name: str, ours: Callable[..., Any], loops: Any, args: Any) -> Any:
-    """What the first loop gives that takes the types: bfloat16 is computed as float32.
+    """The result of the first loop that accepts the types; bfloat16 is computed as float32.
 
-    Where there is no loop for it, one for float32 takes it, and its result stays such.
+    Without a bfloat16 loop the float32 one runs, and its result stays float32.
     """
     count = len(loops[0].partition("->")[0])
     inputs = args[:count]
@@ -40,5 +40,5 @@ def in_loop(name: str, ours: Callable[..., Any], loops: Any, args: Any) -> Any:
 
 
 def dtypes(letters: str) -> list[np.dtype[Any]]:
-    """The types of a loop, as its letters name them."""
+    """The types of a loop, from its letters."""
     return [BFLOAT16 if letter == "E" else np.dtype(letter) for letter in letters]
