@@ -71,7 +71,7 @@ def test_a_rule_for_a_missing_device_is_a_usage_error() -> None:
         ("=gpu:0", "not a rule"),
         ("*=", "'' is not a device"),
         ("*=gpu:x", "'gpu:x' is not a device"),
-        ("ops:Neg=gpu:0", "no filter by 'ops'"),
+        ("ops:Neg=gpu:0", "unknown filter 'ops'"),
     ],
 )
 def test_a_malformed_rule_is_rejected(rule: str, message: str) -> None:
