@@ -119,7 +119,7 @@ def test_a_graph_on_one_device_is_unchanged() -> None:
 
 
 def test_the_report_lists_moved_nodes_and_messages() -> None:
-    report = cfgraph.partition(golden("primitives_go_beside_each_other"))
+    report = cfgraph.partition(golden("loop_primitives_are_colocated"))
     assert report.moved == {
         "enter": (B, A),
         "limit": (C, A),
@@ -204,7 +204,7 @@ def test_a_partitioned_graph_with_a_new_crossing_edge_is_rejected() -> None:
 
 
 def test_a_partitioned_graph_is_neither_lowered_nor_placed_again() -> None:
-    program = golden("what_is_functional_is_lowered_first")
+    program = golden("functional_nodes_are_lowered_first")
     cfgraph.partition(program)
     with pytest.raises(Unsupported):
         cfgraph.place(program, devices="cpu:0")
