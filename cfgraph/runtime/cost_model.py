@@ -3,20 +3,20 @@
     schema = "cfgraph.costs/1"
 
     [devices."gpu:*"]
-    flops = 1e13            # operations a second
-    bytes = 1e12            # bytes read and written a second
-    launch = 5e-6           # seconds before a kernel begins
-    control = 1e-6          # seconds of a Switch, a Merge, a Send …; `launch` unless it is given
+    flops = 1e13            # operations per second
+    bytes = 1e12            # bytes read and written per second
+    launch = 5e-6           # seconds before a kernel starts
+    control = 1e-6          # seconds of a Switch, a Merge, a Send …; default: `launch`
 
     [links."cpu:*>gpu:*"]
-    latency = 1e-5          # seconds until the first byte is there
-    bandwidth = 1.6e10      # bytes a second
-    duplex = "full"         # "half": one message at a time in both directions together
+    latency = 1e-5          # seconds until the first byte arrives
+    bandwidth = 1.6e10      # bytes per second
+    duplex = "full"         # "half": both directions share the wire
 
     [kernels."gpu:*"]
-    MatMul = 2e-5           # seconds of an op, instead of what its sizes say
+    MatMul = 2e-5           # seconds of an op, instead of an estimate from sizes
 
-Names are patterns; of those that match, the last one counts, key by key.
+Names are patterns; the last match counts, key by key.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_a_graph_runs_once_for_a_node_that_is_dead(command: Command, tmp_path: P
     )
     done = command("explain", file, "not", "--feed", "p=false")
     assert cells_by_label(done.lines)["in this run"].startswith(
-        "dead not:0 is dead: Switch 'switch' hands"
+        "dead not:0 is dead: Switch 'switch' forwards"
     )
     assert done.err.splitlines() == ["said"]
 

@@ -26,8 +26,9 @@ def control_loop(device: str, predicate: str, frame: str = "loop", parallel: int
 
 
 def partitioned(**parts: str) -> str:
-    """One graph from a text a device, in which `SEND A->B key` and `RECV A->B key type` stand for
-    the attributes of a transfer.
+    """One graph from a text per device.
+
+    In the texts `SEND A->B key` and `RECV A->B key type` stand for the attributes of a transfer.
     """
     lines = []
     for device, text in parts.items():
