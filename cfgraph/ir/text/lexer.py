@@ -78,23 +78,30 @@ class LineReader:
     def items(self, opening: str, closing: str) -> Iterator[int]:
         """Read a bracketed list; the caller reads one item per index."""
         self.expect(opening)
-        for index in count():
+        if self.accept(closing):
+            return
+        yield 0
+        for index in count(1):
             if self.accept(closing):
                 return
-            if index and not self.accept(","):
+            if self.tokens[self.index] != ",":
                 raise self.error(f"',' or {closing!r} was expected")
+            self.index += 1
             yield index
 
     @contextmanager
-    def expecting(self, what: str, index: int) -> Iterator[None]:
-        """Report values that cannot be decoded or encoded as a syntax error at token `index`."""
+    def expecting(self, what: str, index: int, *args: object) -> Iterator[None]:
+        """Report values that cannot be decoded or encoded as a syntax error at token `index`.
+
+        `args` are formatted into `what` only for an error.
+        """
         try:
             yield
         except (InvalidInput, OverflowError, TypeError, ValueError) as error:
             if isinstance(error, InvalidInput) and error.code == "CFG004":
                 raise
             self.index = index
-            raise self.error(f"{what} expected ({error})") from None
+            raise self.error(f"{what.format(*args)} expected ({error})") from None
 
     def name(self, what: str) -> str:
         """Read a name, plain or quoted. Raises InvalidInput for any other token."""

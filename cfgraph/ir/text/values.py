@@ -39,7 +39,7 @@ def _parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> Tens
         raise line.error(f"no elements were expected: a {dtype} has no text form")
     line.expect(":")
     dims = tuple(int(dim) for dim in shape if dim is not None)
-    with line.expecting(f"the elements of a {dtype}{shape} were", line.index):
+    with line.expecting("the elements of a {}{} were", line.index, dtype, shape):
         tensor = tensor_from_layout(_parse_layout(line, dtype, dims))
         tensor.check()
     return tensor
