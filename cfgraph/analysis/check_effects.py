@@ -97,7 +97,7 @@ def _races(
     """For each access, the first earlier one that it may race with."""
     earlier: list[ResourceAccess] = []
     writers, seen = 0, 0
-    for access in sorted(accesses, key=lambda access: before.place[access.node]):
+    for access in sorted(accesses, key=lambda access: before.position[access.node]):
         node, bit = access.node, before.bit[access.node]
         rivals = (seen if access.writes else writers) & ~before.of[node]
         if rivals and (rivals := rivals & together[node]):

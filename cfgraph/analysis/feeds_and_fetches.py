@@ -60,8 +60,8 @@ def require_feeds(
 
     An input with control inputs is exempt: it may be dead.
     """
-    wanted = [source.node for source in fetches if source not in fed]
-    nodes = ancestors(graph, [*wanted, *targets], fed, {source.node for source in fed})
+    needed = [source.node for source in fetches if source not in fed]
+    nodes = ancestors(graph, [*needed, *targets], fed, {source.node for source in fed})
     lacking = [
         node.output()
         for node in nodes
@@ -139,10 +139,10 @@ def _run_tensor(graph: Graph, name: str, role: tuple[Role, Role], prefix: str) -
         return tensor.inputs[0] if tensor.inputs else Output(tensor, 0)
 
 
-def _run_stand_in(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str) -> Node | None:
+def _run_stand_in(graph: Graph, name: str, kind: tuple[Role, Role], prefix: str) -> Node | None:
     """The `_Arg`, `_Retval`, or client transfer with an index or for a tensor name."""
     base, port = split_tensor_name(name)
-    indexed, client = wanted
+    indexed, client = kind
     roles = OpRoles()
     for node in graph:
         role = roles[node.op]

@@ -96,7 +96,7 @@ def _group_node(graph: Graph, nodes: Collection[Node]) -> Node | None:
 
 
 def _needs_no_feed(graph: Graph, node: Node) -> bool:
-    return not any(must_be_fed(item) for item in ancestors(graph, [node]))
+    return not any(must_be_fed(ancestor) for ancestor in ancestors(graph, [node]))
 
 
 _OPAQUE = ("resource", "variant")
@@ -177,31 +177,31 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
     )
 
 
-def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
+def _outputs_of(graph: Graph, graph_frames: Frames) -> Iterator[Endpoint]:
     """The likely outputs; unused loop results come last."""
     shapes = infer_shapes(graph)
-    items = sinks(graph, found)
-    for item in sorted(items, key=lambda item: role_of(item.node) is Role.EXIT):
-        yield Endpoint(item.name, format_type(item.dtype, shapes[item]))
+    tensors = sinks(graph, graph_frames)
+    for tensor in sorted(tensors, key=lambda tensor: role_of(tensor.node) is Role.EXIT):
+        yield Endpoint(tensor.name, format_type(tensor.dtype, shapes[tensor]))
 
 
 def sinks(graph: Graph, graph_frames: Frames | None = None) -> list[Output]:
     """The outputs, outside loops, of nodes without readers, in graph order."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
     return [
-        item
+        tensor
         for node in graph
         if not node.uses
         and not is_input(node)
         and graph_frames.of_outputs.get(node) is graph_frames.root
-        for item in node_outputs(node)
+        for tensor in node_outputs(node)
     ]
 
 
-def without_io_nodes(graph: Graph, items: list[Output]) -> list[Output]:
+def without_io_nodes(graph: Graph, tensors: list[Output]) -> list[Output]:
     """The tensors that do not depend on files, or all if there are no such tensors."""
     files = _io_nodes(graph)
-    return [item for item in items if item.node not in files] or items
+    return [tensor for tensor in tensors if tensor.node not in files] or tensors
 
 
 def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
@@ -225,7 +225,7 @@ def node_outputs(node: Node) -> list[Output]:
     """The printable outputs of a node."""
     count = registry.output_count(node)
     ports = [node.output(port) for port in range(1 if count is None else count)]
-    return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
+    return [output for output in ports if output.dtype is None or output.dtype.kind not in _OPAQUE]
 
 
 def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = False) -> str:
@@ -235,20 +235,20 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     `restored` variables need no initializer.
     """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
-    items = [graph.tensor(item.name) for item in summary.outputs]
+    tensors = [graph.tensor(endpoint.name) for endpoint in summary.outputs]
     stuck = reachable_from(graph, [node for node in graph if node.op in summary.unrunnable_ops])
-    items = without_io_nodes(graph, [item for item in items if item.node not in stuck])
-    if summary.faults or not items:
+    tensors = without_io_nodes(graph, [tensor for tensor in tensors if tensor.node not in stuck])
+    if summary.faults or not tensors:
         return shlex.join(["cfgraph", "check", path])
-    fetched = [item for item in items if role_of(item.node) is not Role.EXIT]
-    fetched = [item for item in fetched if not _assigns(item.node)] or fetched
+    fetched = [tensor for tensor in tensors if role_of(tensor.node) is not Role.EXIT]
+    fetched = [tensor for tensor in fetched if not _assigns(tensor.node)] or fetched
     fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
-    wanted = ancestors(graph, [item.node for item in fetched or items])
-    feeds = [feed_option(graph, node.output()) for node in wanted if must_be_fed(node)]
+    needed = ancestors(graph, [tensor.node for tensor in fetched or tensors])
+    feeds = [feed_option(graph, node.output()) for node in needed if must_be_fed(node)]
     if not fetched and stuck:
-        fetched = items[:_MAX_FETCHES]
-    fetches = [f"--fetch {shlex.quote(item.name)}" for item in fetched]
-    first = [] if restored else initializers(graph, wanted, stuck)
+        fetched = tensors[:_MAX_FETCHES]
+    fetches = [f"--fetch {shlex.quote(tensor.name)}" for tensor in fetched]
+    first = [] if restored else initializers(graph, needed, stuck)
     inits = [f"--init {shlex.quote(node.name)}" for node in first]
     return " ".join([shlex.join(["cfgraph", "run", path]), *inits, *feeds, *fetches])
 
@@ -263,13 +263,13 @@ def _assigns(node: Node) -> bool:
     return op is not None and op.effects.initializes
 
 
-def _by_ancestor_count(graph: Graph, items: list[Output]) -> list[Output]:
+def _by_ancestor_count(graph: Graph, tensors: list[Output]) -> list[Output]:
     """Tensors ordered by decreasing number of ancestors, so that a loss precedes a counter."""
-    makers = list(dict.fromkeys(item.node for item in items))
-    if len(makers) * len(graph) > _MAX_WEIGHED:
-        return items
-    made_of = {node: len(ancestors(graph, [node])) for node in makers}
-    return sorted(items, key=lambda item: -made_of[item.node])
+    sources = list(dict.fromkeys(tensor.node for tensor in tensors))
+    if len(sources) * len(graph) > _MAX_WEIGHED:
+        return tensors
+    ancestor_counts = {node: len(ancestors(graph, [node])) for node in sources}
+    return sorted(tensors, key=lambda tensor: -ancestor_counts[tensor.node])
 
 
 def op_support(graph: Graph, op: str) -> str:
@@ -285,7 +285,7 @@ def op_support(graph: Graph, op: str) -> str:
 
 
 def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return tuple(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _constant_bytes(node: Node) -> int:

@@ -136,7 +136,7 @@ def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
         result.root.nodes = chosen
         return result
     finder = _FrameFinder(result, cut)
-    finder.place()
+    finder.assign_frames()
     finder.list_members(chosen)
     result.faults = tuple(verify_frames(result, chosen, cut, finder.mixed))
     return result
@@ -152,7 +152,7 @@ class _FrameFinder:
         self.mixed: set[Node] = set()
         self.children: dict[tuple[Frame, bytes | None], Frame] = {}
 
-    def place(self) -> None:
+    def assign_frames(self) -> None:
         """Assign every node the deepest frame of its inputs."""
         result, roles, cut = self.result, self.roles, self.cut
         runs, outputs, root, frame_of = (

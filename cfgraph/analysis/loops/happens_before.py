@@ -112,8 +112,8 @@ class HappensBefore:
         self.roles = OpRoles()
         self.senders = unique_sends_by_recv(graph_frames, self.roles)
         self.order = loop_aware_postorder(graph_frames, frozenset(), self.roles, self.senders)
-        self.place = {node: place for place, node in enumerate(self.order)}
-        self.bit = {node: 1 << place for place, node in enumerate(marked)}
+        self.position = {node: index for index, node in enumerate(self.order)}
+        self.bit = {node: 1 << index for index, node in enumerate(marked)}
         self.exit_predecessors: dict[Node, list[Node]] = {}
         targets = self._enclosing_loops(marked)
         for frame, members in self._loops() if targets else ():
@@ -145,7 +145,7 @@ class HappensBefore:
         members: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.frames.all}
         for frame in reversed(self.frames.all):
             if frame.parent is not None:
-                nodes = sorted(members.pop(frame), key=self.place.__getitem__)
+                nodes = sorted(members.pop(frame), key=self.position.__getitem__)
                 yield frame, nodes
                 if frame.parent.parent is not None:
                     members[frame.parent].extend(nodes)
@@ -161,11 +161,11 @@ class HappensBefore:
         if node in self.senders:
             yield self.senders[node]
 
-    def _add_loop_carried_order(self, frame: Frame, inside: Iterable[Node]) -> None:
+    def _add_loop_carried_order(self, frame: Frame, members: Iterable[Node]) -> None:
         """Find the NextIterations that each Exit of a loop waits for."""
-        variables = {node: place for place, node in enumerate(frame.merges)}
+        variables = {node: variable for variable, node in enumerate(frame.merges)}
         reads: dict[Node, int] = {}
-        for node in inside:
+        for node in members:
             mask = 1 << variables[node] if node in variables else 0
             for source in self._sources(node):
                 mask |= reads.get(source, 0)
@@ -176,19 +176,21 @@ class HappensBefore:
         ]
         for leaving in frame.exits:
             rounds = _loop_carried_closure(reads.get(leaving, 0), back, reads)
-            self.exit_predecessors[leaving] = [node for place in rounds for node in back[place]]
+            self.exit_predecessors[leaving] = [
+                node for variable in rounds for node in back[variable]
+            ]
 
 
 def _loop_carried_closure(mask: int, back: list[list[Node]], reads: dict[Node, int]) -> list[int]:
     """The variables of a mask and, transitively, all variables that they are computed from."""
     todo, seen = mask, 0
-    places: list[int] = []
+    closure: list[int] = []
     while todo:
         bit = todo & -todo
-        place = bit.bit_length() - 1
-        places.append(place)
+        variable = bit.bit_length() - 1
+        closure.append(variable)
         seen |= bit
-        for node in back[place]:
+        for node in back[variable]:
             todo |= reads.get(node, 0)
         todo &= ~seen
-    return places
+    return closure

@@ -47,12 +47,12 @@ class Regions:
         for region in self.of.values():
             self._guard(region)
 
-    def learn(self, region: Region) -> None:
+    def add(self, region: Region) -> None:
         """Compute the path conditions in a new region and in its loops."""
         self._guard(region)
         for item in region.order:
             if isinstance(item, Region):
-                self.learn(item)
+                self.add(item)
 
     def _order(self, links: Mapping[Node, Iterable[Node]]) -> None:
         if len(self.of) == 1 and not links:  # without loops the nodes are the items

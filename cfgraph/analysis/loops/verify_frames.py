@@ -24,7 +24,7 @@ def cycle_findings(
     """One finding per cycle, ordered by the positions of `nodes`."""
     if not graph_frames:
         return
-    places = {node: place for place, node in enumerate(nodes)}
+    places = {node: position for position, node in enumerate(nodes)}
     for cycle in sorted(graph_frames, key=lambda cycle: min(places[node] for node in cycle)):
         names, (first, *related) = describe_cycle(cycle, places)
         message = f"nodes wait for each other in a cycle: {names}"
@@ -36,7 +36,7 @@ def describe_cycle(
     cycle: Sequence[Node], places: Mapping[Node, int]
 ) -> tuple[str, tuple[str, ...]]:
     """The text of a cycle, its middle omitted, and its names from the first node in graph order."""
-    first = min(range(len(cycle)), key=lambda place: places[cycle[place]])
+    first = min(range(len(cycle)), key=lambda position: places[cycle[position]])
     nodes = (*cycle[first:], *cycle[:first])
     shown = [repr(node.name) for node in (*nodes, nodes[0])]
     if len(shown) > _SHOWN:

@@ -97,9 +97,9 @@ class _BodyReader:
     def unresolved(self, text: str, node: str) -> None:
         """Record an input that does not resolve."""
         message = f"input {text!r} does not name a tensor of the function's body"
-        self.fault("CFG130", message, node, self.meant(text))
+        self.fault("CFG130", message, node, self.suggestion(text))
 
-    def meant(self, text: str) -> str | None:
+    def suggestion(self, text: str) -> str | None:
         """A hint for an input that does not resolve."""
         base = text.lstrip("^").partition(":")[0]
         known = self.graph.nodes.get(base)
@@ -147,7 +147,7 @@ class _BodyReader:
                 self.returns[name] = found
             else:
                 message = f"output {name!r} of the function is {text!r}, which does not exist"
-                self.fault("CFG131", message, None, self.meant(text))
+                self.fault("CFG131", message, None, self.suggestion(text))
         for name in definition.control_outputs:
             node = definition.control_returns.get(name)
             if node is None or node not in self.graph:

@@ -222,10 +222,10 @@ class VerifyContext:
         """The roles of ops."""
         return OpRoles()
 
-    def guess(self, name: str, known: Iterable[str], meant: Suggest = did_you_mean) -> str | None:
+    def suggest(self, name: str, known: Iterable[str], rule: Suggest = did_you_mean) -> str | None:
         """A did-you-mean hint, for the first findings alone because it is slow."""
         self.hints_left -= 1
-        return meant(name, known) if self.hints_left >= 0 else None
+        return rule(name, known) if self.hints_left >= 0 else None
 
 
 VerifyRule = Callable[[VerifyContext], Iterator[Finding]]

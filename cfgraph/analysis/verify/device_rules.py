@@ -62,7 +62,7 @@ def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
             name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
             if name not in subject.graph.nodes:
                 message = f"the node is colocated with {name!r}, which does not exist"
-                hint = subject.guess(name, subject.graph.nodes)
+                hint = subject.suggest(name, subject.graph.nodes)
                 yield Finding("CFG401", "warning", message, node.name, hint)
 
 
@@ -174,7 +174,7 @@ def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Fin
 
 
 def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None:
-    same = next((one for one in others if one.tensor_name == key.tensor_name), None)
+    same = next((send for send in others if send.tensor_name == key.tensor_name), None)
     if same is None:
         return None
     return f"the tensor of that name goes from {same.send_device} to {same.recv_device}"
@@ -192,16 +192,16 @@ def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Fin
     import rustworkx
 
     nodes, roles = list(subject.graph), subject.roles
-    places = {node: place for place, node in enumerate(nodes)}
+    places = {node: position for position, node in enumerate(nodes)}
     edges = [(places[send], places[recv]) for send, recv in pairs]
-    for place, node in enumerate(nodes):
+    for position, node in enumerate(nodes):
         merges = roles[node.op] is Role.MERGE
         for source, _ in node.inputs:
             if not (merges and roles[source.op] is Role.NEXT_ITERATION) and source in places:
-                edges.append((places[source], place))
+                edges.append((places[source], position))
         for source in node.controls:
             if source in places:
-                edges.append((places[source], place))
+                edges.append((places[source], position))
     waits = rustworkx.PyDiGraph()
     waits.add_nodes_from(range(len(nodes)))
     waits.add_edges_from_no_data(edges)
@@ -209,8 +209,10 @@ def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Fin
         return
     for group in sorted(map(sorted, rustworkx.strongly_connected_components(waits))):
         if len(group) > 1:
-            part = waits.subgraph(group)
-            circle = [nodes[part[start]] for start, _ in rustworkx.digraph_find_cycle(part, 0)]
+            subgraph = waits.subgraph(group)
+            circle = [
+                nodes[subgraph[start]] for start, _ in rustworkx.digraph_find_cycle(subgraph, 0)
+            ]
             names, related = describe_cycle(circle, places)
             message = f"devices wait for each other's messages: {names}"
             hint = "partition the graph again, or send available values before waiting for others"

@@ -21,10 +21,10 @@ def check_edges(subject: VerifyContext) -> Iterator[Finding]:
     types = subject.types
     for node in subject.nodes:
         inputs = node.inputs
-        wanted = types[node][0]
-        if wanted is not None and len(wanted) != len(inputs):
-            yield _wrong_input_count(subject, node, len(wanted))
-            wanted = None
+        expected = types[node][0]
+        if expected is not None and len(expected) != len(inputs):
+            yield _wrong_input_count(subject, node, len(expected))
+            expected = None
         for slot, (source, port) in enumerate(inputs):
             if source not in types:
                 yield _foreign_source(node, f"input {slot}", source)
@@ -35,8 +35,8 @@ def check_edges(subject: VerifyContext) -> Iterator[Finding]:
                     yield _missing_port(node, slot, source, port, None)
             elif not 0 <= port < len(outputs):
                 yield _missing_port(node, slot, source, port, len(outputs))
-            elif wanted is not None and outputs[port] is not wanted[slot]:
-                yield from _check_type(node, slot, source, port, outputs[port], wanted[slot])
+            elif expected is not None and outputs[port] is not expected[slot]:
+                yield from _check_type(node, slot, source, port, outputs[port], expected[slot])
         if node.controls:
             yield from _check_controls(node, subject.graph.nodes)
 

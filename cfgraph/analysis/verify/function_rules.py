@@ -33,7 +33,7 @@ def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
                     message = (
                         f"attribute {key!r} names a function that does not exist, {func.name!r}"
                     )
-                    hint = subject.guess(func.name, signatures.library)
+                    hint = subject.suggest(func.name, signatures.library)
                     yield Finding("CFG133", "error", message, node.name, hint)
 
 
@@ -175,7 +175,7 @@ def _components(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
     import rustworkx
 
     names = list(callees)
-    places = {name: place for place, name in enumerate(names)}
+    places = {name: index for index, name in enumerate(names)}
     calls = rustworkx.PyDiGraph()
     calls.add_nodes_from(names)
     calls.add_edges_from_no_data(
@@ -183,7 +183,7 @@ def _components(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
     )
     groups = [sorted(group) for group in rustworkx.strongly_connected_components(calls)]
     return [
-        [names[place] for place in group]
+        [names[index] for index in group]
         for group in sorted(groups)
         if len(group) > 1 or names[group[0]] in callees[names[group[0]]]
     ]

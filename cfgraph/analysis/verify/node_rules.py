@@ -61,7 +61,7 @@ def check_ops(subject: VerifyContext) -> Iterator[Finding]:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"unknown op {op!r}{others}; it is preserved but cannot run"
-        hint = subject.guess(op, known, misspelled_op_hint)
+        hint = subject.suggest(op, known, misspelled_op_hint)
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
 
@@ -135,14 +135,16 @@ def _fits(attr: AttrDef, value: Any) -> bool:
     """True for a value of the kind; unknown kinds accept any value."""
     if not attr.kind.startswith("list("):
         return type(value) is _PYTHON.get(attr.kind, type(value))
-    item = _PYTHON.get(attr.kind[5:-1])
-    return type(value) is tuple and all(item is None or type(part) is item for part in value)
+    expected = _PYTHON.get(attr.kind[5:-1])
+    return type(value) is tuple and all(
+        expected is None or type(element) is expected for element in value
+    )
 
 
 def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
     signature = subject.signatures.of(node.op)
     message = f"{node.op} declares no attribute {key!r}"
-    hint = subject.guess(key, signature.attrs if signature else ())
+    hint = subject.suggest(key, signature.attrs if signature else ())
     hint = hint or "names of custom attributes start with an underscore"
     return Finding("CFG112", "warning", message, node.name, hint)
 
@@ -170,15 +172,15 @@ def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
     parts = value if isinstance(value, tuple) else (value,)
     # the declarations of a function come from the file and may be inconsistent
     allowed = attr.allowed if isinstance(attr.allowed, tuple) else parts
-    strange = [part for part in parts if part not in allowed]
+    strange = [element for element in parts if element not in allowed]
     if strange:
         shown = ", ".join(map(_format_value, allowed))
         message = f"attribute {attr.name!r} is {_format_value(strange[0])}, not one of {shown}"
         return Finding("CFG114", "error", message, node.name)
     size = len(value) if isinstance(value, tuple) else value
     if attr.minimum is not None and type(size) is int and size < attr.minimum:
-        what = "has length" if isinstance(value, tuple) else "is"
-        message = f"attribute {attr.name!r} {what} {size}, expected at least {attr.minimum}"
+        problem = "has length" if isinstance(value, tuple) else "is"
+        message = f"attribute {attr.name!r} {problem} {size}, expected at least {attr.minimum}"
         return Finding("CFG115", "error", message, node.name)
     return None
 

@@ -82,7 +82,7 @@ class RecomputedSegment:
         self.enters = region.frame.enters
         with outer.ctx.last_scope():
             self.region, self.clones = clone_loop(outer.ctx, region, scope.forward_value, skipped)
-            regions.learn(Region(region.frame, None, [self.region]))
+            regions.add(Region(region.frame, None, [self.region]))
             activity.add_clones(self.clones)
             entering = [node for node in self.enters if outer.is_active(node.inputs[0])]
             activity.mark_active(self.clones[node].inputs[0] for node in entering)
