@@ -52,9 +52,11 @@ class CheckedGraph:
 def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
     """Check graphs; returns the exit code: 3 if a graph cannot be read, 1 if there are findings."""
     if options.format not in FORMATS:
-        raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(
+            f"unknown format {options.format!r}", hint=f"use one of {', '.join(FORMATS)}"
+        )
     if options.fail_level not in LEVELS:
-        hint = f"one of {', '.join(LEVELS)}"
+        hint = f"use one of {', '.join(LEVELS)}"
         raise UsageError(f"unknown level {options.fail_level!r}", hint=hint)
     if list(paths).count(STDIN) > 1:
         raise UsageError("standard input can be read only once")

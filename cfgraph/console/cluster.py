@@ -280,7 +280,7 @@ def _split_all(texts: Sequence[str]) -> tuple[str, ...]:
 def _require_distinct_outputs(request: ClusterOptions, outputs: OutputOptions) -> None:
     if outputs.format not in FORMATS:
         message = f"unknown format {outputs.format!r}"
-        raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(message, hint=f"use one of {', '.join(FORMATS)}")
     report = request.is_report or outputs.format != "text"
     if report and outputs.output == STDIN:
         message = "the report is written to standard output"

@@ -276,7 +276,9 @@ def diff_files(a: str, b: str, options: DiffOptions, compare: CompareSources) ->
 
 def _require_compatible_options(options: DiffOptions) -> None:
     if options.format not in FORMATS:
-        raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(
+            f"unknown format {options.format!r}", hint=f"use one of {', '.join(FORMATS)}"
+        )
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
         message = "--by and --ignore apply to the comparison of nodes, not to --run"
         raise UsageError(message, hint="use --by and --ignore without --run")

@@ -43,19 +43,20 @@ C = AddV2(B, switch:1)
 S = Tanh(B)
 """
 _README: Final = """\
-# Graphs to try
+# Example graphs
 
-`branch.graph`: a Switch and a Merge. What is dead, and what killed it:
+`branch.graph`: a conditional of Switch and Merge. Show which nodes are dead, and why:
 
     cfgraph run branch.graph --feed x=3 --feed p=true --trace
     cfgraph explain branch.graph negative --feed x=3 --feed p=true
 
-`count.graph`: a loop of the five primitives. Each token of a run, and what keeps iterations apart:
+`count.graph`: a loop of the five control-flow primitives. Trace a run, and show what prevents
+iterations from overlapping:
 
     cfgraph run count.graph --feed n=3 --fetch exit --trace
     cfgraph explain count.graph /loop
 
-`power.pb`: a loop with a conditional in it. Lowered, with a gradient, and cut in two:
+`power.pb`: a functional loop with a conditional. Lower it, add a gradient, and partition it:
 
     cfgraph run power.pb --feed x=3 --feed n=4
     cfgraph lower power.pb --verify -o lowered.pb
@@ -64,13 +65,13 @@ _README: Final = """\
     cfgraph run parts.pb --feed x=3 --feed n=4 --fetch y --fetch gradients/x --timeline
     cfgraph show parts.pb --html parts.html
 
-`rnn.pb`: a recurrent layer with a variable. Trained by hand, compiled as a whole:
+`rnn.pb`: a recurrent layer with a variable. Run it, add gradients, and cluster the result:
 
     cfgraph run rnn.pb --init init --feed 'x=f32[8,4,16]:normal' --fetch loss
     cfgraph grad rnn.pb --ys loss -o rnn_grad.pb
     cfgraph cluster rnn_grad.pb --explain
 
-`mismatch.graph`: B is always live, C only where p is true. A cluster of both would kill S:
+`mismatch.graph`: B is always live, C only if p is true. A cluster of both makes S dead by mistake:
 
     cfgraph cluster mismatch.graph --deadness off -o wrong.pb
     cfgraph diff mismatch.graph wrong.pb --run || true

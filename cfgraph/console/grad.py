@@ -316,7 +316,7 @@ def _require_compatible_options(
     require_distinct_paths(outputs.output, outputs.map_out, "names")
     if request.unconnected not in UNCONNECTED:
         message = f"invalid --unconnected {request.unconnected!r}"
-        raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
+        raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
     if checked.has_unused_run_options:
         message = "feeds and other run options require --check or --verify"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")

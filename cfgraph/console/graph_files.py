@@ -130,7 +130,7 @@ def write_graph(
     format. Raises UsageError if a binary graph would be written to a terminal.
     """
     if to is not None and to not in FORMATS:
-        raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {to!r}", hint=f"use one of {', '.join(FORMATS)}")
     if output is not None and output != STDIN:
         with StagedFiles() if files is None else nullcontext(files) as staged:
             stage_graph(graph, output, staged, to or format_for_path(output))

@@ -112,7 +112,7 @@ def schema(command: str) -> dict[str, Any]:
     """
     known = schema_names()
     if command not in known:
-        hint = did_you_mean(command, known) or f"one of {', '.join(known)}"
+        hint = did_you_mean(command, known) or f"use one of {', '.join(known)}"
         raise UsageError(f"unknown schema {command!r}", hint=hint)
     own, shared = _read_schema(command), _read_schema(_ENVELOPE)
     return {**own, "$defs": {**own.get("$defs", {}), _ENVELOPE: shared}}

@@ -105,7 +105,7 @@ class ClockOptions:
         """True for the virtual clock. Raises UsageError for options that need the other clock."""
         if self.clock not in CLOCKS:
             message = f"unknown clock {self.clock!r}"
-            raise UsageError(message, hint=f"one of {', '.join(CLOCKS)}")
+            raise UsageError(message, hint=f"use one of {', '.join(CLOCKS)}")
         virtual = self.clock == "virtual"
         for option, value, needs_virtual in (
             ("--costs", self.costs, True),

@@ -237,7 +237,9 @@ class ShowOptions:
 def show(path: str, options: ShowOptions) -> None:
     """Print a graph. Raises UsageError for an unknown node, filter or format."""
     if options.format not in FORMATS:
-        raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(
+            f"unknown format {options.format!r}", hint=f"use one of {', '.join(FORMATS)}"
+        )
     _ShowCommand(read_graph(path), options).print()
 
 
