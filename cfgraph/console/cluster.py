@@ -12,7 +12,7 @@ from cfgraph.console.dot import cluster_dot
 from cfgraph.console.graph_files import (
     STDIN,
     OutputOptions,
-    artifact,
+    output_artifacts,
     read_graph,
     require_distinct_paths,
     write_graph,
@@ -254,14 +254,12 @@ def cluster_file(
     for warning in report.warnings:
         note(f"warning: {warning}", outputs.quiet)
     if outputs.format == "json":
-        artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("names", outputs.map_out)] if outputs.map_out and passed else []
         print_document(
             "cluster",
             inputs=inputs,
             summary=_summary_json(report),
             result={**_result_json(report, request), "verify": verdict},
-            artifacts=artifacts,
+            artifacts=output_artifacts(written, "names", outputs.map_out if passed else None),
             exit_code=int(not passed),
         )
     elif whole is not None:

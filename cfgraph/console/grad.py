@@ -18,7 +18,7 @@ from cfgraph.console.grad_report import AddedGradients, added_gradients, print_g
 from cfgraph.console.graph_files import (
     OutputOptions,
     Source,
-    artifact,
+    output_artifacts,
     read_graph,
     require_distinct_paths,
     require_single_stdin,
@@ -260,34 +260,18 @@ def grad_file(
     feeds = [*checked.feeds] * (checked.wanted + checked.verify)
     require_single_stdin(source, [*feeds, *(f"={text}" for text in request.grad_ys)])
     inputs, graph = [source.to_json()], source.graph
-    ys, xs = _ys_and_xs(graph, request)
-    gradient_args: dict[str, Any] = {
-        "ys": [y.name for y in ys],
-        "xs": [x.name for x in xs],
-        "grad_ys": _y_weights(graph, ys, split_values(request.grad_ys)),
-        "stop_gradients": [graph.tensor(name).name for name in split_names(request.stops)],
-        "order": request.order,
-        "unconnected": request.unconnected,
-        "swap_memory": request.swap_memory,
-        "ignore_custom": request.ignore_custom,
-        "recompute": request.recompute_interval,
-    }
+    gradient_args = _gradient_args(graph, request)
     check = prepare_check(source, gradient_args, checked, outputs.quiet) if checked.wanted else None
-    verification = Verification()
-    if checked.verify:
-        verification = Verification(checked.run_inputs, enabled=True)
-    verification.before(source, outputs.quiet)
+    verification = Verification(checked.run_inputs, enabled=True) if checked.verify else None
+    if verification is not None:
+        verification.before(source, outputs.quiet)
     before = set(graph.nodes)
     added = added_gradients(graph, before, derivatives(graph, **gradient_args))
     for text in added.warnings() if request.xs else ():
         note(f"warning: {text}", outputs.quiet)
-    verdict = verification.after(graph, outputs.quiet)
+    verdict = verification and verification.after(graph, outputs.quiet)
     comparisons = check.compare() if check is not None else []
-    compared = [item for row in comparisons for item in row.values()]
-    conclusive = check is None or any(not item.skipped for item in compared)
-    passed = (
-        conclusive and all(item.agrees for item in compared) and (verdict is None or bool(verdict))
-    )
+    passed = (check is None or _gradients_agree(comparisons)) and (verdict is None or bool(verdict))
     files = _write_outputs(source, added, outputs, checked) if passed else []
     if not outputs.quiet:
         print_gradients(added)
@@ -320,6 +304,28 @@ def _require_compatible_options(
     if checked.has_unused_run_options:
         message = "feeds and other run options require --check or --verify"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
+
+
+def _gradient_args(graph: Graph, request: GradOptions) -> dict[str, Any]:
+    """Resolve the options into arguments of `derivatives`."""
+    ys, xs = _ys_and_xs(graph, request)
+    return {
+        "ys": [y.name for y in ys],
+        "xs": [x.name for x in xs],
+        "grad_ys": _y_weights(graph, ys, split_values(request.grad_ys)),
+        "stop_gradients": [graph.tensor(name).name for name in split_names(request.stops)],
+        "order": request.order,
+        "unconnected": request.unconnected,
+        "swap_memory": request.swap_memory,
+        "ignore_custom": request.ignore_custom,
+        "recompute": request.recompute_interval,
+    }
+
+
+def _gradients_agree(comparisons: Comparisons) -> bool:
+    """True if all gradients agree with finite differences and at least one was compared."""
+    items = [item for row in comparisons for item in row.values()]
+    return all(item.agrees for item in items) and not all(item.skipped for item in items)
 
 
 def _ys_and_xs(graph: Graph, request: GradOptions) -> tuple[list[Output], list[Output]]:
@@ -371,5 +377,4 @@ def _write_outputs(
         if outputs.map_out is not None:
             files.write(outputs.map_out, f"{render_json(added.names())}\n".encode())
         path = write_graph(source.graph, outputs.output, outputs.to, files, outputs.quiet)
-    artifacts = [artifact("graph", path)] if path else []
-    return artifacts + ([artifact("names", outputs.map_out)] if outputs.map_out else [])
+    return output_artifacts(path, "names", outputs.map_out)

@@ -153,6 +153,12 @@ def artifact(kind: str, path: str) -> dict[str, Any]:
     return {"kind": kind, "path": path, "sha256": hashlib.sha256(_digest_bytes(path)).hexdigest()}
 
 
+def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[dict[str, Any]]:
+    """Return the entries of a written graph and of a second file; None for unwritten ones."""
+    artifacts = [artifact("graph", graph)] if graph else []
+    return artifacts + ([artifact(kind, second)] if second else [])
+
+
 def _digest_bytes(path: str) -> bytes:
     """Return the bytes of a file, or of the manifest and all parts of a folder."""
     folder = Path(path)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cfgraph.console.graph_files import (
     OutputOptions,
-    artifact,
+    output_artifacts,
     read_graph,
     require_distinct_paths,
     write_graph,
@@ -52,8 +52,6 @@ def lower_file(
         _print_counts(report)
     if outputs.json:
         before, after = _node_totals(report)
-        artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("names", outputs.map_out)] if outputs.map_out and passed else []
         print_document(
             "lower",
             inputs=inputs,
@@ -63,7 +61,7 @@ def lower_file(
                 "warnings": report.warnings,
                 "verify": verdict,
             },
-            artifacts=artifacts,
+            artifacts=output_artifacts(written, "names", outputs.map_out if passed else None),
             exit_code=int(not passed),
         )
     return int(not passed)

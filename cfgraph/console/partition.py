@@ -11,7 +11,7 @@ from typing import Any
 from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.console.graph_files import (
     OutputOptions,
-    artifact,
+    output_artifacts,
     read_graph,
     require_distinct_paths,
     write_graph,
@@ -81,8 +81,6 @@ def partition_file(
     if not outputs.quiet:
         _print_partitions(parts, partitioning, placement)
     if outputs.json:
-        artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("placement", placing.dump)] if placing.dump and passed else []
         print_document(
             "partition",
             inputs=inputs,
@@ -93,7 +91,7 @@ def partition_file(
                 "warnings": warnings,
                 "verify": verdict,
             },
-            artifacts=artifacts,
+            artifacts=output_artifacts(written, "placement", placing.dump if passed else None),
             exit_code=int(not passed),
         )
     return int(not passed)
