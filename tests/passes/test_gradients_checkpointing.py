@@ -39,7 +39,7 @@ class StackDepth:
 def gradients_of(
     make: Any, ys: list[str], xs: list[str], feeds: dict[str, Any], **options: Any
 ) -> list[Any]:
-    """The values of a graph's gradients, and the graph."""
+    """The values of a graph's ys and of their gradients."""
     graph = make()
     names = cfgraph.gradients(graph, ys, xs, unconnected="zero", **options)
     session = cfgraph.Session(graph, schedule="random", schedule_seed=1)
