@@ -1,1 +1,1 @@
-"""Rewrites of graphs: one file or one folder a pass."""
+"""Graph rewrites: one file or one folder per pass."""

@@ -175,7 +175,7 @@ def arrays(*, read_back: bool = False) -> cfgraph.Graph:
     """A recurrent cell that reads one array and writes another."""
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", [7, 2]), b.placeholder("w", "float64", [2])
-    inputs = b.TensorArrayV3(7, dtype="float64", name="given")
+    inputs = b.TensorArrayV3(7, dtype="float64", name="inputs")
     filled = b.TensorArrayScatterV3(inputs[0], b.Range(0, 7, 1), x, inputs[1])
     made = b.TensorArrayV3(7, dtype="float64", clear_after_read=False)
 
@@ -208,7 +208,7 @@ def test_arrays_are_read_again_and_not_written_again(every: int) -> None:
 def test_an_array_that_is_read_again_keeps_its_elements() -> None:
     graph = arrays()
     cfgraph.gradients(graph, ["y:0"], XS, recompute=2)
-    assert graph["given"].attr("clear_after_read") is False
+    assert graph["inputs"].attr("clear_after_read") is False
     # its own array, and that of a gradient
     assert sum(node.op == "TensorArrayWriteV3" for node in graph) == 2
 

@@ -1,7 +1,7 @@
-"""Zeros for what a conditional does not use are as dead as what they are zeros of.
+"""Zeros for a tensor that a conditional does not use are dead where the tensor is dead.
 
-A live zero in a branch that is not taken would reach a Merge beside the gradient of the other one.
-The predicate of the inner conditional is live everywhere: it does not come through the outer one.
+A live zero in a branch that is not taken would reach a Merge together with the other gradient.
+The predicate of the inner conditional is live everywhere: it does not pass the outer one.
 """
 
 from __future__ import annotations
