@@ -193,7 +193,7 @@ class _BranchArguments:
 def as_bool(
     rewriter: Rewriter, site: CallSite, x: Output, dtype: DType, controls: Sequence[Node] = ()
 ) -> Output:
-    """A predicate as a bool: a number is true if not zero, a string if not empty."""
+    """A predicate as a bool; a ToBool converts one of another type."""
     if dtype.base is dtypes.bool_:
         return x
     name, device = f"{site.node.name}/ToBool", site.node.device
