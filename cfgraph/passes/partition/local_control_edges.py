@@ -31,7 +31,7 @@ class LocalControlEdges:
         self._graph = graph
         self._loops = loops
         self._control_loops = control_loops
-        self._effects: EffectOrder | None = None
+        self._effects: EffectReachability | None = None
 
     def replacements(
         self, node: Node, device: str, reader: Node, entry_tensor: EntryTensorOnDevice
@@ -78,11 +78,11 @@ class LocalControlEdges:
 
     def _are_ordered(self, first: Node, second: Node) -> bool:
         if self._effects is None:
-            self._effects = EffectOrder(self._graph)
+            self._effects = EffectReachability(self._graph)
         return self._effects.are_ordered(first, second)
 
 
-class EffectOrder:
+class EffectReachability:
     """Nodes downstream of an effect, and nodes upstream of one, in any iteration of a loop."""
 
     def __init__(self, graph: Graph) -> None:
