@@ -66,7 +66,7 @@ def call(engine: str | None, repeats: int) -> float:
 class _Silent:
     """A step that nobody listens to."""
 
-    def tell(self, device: str, text: str) -> None:
+    def note(self, device: str, text: str) -> None:
         """Drop a note."""
 
 

@@ -71,7 +71,7 @@ class Session:
 
     With `gpu="real"` the gpus are on a real GPU, with `simulated` NumPy computes their values. The
     default is a real GPU if there is one, except with a virtual clock. `gpus` are those of the last
-    run, and `on_card` is its plan on a real GPU.
+    run, and `gpu_plan` is its plan on a real GPU.
 
     Raises UsageError for an unknown schedule, device, or engine, Unsupported for XLA without jax
     and for a real GPU where none can be used.
