@@ -53,14 +53,14 @@ class BroadcastTo(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         require_rank(context.inputs[1], 1)
-        data, to = context.inputs[0], context.shape_value(1)
-        if data.rank is not None and to.rank is not None and data.rank > to.rank:
-            message = f"the rank of {data} is greater than that of {to}"
+        data, target = context.inputs[0], context.shape_value(1)
+        if data.rank is not None and target.rank is not None and data.rank > target.rank:
+            message = f"the rank of {data} is greater than that of {target}"
             raise ValueError(message)
-        if data.is_full and to.is_full and data.broadcast(to) != to:
-            message = f"{data} does not broadcast to {to}"
+        if data.is_full and target.is_full and data.broadcast(target) != target:
+            message = f"{data} does not broadcast to {target}"
             raise ValueError(message)
-        return [to]
+        return [target]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -90,7 +90,7 @@ class BroadcastArgs(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        ranks = [require_rank(of, 1).dims for of in context.inputs]
+        ranks = [require_rank(shape, 1).dims for shape in context.inputs]
         sizes = [dims[0] if dims else None for dims in ranks]
         if sizes[0] is None or sizes[1] is None:
             return [vector_shape()]
@@ -129,8 +129,8 @@ class BroadcastGradientArgs(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        for of in context.inputs:
-            require_rank(of, 1)
+        for shape in context.inputs:
+            require_rank(shape, 1)
         first, second = static_ints(context, 0), static_ints(context, 1)
         if first is None or second is None:
             return [vector_shape(), vector_shape()]
@@ -190,8 +190,8 @@ class Tile(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, counts = context.inputs[0], context.value(1)
-        of = require_rank(context.inputs[1], 1)
-        size = of.dims[0] if of.dims else None
+        shape = require_rank(context.inputs[1], 1)
+        size = shape.dims[0] if shape.dims else None
         if data.dims is None:
             return [shape_of_rank(size)]
         if size is not None and size != len(data.dims):
@@ -252,9 +252,9 @@ class TileGrad(Op):
         def tile_grad(value: Any, multiples: Any) -> Any:
             counts = _multiples(value, multiples)
             split = [
-                part
+                factor
                 for size, count in zip(value.shape, counts, strict=True)
-                for part in (count, size // count)
+                for factor in (count, size // count)
             ]
             tiles = value.reshape(split)
             return tiles.sum(axis=tuple(range(0, 2 * len(counts), 2)), dtype=dtype)

@@ -106,12 +106,12 @@ class Bitcast(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have = context.inputs[0]
+        shape = context.inputs[0]
         source, target = context.attr("T").numpy, context.attr("type").numpy
-        if source.itemsize == target.itemsize or have.dims is None:
-            return [have]
+        if source.itemsize == target.itemsize or shape.dims is None:
+            return [shape]
         if source.itemsize > target.itemsize:
-            return [have + vector_shape(source.itemsize // target.itemsize)]
-        require_rank_at_least(have, 1)
-        have[-1:].merge(vector_shape(target.itemsize // source.itemsize))
-        return [have[:-1]]
+            return [shape + vector_shape(source.itemsize // target.itemsize)]
+        require_rank_at_least(shape, 1)
+        shape[-1:].merge(vector_shape(target.itemsize // source.itemsize))
+        return [shape[:-1]]

@@ -19,23 +19,23 @@ from cfgraph.ops.opdef.precision import computed_in_float32
 
 def rgb_to_hsv_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of RGBToHSV."""
-    return [_gradient_by_rgb(g, node.inputs[0], dz)]
+    return [_rgb_gradient(g, node.inputs[0], dz)]
 
 
 def hsv_to_rgb_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of HSVToRGB."""
-    return [_gradient_by_hsv(g, node.inputs[0], dz)]
+    return [_hsv_gradient(g, node.inputs[0], dz)]
 
 
 def contrast_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of AdjustContrastv2: the same linear map of `dz`; the factor scales image - mean."""
     images, factor = node.inputs
 
-    def by_factor() -> Output:
+    def factor_gradient() -> Output:
         mean = g.AdjustContrastv2(images, g.const(0, dtypes.float32))
         return _sum_like(g, g.Mul(dz, g.Sub(images, mean)))
 
-    return lambda: g.AdjustContrastv2(dz, factor), by_factor
+    return lambda: g.AdjustContrastv2(dz, factor), factor_gradient
 
 
 def hue_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -43,8 +43,8 @@ def hue_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     rgb, delta = node.inputs
     h, s, v = _split_channels(g, g.RGBToHSV(rgb))
     turned = g.FloorMod(g.AddV2(h, _cast_like(g, delta, rgb)), 1)
-    back = _gradient_by_hsv(g, _stack_channels(g, turned, s, v), dz)
-    return lambda: _gradient_by_rgb(g, rgb, back), lambda: _sum_like(g, _split_channels(g, back)[0])
+    back = _hsv_gradient(g, _stack_channels(g, turned, s, v), dz)
+    return lambda: _rgb_gradient(g, rgb, back), lambda: _sum_like(g, _split_channels(g, back)[0])
 
 
 def saturation_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -53,16 +53,16 @@ def saturation_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGrad
     h, s, v = _split_channels(g, g.RGBToHSV(rgb))
     rate = _cast_like(g, scale, rgb)
     scaled = g.Mul(s, rate)
-    back = _gradient_by_hsv(g, _stack_channels(g, h, _clip_to_unit(g, scaled), v), dz)
+    back = _hsv_gradient(g, _stack_channels(g, h, _clip_to_unit(g, scaled), v), dz)
     dh, ds, dv = _split_channels(g, back)
     ds = g.Mul(ds, _inside_unit(g, scaled))
     return (
-        lambda: _gradient_by_rgb(g, rgb, _stack_channels(g, dh, g.Mul(ds, rate), dv)),
+        lambda: _rgb_gradient(g, rgb, _stack_channels(g, dh, g.Mul(ds, rate), dv)),
         lambda: _sum_like(g, g.Mul(ds, s)),
     )
 
 
-def _gradient_by_rgb(g: GradientBuilder, rgb: Output, dz: Output) -> Output:
+def _rgb_gradient(g: GradientBuilder, rgb: Output, dz: Output) -> Output:
     """Gradient of RGB to HSV with respect to RGB.
 
     With the largest channel x and the spread d (largest minus smallest), the value is x, the
@@ -71,13 +71,15 @@ def _gradient_by_rgb(g: GradientBuilder, rgb: Output, dz: Output) -> Output:
     largest, smallest = _largest_channel(g, rgb), _smallest_channel(g, rgb)
     edges = g.Sub(largest, smallest)
     turns = g.Sub(*(g.Roll(largest, int32_constant(g, by), int32_constant(g, -1)) for by in (1, 2)))
-    value, spread, turn = (_sum_over_channels(g, rgb, way) for way in (largest, edges, turns))
+    value, spread, turn = (
+        _sum_over_channels(g, rgb, weights) for weights in (largest, edges, turns)
+    )
     dh, ds, dv = _split_channels(g, dz)
     by_hue = _quotient_gradient(g, turns, turn, edges, spread)
     lit = g.Cast(g.Greater(rgb, 0), DstT=rgb.dtype)
     by_saturation = g.Mul(_quotient_gradient(g, edges, spread, largest, value), lit)
-    rest = g.AddV2(g.Mul(ds, by_saturation), g.Mul(dv, largest))
-    return g.AddV2(g.Mul(g.Mul(dh, 1 / 6), by_hue), rest)
+    saturation_and_value = g.AddV2(g.Mul(ds, by_saturation), g.Mul(dv, largest))
+    return g.AddV2(g.Mul(g.Mul(dh, 1 / 6), by_hue), saturation_and_value)
 
 
 def _quotient_gradient(g: GradientBuilder, dx: Output, x: Output, dy: Output, y: Output) -> Output:
@@ -101,7 +103,7 @@ def _one_hot_channel(g: GradientBuilder, channel: Output, like: Output) -> Outpu
     )
 
 
-def _gradient_by_hsv(g: GradientBuilder, hsv: Output, dz: Output) -> Output:
+def _hsv_gradient(g: GradientBuilder, hsv: Output, dz: Output) -> Output:
     """Gradient of HSV to RGB, v (1 + s (pure - 1)) with the pure hue, with respect to HSV."""
     h, s, v = _split_channels(g, hsv)
     ways = _constant_like(g, [1, -1, -1], hsv)
@@ -125,9 +127,9 @@ def _inside_unit(g: GradientBuilder, x: Output) -> Output:
     return g.Cast(g.Equal(x, _clip_to_unit(g, x)), DstT=x.dtype)
 
 
-def _sum_over_channels(g: GradientBuilder, x: Output, way: Output) -> Output:
+def _sum_over_channels(g: GradientBuilder, x: Output, weights: Output) -> Output:
     """Sum of a product over the channels, which become one channel."""
-    return g.Sum(g.Mul(x, way), int32_constant(g, [-1]), keep_dims=True)
+    return g.Sum(g.Mul(x, weights), int32_constant(g, [-1]), keep_dims=True)
 
 
 def _split_channels(g: GradientBuilder, pixels: Output) -> list[Output]:
@@ -170,9 +172,9 @@ def rgb_to_hsv(xp: ModuleType, rgb: Any) -> tuple[Any, Any, Any]:
     red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
     value = xp.max(rgb, axis=-1)
     spread = value - xp.min(rgb, axis=-1)
-    none, one = xp.zeros_like(value), xp.ones_like(value)
-    saturation = xp.where(value > 0, spread / xp.where(value > 0, value, one), none)
-    norm = 1 / (6 * xp.where(spread > 0, spread, one))
+    zeros, ones = xp.zeros_like(value), xp.ones_like(value)
+    saturation = xp.where(value > 0, spread / xp.where(value > 0, value, ones), zeros)
+    norm = 1 / (6 * xp.where(spread > 0, spread, ones))
     hue = xp.where(
         red == value,
         norm * (green - blue),
@@ -182,7 +184,7 @@ def rgb_to_hsv(xp: ModuleType, rgb: Any) -> tuple[Any, Any, Any]:
             norm * (red - green) + value.dtype.type(4 / 6),
         ),
     )
-    hue = xp.where(spread > 0, hue, none)
+    hue = xp.where(spread > 0, hue, zeros)
     return xp.where(hue < 0, hue + 1, hue), saturation, value
 
 

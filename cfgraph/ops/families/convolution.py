@@ -101,10 +101,10 @@ def check_filter_depths(channels: int, w: Any) -> None:
         raise OpError(message)
 
 
-def check_output_gradient(dy: Any, want: tuple[int, ...]) -> None:
+def check_output_gradient(dy: Any, expected: tuple[int, ...]) -> None:
     """Check the shape of an output gradient (channels last)."""
-    if tuple(dy.shape) != want:
-        message = f"out_backprop has shape {list(dy.shape)}, the output has {list(want)}"
+    if tuple(dy.shape) != expected:
+        message = f"out_backprop has shape {list(dy.shape)}, the output has {list(expected)}"
         raise OpError(message)
 
 

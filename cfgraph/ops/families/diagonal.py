@@ -82,8 +82,8 @@ class Diag(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have = require_rank_at_least(context.inputs[0], 1)
-        return [have + have]
+        shape = require_rank_at_least(context.inputs[0], 1)
+        return [shape + shape]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -110,14 +110,14 @@ class DiagPart(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have = context.inputs[0]
-        if have.dims is None:
+        shape = context.inputs[0]
+        if shape.dims is None:
             return [UNKNOWN_SHAPE]
-        if not have.dims or len(have.dims) % 2:
-            message = f"input must have an even and positive rank, not {have}"
+        if not shape.dims or len(shape.dims) % 2:
+            message = f"input must have an even and positive rank, not {shape}"
             raise ValueError(message)
-        half = len(have.dims) // 2
-        return [have[:half].merge(have[half:])]
+        half = len(shape.dims) // 2
+        return [shape[:half].merge(shape[half:])]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -141,8 +141,8 @@ class MatrixBandPart(SameShape):
             rows, columns = value.shape[-2:]
             _check_band_width("lower", lower, rows)
             _check_band_width("upper", upper, columns)
-            away = xp.arange(columns) - xp.arange(rows)[:, None]
-            inside = ((away >= -lower) | (lower < 0)) & ((away <= upper) | (upper < 0))
+            distance = xp.arange(columns) - xp.arange(rows)[:, None]
+            inside = ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
             return xp.where(inside, value, xp.zeros((), value.dtype))
 
         return band
@@ -250,25 +250,25 @@ class MatrixDiagPart(DiagonalOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         align = cls.alignment(node)
 
-        def part(value: Any, k: Any = _MAIN_DIAGONAL, padding: Any = None) -> Any:
+        def extract(value: Any, k: Any = _MAIN_DIAGONAL, padding: Any = None) -> Any:
             check_matrix_rank(value)
             band = band_from_input(k, *value.shape[-2:])
             rows, columns, used = band.indices(align)
-            taken = value[..., rows, columns]
-            return taken if padding is None else xp.where(xp.asarray(used), taken, padding)
+            diagonals = value[..., rows, columns]
+            return diagonals if padding is None else xp.where(xp.asarray(used), diagonals, padding)
 
-        return part
+        return extract
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have = require_rank_at_least(context.inputs[0], 2)
+        shape = require_rank_at_least(context.inputs[0], 2)
         k = context.value(1) if len(context.inputs) > 1 else _MAIN_DIAGONAL
-        if have.dims is None or k is None:
+        if shape.dims is None or k is None:
             return [UNKNOWN_SHAPE]
-        rows, columns = have.dims[-2:]
+        rows, columns = shape.dims[-2:]
         if rows is None or columns is None:
-            return [shape_of_rank(len(have.dims) - (k.size == 1 or k[0] == k[-1]))]
-        return [have[:-2] + Shape(band_from_input(k, rows, columns).shape)]
+            return [shape_of_rank(len(shape.dims) - (k.size == 1 or k[0] == k[-1]))]
+        return [shape[:-2] + Shape(band_from_input(k, rows, columns).shape)]
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -311,7 +311,7 @@ class MatrixDiag(DiagonalOp):
         align = cls.alignment(node)
         zero = b"" if node.attr("T").kind == "string" else node.attr("T").numpy.type(0)
 
-        def lay(
+        def build(
             diagonal: Any,
             k: Any = _MAIN_DIAGONAL,
             rows: Any = -1,
@@ -328,27 +328,27 @@ class MatrixDiag(DiagonalOp):
             result[..., row[used], column[used]] = diagonal[..., used]
             return result
 
-        return lay
+        return build
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have = require_rank_at_least(context.inputs[0], 1)
+        shape = require_rank_at_least(context.inputs[0], 1)
         k: Any = _MAIN_DIAGONAL
         rows = columns = None
         if len(context.inputs) > 1:
             k, rows, columns = (context.value(slot) for slot in (1, 2, 3))
             if k is None or rows is None or columns is None:
                 return [UNKNOWN_SHAPE]
-        if have.dims is None:
+        if shape.dims is None:
             return [UNKNOWN_SHAPE]
-        taken = 1 if k.size == 1 or k[0] == k[-1] else 2
-        require_rank_at_least(have, taken)
-        last = have.dims[-taken:]
+        packed_rank = 1 if k.size == 1 or k[0] == k[-1] else 2
+        require_rank_at_least(shape, packed_rank)
+        last = shape.dims[-packed_rank:]
         if None in last:
-            return [have[:-taken] + shape_of_rank(2)]
+            return [shape[:-packed_rank] + shape_of_rank(2)]
         sizes = (-1, -1) if rows is None or columns is None else (int(rows), int(columns))
         band = band_of_diagonals(k, last, *sizes)
-        return [have[:-taken] + Shape((band.rows, band.columns))]
+        return [shape[:-packed_rank] + Shape((band.rows, band.columns))]
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

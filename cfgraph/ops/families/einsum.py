@@ -81,10 +81,13 @@ def _label_sizes(g: GradientBuilder, x: Output, term: str, labels: str) -> Outpu
     if dims is not None and None not in (known := [dims[position] for position in positions]):
         return int32_constant(g, known)
     shape = g.shape(x)
-    bounds = [tuple(int32_constant(g, bound) for bound in ([p], [p + 1], [1])) for p in positions]
+    bounds = [
+        tuple(int32_constant(g, bound) for bound in ([position], [position + 1], [1]))
+        for position in positions
+    ]
     parts = [
-        g.StridedSlice(shape, *b, end_mask=int(p == -1))
-        for p, b in zip(positions, bounds, strict=True)
+        g.StridedSlice(shape, *bound, end_mask=int(position == -1))
+        for position, bound in zip(positions, bounds, strict=True)
     ]
     return parts[0] if len(parts) == 1 else g.ConcatV2(parts, int32_constant(g, 0))
 
@@ -121,22 +124,22 @@ class Einsum(Op):
         terms, result = parse_equation(context.attr("equation").decode(), len(context.inputs))
         sizes: dict[str, int | None] = {}
         batch: Shape | None = Shape(())
-        for term, have in zip(terms, context.inputs, strict=True):
-            if have.dims is None:
+        for term, shape in zip(terms, context.inputs, strict=True):
+            if shape.dims is None:
                 batch = None if "..." in term else batch
                 continue
             labels = term.replace("...", "")
-            middle = len(have.dims) - len(labels)
+            middle = len(shape.dims) - len(labels)
             if middle < 0 or (middle and "..." not in term):
-                message = f"shape {have} does not fit the labels {term!r}"
+                message = f"shape {shape} does not fit the labels {term!r}"
                 raise ValueError(message)
             start = term.find("...") if "..." in term else len(labels)
-            dims = have.dims[:start] + have.dims[start + middle :]
+            dims = shape.dims[:start] + shape.dims[start + middle :]
             for label, size in zip(labels, dims, strict=True):
                 known = Shape((sizes.get(label),)).merge(Shape((size,)))
                 sizes[label] = (known.dims or (None,))[0]
             if batch is not None:
-                batch = batch.broadcast(Shape(have.dims[start : start + middle]))
+                batch = batch.broadcast(Shape(shape.dims[start : start + middle]))
         start = result.find("...")
         if start < 0:
             return [Shape(sizes.get(label) for label in result)]

@@ -257,11 +257,11 @@ class SigmoidGrad(GradientFromResult):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         y, dy = (conjugate(g, operand) for operand in node.inputs)
 
-        def by_y() -> Output:
+        def y_gradient() -> Output:
             along = g.Mul(dz, dy)
             return g.Sub(along, g.Mul(g.Mul(along, y), 2))
 
-        return by_y, lambda: g.SigmoidGrad(y, dz)
+        return y_gradient, lambda: g.SigmoidGrad(y, dz)
 
 
 class TanhGrad(GradientFromResult):
@@ -283,10 +283,10 @@ class UnboundedGradient(GradientFromResult, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         kernel: Any = cls.kernel
-        turned = node.attr("T").is_complex
+        is_complex = node.attr("T").is_complex
 
         def guarded(y: Any, dy: Any) -> Any:
-            result = kernel(xp, xp.conj(y) if turned else y, dy)
+            result = kernel(xp, xp.conj(y) if is_complex else y, dy)
             return xp.where(dy == 0, xp.zeros((), dy.dtype), result)
 
         return computed_in_float32(guarded, node.attr("T"))

@@ -24,8 +24,8 @@ def half_spectrum_gradient(
     full_sizes = _concat_sizes(
         g, _slice_sizes(g, sizes, None, -1), _slice_sizes(g, length, -1, None)
     )
-    back = getattr(g, inverse)(_place_in_corner(g, dz, full_sizes, 1))
-    dx = g.Mul(g.Real(back, Tout=x.dtype), _real_block_size(g, node, x))
+    inverse_transform = getattr(g, inverse)(_place_in_corner(g, dz, full_sizes, 1))
+    dx = g.Mul(g.Real(inverse_transform, Tout=x.dtype), _real_block_size(g, node, x))
     return _undo_crop(g, dx, x, dims), None
 
 
@@ -67,8 +67,8 @@ def _real_block_size(g: GradientBuilder, node: Node, like: Output) -> Output:
 
 
 def _undo_crop(g: GradientBuilder, y: Output, x: Output, dims: int) -> Output:
-    have, want = g.known_shape(y)[-dims:], g.known_shape(x)[-dims:]
-    return y if have.is_full and have == want else _place_in_corner(g, y, g.shape(x), dims)
+    actual, expected = g.known_shape(y)[-dims:], g.known_shape(x)[-dims:]
+    return y if actual.is_full and actual == expected else _place_in_corner(g, y, g.shape(x), dims)
 
 
 def _place_in_corner(g: GradientBuilder, y: Output, sizes: Output, dims: int) -> Output:
@@ -225,15 +225,15 @@ class RFFT(FourierTransform):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have = require_rank_at_least(context.inputs[0], cls.dims)
+        shape = require_rank_at_least(context.inputs[0], cls.dims)
         length = context.value(1)
-        if have.dims is None:
+        if shape.dims is None:
             return [UNKNOWN_SHAPE]
         if length is None:
-            return [have[: -cls.dims] + Shape([None] * cls.dims)]
+            return [shape[: -cls.dims] + Shape([None] * cls.dims)]
         sizes = [int(size) for size in length.reshape(-1)]
         last = sizes[-1] // 2 + 1 if cls.is_real_to_complex else sizes[-1]
-        return [have[: -cls.dims] + Shape((*sizes[:-1], last))]
+        return [shape[: -cls.dims] + Shape((*sizes[:-1], last))]
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

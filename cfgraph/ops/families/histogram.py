@@ -90,13 +90,13 @@ class DenseBincount(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        size, have = static_int(context, 1), context.inputs[0]
+        size, shape = static_int(context, 1), context.inputs[0]
         if size is not None and size < 0:
             message = f"size ({size}) must be non-negative"
             raise ValueError(message)
-        if have.dims is None:
+        if shape.dims is None:
             return [UNKNOWN_SHAPE]
-        return [have[:-1] + vector_shape(size)]
+        return [shape[:-1] + vector_shape(size)]
 
 
 def check_bin_count(size: Any) -> Any:

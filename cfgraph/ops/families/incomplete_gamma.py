@@ -93,7 +93,7 @@ class GammaParameterDerivative(Elementwise, abstract=True):
         return lambda a, x: formula(np.float64(a), np.float64(x)).astype(dtype)
 
 
-def _igamma_by_a(a: Any, x: Any) -> Any:
+def _igamma_derivative(a: Any, x: Any) -> Any:
     functions = scipy_special(np)
     valid = (a > 0) & (x > 0)
     safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
@@ -102,7 +102,7 @@ def _igamma_by_a(a: Any, x: Any) -> Any:
     return np.where(valid, result, np.where(x == 0, 0.0, np.nan))
 
 
-def _sample_by_a(a: Any, x: Any) -> Any:
+def _sample_derivative(a: Any, x: Any) -> Any:
     moved = np.where((a > 0) & (x > 0), -x * _relative_derivative(a, x), np.nan)
     return np.where(x == 0, 0.0, moved)
 
@@ -110,7 +110,7 @@ def _sample_by_a(a: Any, x: Any) -> Any:
 class IgammaGradA(GammaParameterDerivative):
     """Derivative of P(a, x) (Igamma) with respect to a."""
 
-    formula = staticmethod(_igamma_by_a)
+    formula = staticmethod(_igamma_derivative)
 
 
 class RandomGammaGrad(GammaParameterDerivative):
@@ -120,7 +120,7 @@ class RandomGammaGrad(GammaParameterDerivative):
     """
 
     signature = "alpha: T, sample: T -> output: T"
-    formula = staticmethod(_sample_by_a)
+    formula = staticmethod(_sample_derivative)
 
 
 def _relative_derivative(a: Any, x: Any) -> Any:

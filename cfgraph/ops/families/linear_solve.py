@@ -58,11 +58,11 @@ class MatrixSolve(SolveOp):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        turned = node.attr("adjoint")
+        adjoint = node.attr("adjoint")
 
         def solve(matrix: Any, rhs: Any) -> Any:
             check_solve_rows(matrix, rhs)
-            return xp.linalg.solve(conjugate_transpose(matrix) if turned else matrix, rhs)
+            return xp.linalg.solve(conjugate_transpose(matrix) if adjoint else matrix, rhs)
 
         return solve
 
@@ -87,17 +87,17 @@ class MatrixTriangularSolve(SolveOp):
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
         triangle = xp.tril if node.attr("lower") else xp.triu
-        turned = node.attr("adjoint")
-        upper = node.attr("lower") == turned
+        adjoint = node.attr("adjoint")
+        upper = node.attr("lower") == adjoint
 
         def solve(matrix: Any, rhs: Any) -> Any:
             check_solve_rows(matrix, rhs, same_batch=False)
-            read = conjugate_transpose(triangle(matrix)) if turned else triangle(matrix)
+            system = conjugate_transpose(triangle(matrix)) if adjoint else triangle(matrix)
             try:
-                return xp.linalg.solve(read, rhs)
+                return xp.linalg.solve(system, rhs)
             # TensorFlow returns the non-finite result of a singular matrix
             except np.linalg.LinAlgError:
-                return _substitute(read, rhs, upper=upper)
+                return _substitute(system, rhs, upper=upper)
 
         return solve
 
@@ -118,11 +118,11 @@ def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:
     result = np.zeros(batch + rhs.shape[-2:], rhs.dtype)
     for row in reversed(range(size)) if upper else range(size):
         known = slice(row + 1, size) if upper else slice(row)
-        left = (
+        remainder = (
             rhs[..., row, :]
             - (matrix[..., row : row + 1, known] @ result[..., known, :])[..., 0, :]
         )
-        result[..., row, :] = left / matrix[..., row, row, None]
+        result[..., row, :] = remainder / matrix[..., row, row, None]
     return result
 
 
@@ -140,7 +140,7 @@ class BandedTriangularSolve(MatrixTriangularSolve):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        lower, turned = node.attr("lower"), node.attr("adjoint")
+        lower, adjoint = node.attr("lower"), node.attr("adjoint")
 
         def solve(bands: Any, rhs: Any) -> Any:
             count, size = bands.shape[-2:]
@@ -150,11 +150,11 @@ class BandedTriangularSolve(MatrixTriangularSolve):
                     positions = np.arange(row, size)
                     full[..., positions, positions - row] = bands[..., row, row:]
                 else:
-                    away = count - 1 - row
-                    positions = np.arange(size - away)
-                    full[..., positions, positions + away] = bands[..., row, : size - away]
+                    offset = count - 1 - row
+                    positions = np.arange(size - offset)
+                    full[..., positions, positions + offset] = bands[..., row, : size - offset]
             check_solve_rows(full, rhs, same_batch=False)
-            return np.linalg.solve(conjugate_transpose(full) if turned else full, rhs)
+            return np.linalg.solve(conjugate_transpose(full) if adjoint else full, rhs)
 
         return run_on_host(xp, solve)
 
@@ -186,13 +186,13 @@ class MatrixSolveLs(MatrixOp):
             check_solve_rows(matrix, rhs)
             if not fast:
                 return xp.linalg.pinv(matrix) @ rhs
-            turned, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]
+            adjoint_matrix, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]
             weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * regularizer.astype(
                 matrix.dtype
             )
             if rows >= columns:
-                return xp.linalg.solve(turned @ matrix + weight, turned @ rhs)
-            return turned @ xp.linalg.solve(matrix @ turned + weight, rhs)
+                return xp.linalg.solve(adjoint_matrix @ matrix + weight, adjoint_matrix @ rhs)
+            return adjoint_matrix @ xp.linalg.solve(matrix @ adjoint_matrix + weight, rhs)
 
         return solve
 

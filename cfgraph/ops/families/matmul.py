@@ -46,14 +46,14 @@ class MatMul(Op):
 
     @classmethod
     def product(cls, node: Node) -> Kernel:
-        """Kernel of the product that transposes the operands as the flags say."""
-        turn_a, turn_b = node.attr("transpose_a"), node.attr("transpose_b")
+        """Kernel of the product that transposes the operands according to the flags."""
+        transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
 
         def product(a: Any, b: Any) -> Any:
             if a.ndim != 2 or b.ndim != 2:
                 message = f"In[0] and In[1] must be matrices: {list(a.shape)} and {list(b.shape)}"
                 raise OpError(message)
-            left, right = a.T if turn_a else a, b.T if turn_b else b
+            left, right = a.T if transpose_a else a, b.T if transpose_b else b
             require_inner_sizes(left, right)
             return left @ right
 
@@ -75,8 +75,8 @@ class MatMul(Op):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
-            return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
+        def product(x: Output, y: Output, transpose_x: bool, transpose_y: bool) -> Output:
+            return g.MatMul(x, y, transpose_a=transpose_x, transpose_b=transpose_y)
 
         a, b = (conjugate(g, factor) for factor in node.inputs)
         return factor_gradients(
@@ -85,15 +85,28 @@ class MatMul(Op):
 
 
 def factor_gradients(
-    product: Callable[..., Output], dz: Output, x: Output, y: Output, turn_x: bool, turn_y: bool
+    product: Callable[..., Output],
+    dz: Output,
+    x: Output,
+    y: Output,
+    transpose_x: bool,
+    transpose_y: bool,
 ) -> tuple[Callable[[], Output], Callable[[], Output]]:
-    """Gradients of both factors of a product, computed by `product(x, y, turn_x, turn_y)`.
+    """Gradients of both factors of a product; `product` multiplies, with a flag per transposition.
 
     The gradient of a transposed factor is the transposed product: its factors are exchanged.
     """
     return (
-        lambda: product(y, dz, turn_y, True) if turn_x else product(dz, y, False, not turn_y),
-        lambda: product(dz, x, True, turn_x) if turn_y else product(x, dz, not turn_x, False),
+        lambda: (
+            product(y, dz, transpose_y, True)
+            if transpose_x
+            else product(dz, y, False, not transpose_y)
+        ),
+        lambda: (
+            product(dz, x, True, transpose_x)
+            if transpose_y
+            else product(x, dz, not transpose_x, False)
+        ),
     )
 
 
@@ -139,15 +152,15 @@ class SparseMatMul(MatMul):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+        def product(x: Output, y: Output, transpose_x: bool, transpose_y: bool) -> Output:
             x, y = _cast_like(g, x, dz), _cast_like(g, y, dz)
-            return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
+            return g.MatMul(x, y, transpose_a=transpose_x, transpose_b=transpose_y)
 
         a, b = node.inputs
-        of_a, of_b = factor_gradients(
+        a_gradient, b_gradient = factor_gradients(
             product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
         )
-        return lambda: _cast_like(g, of_a(), a), lambda: _cast_like(g, of_b(), b)
+        return lambda: _cast_like(g, a_gradient(), a), lambda: _cast_like(g, b_gradient(), b)
 
 
 class BatchMatMulV2(Op):
@@ -162,13 +175,13 @@ class BatchMatMulV2(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        turn = conjugate_transpose if node.attr("T").is_complex else transpose_matrices
-        return computed_in_float32(cls.product(node, turn), node.attr("T"))
+        transpose = conjugate_transpose if node.attr("T").is_complex else transpose_matrices
+        return computed_in_float32(cls.product(node, transpose), node.attr("T"))
 
     @classmethod
-    def product(cls, node: Node, turn: Kernel) -> Kernel:
-        """Kernel of the product that applies `turn` to the operands as the flags say."""
-        turn_x, turn_y, broadcasts = node.attr("adj_x"), node.attr("adj_y"), cls.broadcasts
+    def product(cls, node: Node, transpose: Kernel) -> Kernel:
+        """Kernel of the product that applies `transpose` to the operands according to the flags."""
+        adj_x, adj_y, broadcasts = node.attr("adj_x"), node.attr("adj_y"), cls.broadcasts
 
         def product(x: Any, y: Any) -> Any:
             if x.ndim < 2 or y.ndim < 2:
@@ -180,7 +193,7 @@ class BatchMatMulV2(Op):
                     f"{list(x.shape)} vs. {list(y.shape)}"
                 )
                 raise OpError(message)
-            left, right = turn(x) if turn_x else x, turn(y) if turn_y else y
+            left, right = transpose(x) if adj_x else x, transpose(y) if adj_y else y
             require_inner_sizes(left, right)
             return left @ right
 
@@ -205,16 +218,18 @@ class BatchMatMulV2(Op):
         x, y = node.inputs
         types = {"Tout": dz.dtype} if "Tout" in node.attrs else {}
 
-        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
-            result: Output = getattr(g, cls.name)(x, y, adj_x=turn_x, adj_y=turn_y, **types)
+        def product(x: Output, y: Output, adj_x: bool, adj_y: bool) -> Output:
+            result: Output = getattr(g, cls.name)(x, y, adj_x=adj_x, adj_y=adj_y, **types)
             return result
 
         def back(dx: Output, factor: Output, opposite: Output) -> Output:
             dx = sum_to_shape(g, dx, factor, opposite, fixed=2) if cls.broadcasts else dx
             return _cast_like(g, dx, factor)
 
-        of_x, of_y = factor_gradients(product, dz, x, y, node.attr("adj_x"), node.attr("adj_y"))
-        return lambda: back(of_x(), x, y), lambda: back(of_y(), y, x)
+        x_gradient, y_gradient = factor_gradients(
+            product, dz, x, y, node.attr("adj_x"), node.attr("adj_y")
+        )
+        return lambda: back(x_gradient(), x, y), lambda: back(y_gradient(), y, x)
 
 
 class BatchMatMul(BatchMatMulV2):
@@ -237,7 +252,7 @@ class BatchMatMulV3(BatchMatMulV2):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         out = node.attr("Tout")
-        turn = conjugate_transpose if node.attr("Ta").is_complex else transpose_matrices
-        product = computed_in_float32(cls.product(node, turn), out)
+        transpose = conjugate_transpose if node.attr("Ta").is_complex else transpose_matrices
+        product = computed_in_float32(cls.product(node, transpose), out)
         dtype = out.numpy
         return lambda x, y: product(x.astype(dtype), y.astype(dtype))

@@ -59,9 +59,9 @@ def numbers_as_matrices(g: GradientBuilder, x: Output) -> Output:
 
 def inverse_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of y = x^-1: -y^H dz y^H; for the inverse of the adjoint, -y dz^H y."""
-    y, turns = node.output(), node.attr("adjoint")
-    right = matrix_product(g, dz, y, adj_x=turns, adj_y=not turns)
-    return [g.Neg(matrix_product(g, y, right, adj_x=not turns))]
+    y, adjoint = node.output(), node.attr("adjoint")
+    right = matrix_product(g, dz, y, adj_x=adjoint, adj_y=not adjoint)
+    return [g.Neg(matrix_product(g, y, right, adj_x=not adjoint))]
 
 
 def determinant_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -71,7 +71,7 @@ def determinant_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGra
 
 
 def log_determinant_gradient(
-    g: GradientBuilder, node: Node, of_sign: Output | None, dz: Output | None
+    g: GradientBuilder, node: Node, sign_gradient: Output | None, dz: Output | None
 ) -> InputGradients:
     """Gradient of the log-determinant: x^-H; the sign contributes only a complex phase."""
     x = node.inputs[0]
@@ -79,8 +79,8 @@ def log_determinant_gradient(
     if x.dtype.is_complex:
         part, zero = x.dtype.real, g.const(0, x.dtype.real)
         along = zero if dz is None else g.Real(dz, Tout=part)
-        turn = None if of_sign is None else g.Mul(of_sign, g.Conj(node.output()))
-        across = zero if turn is None else g.Imag(turn, Tout=part)
+        rotation = None if sign_gradient is None else g.Mul(sign_gradient, g.Conj(node.output()))
+        across = zero if rotation is None else g.Imag(rotation, Tout=part)
         dz = g.Complex(along, across, Tout=x.dtype)
     if dz is None:
         return [None]
@@ -93,43 +93,45 @@ def solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients
     For the right-hand side, the solution of the adjoint system; for the matrix, minus the outer
     product of that and the solution.
     """
-    matrix, turns = node.inputs[0], node.attr("adjoint")
-    of_rhs = g.MatrixSolve(matrix, dz, adjoint=not turns)
-    return lambda: _outer_product(g, of_rhs, node.output(), turns=turns), of_rhs
+    matrix, adjoint = node.inputs[0], node.attr("adjoint")
+    rhs_gradient = g.MatrixSolve(matrix, dz, adjoint=not adjoint)
+    return lambda: _outer_product(g, rhs_gradient, node.output(), adjoint=adjoint), rhs_gradient
 
 
 def triangular_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of a triangular solve: one triangle only, summed over broadcast dimensions."""
     matrix, rhs = node.inputs
-    turns, lower = node.attr("adjoint"), node.attr("lower")
-    back = g.MatrixTriangularSolve(matrix, dz, adjoint=not turns, lower=lower)
+    adjoint, lower = node.attr("adjoint"), node.attr("lower")
+    back = g.MatrixTriangularSolve(matrix, dz, adjoint=not adjoint, lower=lower)
 
-    def of_matrix() -> Output:
-        dx = triangular_part(g, _outer_product(g, back, node.output(), turns=turns), lower=lower)
+    def matrix_gradient() -> Output:
+        dx = triangular_part(
+            g, _outer_product(g, back, node.output(), adjoint=adjoint), lower=lower
+        )
         return sum_to_shape(g, dx, matrix, rhs, fixed=2)
 
-    return of_matrix, lambda: sum_to_shape(g, back, rhs, matrix, fixed=2)
+    return matrix_gradient, lambda: sum_to_shape(g, back, rhs, matrix, fixed=2)
 
 
 def banded_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of a banded solve: the stored diagonals only."""
     bands, rhs = node.inputs
-    turns, lower = node.attr("adjoint"), node.attr("lower")
-    back = g.BandedTriangularSolve(bands, dz, adjoint=not turns, lower=lower)
+    adjoint, lower = node.attr("adjoint"), node.attr("lower")
+    back = g.BandedTriangularSolve(bands, dz, adjoint=not adjoint, lower=lower)
 
-    def of_bands() -> Output:
+    def bands_gradient() -> Output:
         last = g.Sub(_row_count(g, bands), 1)
         ends = [g.Neg(last), int32_constant(g, 0)] if lower else [int32_constant(g, 0), last]
-        dx = _outer_product(g, back, node.output(), turns=turns)
+        dx = _outer_product(g, back, node.output(), adjoint=adjoint)
         zero = g.const(0, node.attr("T"))
         dx = g.MatrixDiagPartV3(dx, g.Pack(ends), zero, align="LEFT_RIGHT")
         return sum_to_shape(g, dx, bands, rhs, fixed=2)
 
-    return of_bands, lambda: sum_to_shape(g, back, rhs, bands, fixed=2)
+    return bands_gradient, lambda: sum_to_shape(g, back, rhs, bands, fixed=2)
 
 
-def _outer_product(g: GradientBuilder, back: Output, solution: Output, *, turns: bool) -> Output:
-    pair = (solution, back) if turns else (back, solution)
+def _outer_product(g: GradientBuilder, back: Output, solution: Output, *, adjoint: bool) -> Output:
+    pair = (solution, back) if adjoint else (back, solution)
     return g.Neg(matrix_product(g, *pair, adj_y=True))
 
 
@@ -160,16 +162,19 @@ def least_squares_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputG
     if tall:
         z = g.MatrixSolve(square, dz)
         residual = g.Sub(b, matrix_product(g, a, x))
-        of_b = matrix_product(g, a, z)
-        of_a = g.Sub(
-            matrix_product(g, residual, z, adj_y=True), matrix_product(g, of_b, x, adj_y=True)
+        rhs_gradient = matrix_product(g, a, z)
+        matrix_gradient = g.Sub(
+            matrix_product(g, residual, z, adj_y=True),
+            matrix_product(g, rhs_gradient, x, adj_y=True),
         )
-        return of_a, of_b, lambda: _regularizer_gradient(g, node, z, x)
-    of_b = g.MatrixSolve(square, matrix_product(g, a, dz))
-    residual = g.Sub(dz, matrix_product(g, a, of_b, adj_x=True))
+        return matrix_gradient, rhs_gradient, lambda: _regularizer_gradient(g, node, z, x)
+    rhs_gradient = g.MatrixSolve(square, matrix_product(g, a, dz))
+    residual = g.Sub(dz, matrix_product(g, a, rhs_gradient, adj_x=True))
     w = g.MatrixSolve(square, b)
-    of_a = g.Sub(matrix_product(g, w, residual, adj_y=True), matrix_product(g, of_b, x, adj_y=True))
-    return of_a, of_b, lambda: _regularizer_gradient(g, node, of_b, w)
+    matrix_gradient = g.Sub(
+        matrix_product(g, w, residual, adj_y=True), matrix_product(g, rhs_gradient, x, adj_y=True)
+    )
+    return matrix_gradient, rhs_gradient, lambda: _regularizer_gradient(g, node, rhs_gradient, w)
 
 
 def _regularizer_gradient(g: GradientBuilder, node: Node, x: Output, y: Output) -> Output | None:
@@ -192,29 +197,34 @@ def tridiagonal_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> In
     attrs = {key: node.attr(key) for key in ("partial_pivoting", "perturb_singular")}
     back = g.TridiagonalSolve(conjugate(g, g.Pack(flipped, axis=-2)), dz, **attrs)
 
-    def of_diagonals() -> Output:
-        seen = conjugate(g, x)
-        seen_by = [_shift_rows(g, seen, -1), seen, _shift_rows(g, seen, 1)]
+    def diagonals_gradient() -> Output:
+        solution = conjugate(g, x)
+        neighbors = [_shift_rows(g, solution, -1), solution, _shift_rows(g, solution, 1)]
         return g.Neg(
-            g.Pack([g.Sum(g.Mul(back, s), int32_constant(g, -1)) for s in seen_by], axis=-2)
+            g.Pack([g.Sum(g.Mul(back, s), int32_constant(g, -1)) for s in neighbors], axis=-2)
         )
 
-    return of_diagonals, back
+    return diagonals_gradient, back
 
 
 def tridiagonal_product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of a tridiagonal product: row-wise products for diagonals, the adjoint for rhs."""
     above, main, below, rhs = node.inputs
 
-    def of_band(by: int) -> Output:
-        seen = conjugate(g, _shift_rows(g, rhs, by) if by else rhs)
-        return g.ExpandDims(g.Sum(g.Mul(dz, seen), int32_constant(g, -1)), int32_constant(g, -2))
+    def band_gradient(by: int) -> Output:
+        factor = conjugate(g, _shift_rows(g, rhs, by) if by else rhs)
+        return g.ExpandDims(g.Sum(g.Mul(dz, factor), int32_constant(g, -1)), int32_constant(g, -2))
 
-    def of_rhs() -> Output:
+    def rhs_gradient() -> Output:
         flipped = (_shift(g, below, -1, axis=-1), main, _shift(g, above, 1, axis=-1))
         return g.TridiagonalMatMul(*(conjugate(g, band) for band in flipped), dz)
 
-    return lambda: of_band(-1), lambda: of_band(0), lambda: of_band(1), of_rhs
+    return (
+        lambda: band_gradient(-1),
+        lambda: band_gradient(0),
+        lambda: band_gradient(1),
+        rhs_gradient,
+    )
 
 
 def _three_bands(g: GradientBuilder, diagonals: Output) -> list[Output]:
@@ -430,11 +440,12 @@ def lu_gradient(g: GradientBuilder, node: Node, dz: Output, _: Output | None) ->
     both, rows = node.output(0), node.output(1)
     lower = triangular_part(g, g.MatrixSetDiag(both, g.OnesLike(g.MatrixDiagPart(both))))
     upper = triangular_part(g, both, lower=False)
-    of_upper = triangular_part(g, dz, lower=False)
-    of_lower = matrix_product(g, lower, g.Sub(dz, of_upper), adj_x=True)
-    of_lower = g.Sub(of_lower, triangular_part(g, of_lower, lower=False))
+    upper_gradient = triangular_part(g, dz, lower=False)
+    lower_gradient = matrix_product(g, lower, g.Sub(dz, upper_gradient), adj_x=True)
+    lower_gradient = g.Sub(lower_gradient, triangular_part(g, lower_gradient, lower=False))
     middle = g.AddV2(
-        of_lower, triangular_part(g, matrix_product(g, of_upper, upper, adj_y=True), lower=False)
+        lower_gradient,
+        triangular_part(g, matrix_product(g, upper_gradient, upper, adj_y=True), lower=False),
     )
     left = g.MatrixTriangularSolve(lower, middle, adjoint=True)
     dx = adjoint_matrix(g, g.MatrixTriangularSolve(upper, adjoint_matrix(g, left), lower=False))

@@ -37,16 +37,16 @@ class MatrixOp(Op, abstract=True):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         kernel = computed_in_float32(cls.function(node, xp), node.attr("T"))
 
-        def of_matrices(first: Any, *rest: Any) -> Any:
+        def checked(first: Any, *operands: Any) -> Any:
             if first.ndim < 2:
                 message = f"Input tensor must have rank >= 2, not {list(first.shape)}"
                 raise OpError(message)
             try:
-                return kernel(first, *rest)
+                return kernel(first, *operands)
             except np.linalg.LinAlgError as error:
                 raise OpError(cls.failure(error)) from None
 
-        return of_matrices
+        return checked
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -94,8 +94,8 @@ class MatrixInverse(SquareMatrixOp):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        turned = node.attr("adjoint")
-        return lambda x: xp.linalg.inv(conjugate_transpose(x) if turned else x)
+        adjoint = node.attr("adjoint")
+        return lambda x: xp.linalg.inv(conjugate_transpose(x) if adjoint else x)
 
     gradient = staticmethod(matrix_calculus.inverse_gradient)
 
@@ -161,7 +161,7 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
 
         matrix_function = getattr(linalg, cls.scipy_name)
 
-        def of_all(x: Any) -> Any:
+        def apply(x: Any) -> Any:
             result = np.empty(x.shape, x.dtype)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # SciPy warns about its accuracy
@@ -171,7 +171,7 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
                     result[batch] = value if real else np.nan
             return result
 
-        return run_on_host(xp, of_all)
+        return run_on_host(xp, apply)
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
