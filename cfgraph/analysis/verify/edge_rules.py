@@ -154,8 +154,8 @@ def check_loop_structure(subject: VerifyContext) -> Iterator[Finding]:
         first = first_of_name.setdefault(frame.name, frame)
         if first.parent is not frame.parent:
             message = (
-                f"the frame name {frame.name!r} is also used in another frame; cfgraph tells the "
-                "two loops apart, TensorFlow does not"
+                f"the frame name {frame.name!r} is also used in another frame; "
+                "cfgraph distinguishes the two loops, TensorFlow does not"
             )
             hint = "use a different frame name for each loop"
             related = (first.enters[0].name,)
@@ -166,7 +166,7 @@ def _missing_loop_cond(frame: Frame, enter: str) -> Iterator[Finding]:
     devices = sorted({node.device for node in frame.nodes if node.device})
     if len(devices) > 1:
         message = f"the loop spans {len(devices)} devices but has no LoopCond"
-        hint = "add a LoopCond, which tells the devices when the loop ends"
+        hint = "add a LoopCond; the devices need it to agree on the end of the loop"
         yield Finding("CFG215", "warning", message, enter, hint, tuple(devices), str(frame))
     else:
         message = "the loop has no LoopCond, so it must stay on one device"
