@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to over a pipe, for tests of pages."""
+"""Headless Chromium, controlled over a pipe, for tests of pages."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _OPTIONS: Final = (
 
 
 def program() -> str | None:
-    """The browser that is installed, None if there is none."""
+    """Path of an installed browser, or None."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 class Chromium:
-    """A browser with one page. `requests` and `complaints` are those since the page was opened."""
+    """A browser with one page; `requests` and `complaints` are recorded since it was opened."""
 
     def __init__(self, folder: Path, size: tuple[int, int] = (1280, 800)) -> None:
         path = program()
@@ -80,7 +80,7 @@ class Chromium:
         )
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Ask the browser for something; returns its answer."""
+        """Send a request to the browser and return its reply."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": arguments}
         if self._session:
@@ -143,7 +143,7 @@ class Chromium:
         return reported["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """Press and release the mouse in the middle of the first such element."""
+        """Click the center of the first matching element."""
         middle = (
             f"(() => {{ const box = document.querySelector({json.dumps(selector)})"
             ".getBoundingClientRect();"
@@ -154,13 +154,13 @@ class Chromium:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, text: str) -> None:
-        """Write where the cursor is, and press Enter."""
+        """Type a text at the cursor and press Enter."""
         self.call("Input.insertText", text=text)
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13)
 
     def screenshot(self, file: Path) -> None:
-        """Save what is seen as PNG."""
+        """Save a screenshot as PNG."""
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The recipe for CI in fixtures/ci: its script and its workflow do what they say."""
+"""The CI recipe in fixtures/ci: its script and workflow run as documented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.shell import run
 
 @pytest.fixture
 def folder(fixtures: Path, tmp_path: Path) -> Path:
-    """A repository that took the recipe over, with one graph."""
+    """A repository with the recipe and one graph."""
     shutil.copytree(fixtures / "ci", tmp_path / "ci")
     (tmp_path / "graphs").mkdir()
     shutil.copy(fixtures / "graphs" / "while_functional.pb", tmp_path / "graphs")

@@ -16,7 +16,7 @@ import cfgraph
 from cfgraph import cli
 from cfgraph.console.json_output import document, render_json
 
-PROBE = '''"""Fail in the way that is asked for."""
+PROBE = '''"""Fail in the requested way."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from cfgraph.options import Feed, Graph, Json
 
 
 def main(way: str, json: Json = False, feed: Feed = ()) -> None:
-    """Fail in the way that is asked for."""
+    """Fail in the requested way."""
     if way == "print":
         print("done")
     elif way == "flood":

@@ -1,4 +1,4 @@
-"""`cfgraph cluster`: what goes into clusters, what the report says, and the seed's miscompile."""
+"""`cfgraph cluster`: clusters, the report, and the miscompile of the second seed."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_regions_go_with_jit(command: Any, graphs: Path) -> None:
 
 
 def lines_of_the_page() -> list[str]:
-    """What docs/clusters.md tells a reader to type."""
+    """Commands in docs/clusters.md."""
     page = Path(__file__).parents[2] / "docs" / "clusters.md"
     return [line for line in page.read_text().splitlines() if line.startswith("cfgraph ")]
 

@@ -1,4 +1,4 @@
-"""`cfgraph convert`: graphs in and out, in every format, whole or not at all."""
+"""`cfgraph convert`: graphs in every format, written atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cfgraph diff`: what differs between two graphs, for people and for scripts."""
+"""`cfgraph diff`: differences between two graphs as text and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def other(command: Any, counter: Path, tmp_path: Path) -> Path:
-    """The counter, made to count by two, and to n as well."""
+    """The counter with step two, still up to n."""
     text = command("convert", counter, "--to", "graph").out
     text = text.replace("int32[]:1}", "int32[]:2}").replace("= Less(", "= LessEqual(")
     (tmp_path / "other.graph").write_text(text + "extra = Neg(count)\n")

@@ -1,4 +1,4 @@
-"""Graphs to try, and what a shell needs to complete command lines."""
+"""Example graphs and shell completion."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_graph_without_a_node_and_an_unknown_name_are_usage_errors(
 
 
 def _last_cells(command: Command, path: Path, name: str) -> dict[str, list[str]]:
-    """The last cells of each row, by what the row is about."""
+    """The last cells of each row, keyed by its label."""
     expected: dict[str, list[str]] = {}
     for line in command("explain", path, name).lines[1:]:
         what, *rest = re.split(r"\s{2,}", line.strip())

@@ -1,4 +1,4 @@
-"""The questions that people ask of a graph, each on one that provokes it."""
+"""`cfgraph explain`: typical questions, each on a graph that raises it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cfgraph grad`: gradients in, through pipes, compared, refused, and what it says of them."""
+"""`cfgraph grad`: added, piped, checked, and rejected gradients, and their report."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_gradients_that_agree_with_finite_differences_are_written(
 
 @pytest.fixture
 def remembered(tmp_path: Path) -> Path:
-    """x times what a variable holds after x was written to it: state has no gradient."""
+    """x times a variable that x was assigned to: state has no gradient."""
     path = tmp_path / "state.graph"
     path.write_text("""
 x = Placeholder() {dtype=float32, shape=[3]}

@@ -1,4 +1,4 @@
-"""`cfgraph lower`: functional graphs in, primitives out, and what it says about them."""
+"""`cfgraph lower`: functional graphs in, primitives out, and the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colour is used where it was asked for, and else only on a terminal."""
+"""Options shared by commands: color, and invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cfgraph partition`, and what `run` and `show` make of devices."""
+"""`cfgraph partition`, and devices in `run` and `show`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cut(command: Any, counter: Path, *args: object, devices: str = "cpu:0,gpu:0"
 
 
 def table(text: str, title: str) -> list[list[str]]:
-    """The rows of a table in a text, by the first word of its first line."""
+    """The rows of a table in a text, found by the first heading."""
     lines = text.splitlines()
     start = next(place for place, line in enumerate(lines) if line.split()[:1] == [title])
     rows = []

@@ -1,4 +1,4 @@
-"""The boxes of a picture: devices, loops and scopes, nested, and never too many in one."""
+"""Boxes of a picture: nested devices, loops, and scopes of bounded size."""
 
 from __future__ import annotations
 

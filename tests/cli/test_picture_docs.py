@@ -1,4 +1,4 @@
-"""What docs/pictures.md says to type works, and its large graph is as large as it says."""
+"""Commands and figures in docs/pictures.md."""
 
 from __future__ import annotations
 

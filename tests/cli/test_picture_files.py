@@ -1,4 +1,4 @@
-"""`show --html`, `show --svg` and `run --html`: the files, and what becomes of the rest."""
+"""Files of `show --html`, `show --svg` and `run --html`, and the remaining output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def model_of_page(page: Path) -> Any:
 
 @pytest.fixture
 def graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program `dot` that hands on what it reads, with its arguments before it."""
+    """A program `dot` that prints its arguments and its input."""
     program = tmp_path / "bin" / "dot"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "<svg>$@"; cat\n')

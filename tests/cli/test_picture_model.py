@@ -1,4 +1,4 @@
-"""What a page knows: nodes, boxes, edges, functions, findings; and the files that it is made of."""
+"""Model of a page: nodes, boxes, edges, functions, findings; and its assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages in Chromium: they draw themselves, ask for nothing, complain of nothing, and react."""
+"""Pages in Chromium: they draw, react, send no requests, and report no errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as processes: pipes, readers that leave, signals, the terminal's width."""
+"""Commands as processes: pipes, closed pipes, signals, and the width of the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 @pytest.fixture(autouse=True)
 def sigint_enabled() -> Iterator[None]:
-    """Let processes hear Ctrl-C also where the tests themselves run in the background."""
+    """Deliver Ctrl-C to processes even if the tests run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -89,7 +89,7 @@ def test_an_interrupted_run_answers_with_one_document(counter: Path) -> None:
 
 
 def on_terminal(args: list[str], columns: int, **more: str) -> str:
-    """What a command prints to a terminal of that width."""
+    """Output of a command on a terminal of a given width."""
     leader, follower = pty.openpty()
     env = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS"}}
     command = [sys.executable, "-m", "cfgraph", *args]

@@ -1,4 +1,4 @@
-"""`cfgraph run`: values, files, expectations and every way to fail."""
+"""`cfgraph run`: values, files, expectations, and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWITCHED = ["--feed", "v=[1, 2]"]
 
 @pytest.fixture
 def mismatch(graphs: Path) -> Path:
-    """`S` always, `T` only where `p` holds; wants `p` and `v`."""
+    """`S` is always live, `T` only if `p`; needs feeds for `p` and `v`."""
     return graphs / "deadness_mismatch.pb"
 
 

@@ -1,4 +1,4 @@
-"""`cfgraph run` by a virtual clock, and what measures for it."""
+"""`cfgraph run` with a virtual clock, and calibration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cfgraph run` of clusters: on the way, and those of a file."""
+"""`cfgraph run` with clusters: formed before the run, or stored in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run --gpu` says what a gpu was, and what had no kernel there."""
+"""`run --gpu` reports the kind of GPU and the ops without a GPU kernel."""
 
 from __future__ import annotations
 

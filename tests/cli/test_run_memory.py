@@ -1,4 +1,4 @@
-"""`cfgraph run --memory`: what devices hold and copy, within limits; what a gpu is."""
+"""`cfgraph run --memory`: accounting, limits, copies; the kind of GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chain(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def training(tmp_path: Path) -> list[Any]:
-    """What runs a training step of 40 iterations on a gpu of 480 KiB."""
+    """Arguments of a training step of 40 iterations on a GPU with 480 KiB."""
     path = tmp_path / "training.pb"
     cfgraph.save(growing(swap_memory=True), path)
     np.save(tmp_path / "w.npy", np.eye(64, dtype=np.float32))

@@ -1,4 +1,4 @@
-"""A SavedModel runs with the variables that are saved beside its graph."""
+"""A SavedModel runs with its saved variables."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ r = RestoreV2(prefix, names, slices) {{dtypes={types}}}
 
 
 def _short(folder: Path) -> None:
-    """Cut off the last of the bytes of the label, and what is behind them."""
+    """Truncate the file at the last bytes of the label."""
     shard = folder / "variables" / "variables.data-00000-of-00001"
     data = shard.read_bytes()
     shard.write_bytes(data[: data.index(b"cat") + 2])

@@ -1,4 +1,4 @@
-"""Every command's JSON document is as its schema says; one that tells more than that fails too."""
+"""Every JSON document matches its schema, without additional members."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CASES = [line for lines in LINES.values() for line in lines]
 
 @pytest.fixture(scope="module")
 def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Graphs to try, with one that is faulty, one on two devices, and two that differ."""
+    """Example graphs, including a faulty, a partitioned, and two different ones."""
     from cfgraph import cli
 
     made = tmp_path_factory.mktemp("graphs")
@@ -94,7 +94,7 @@ def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def strict(found: Any) -> Any:
-    """A schema under which an object has no members but those that are listed."""
+    """Return a schema that forbids additional members."""
     if isinstance(found, list):
         return [strict(item) for item in found]
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""`cfgraph show`: what a person or a script sees of a graph."""
+"""`cfgraph show`: text, JSON, TSV, and DOT."""
 
 from __future__ import annotations
 

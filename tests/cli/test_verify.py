@@ -1,4 +1,4 @@
-"""`--verify`: a command runs what it made and what it was made of, and writes only what agrees."""
+"""`--verify`: a command compares result and input by running both before it writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PASSES = {
 
 
 def swapped(change: Callable[..., Any], op: str) -> Callable[..., Any]:
-    """A pass that swaps the inputs of a comparison, or what a Switch gives to its readers."""
+    """A broken pass that swaps inputs of a comparison, or consumers of a Switch's outputs."""
 
     def wrong(graph: Graph, **options: Any) -> Any:
         report = change(graph, **options)
