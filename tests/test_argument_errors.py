@@ -18,7 +18,7 @@ def test_what_is_no_graph_and_what_is_no_list_of_fetches_is_said() -> None:
         Session("g.pb")  # type: ignore[arg-type]
     graph = Graph()
     graph.add("Placeholder", name="x", dtype=dtypes.float32)
-    with pytest.raises(UsageError, match=r"this is a mapping") as caught:
+    with pytest.raises(UsageError, match=r"fetches is a mapping") as caught:
         Session(graph).run({"value": "x:0"}, {"x": 1})
     assert caught.value.hint == "fetches=['x:0']"
 
