@@ -124,7 +124,7 @@ class Simulator:
         self.results[:] = [MISSING] * len(self.fetches)
         self.rendezvous.clear()
         if self.meter is not None:
-            self.meter.begin(self.make_copy_timer(), self.memory_owners_of)
+            self.meter.start_run(self.make_copy_timer(), self.memory_owners_of)
         for executor in self.executors:
             executor.start(feeds)
         if self.fire_until_idle(deadline, pick) and any(self.rendezvous.waiting()):

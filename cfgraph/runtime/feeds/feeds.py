@@ -15,6 +15,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -133,24 +134,20 @@ def read_value(text: str, graph: Graph, tensor: Output, subject: str, seed: int 
     Errors start with `subject`.
     """
     dtype, shape = feed_type(graph, tensor)
-    with _ErrorPrefix(subject):
+    with _error_prefix(subject):
         return fit_to_tensor(
             _evaluate(parse_value(text), dtype, shape, tensor.name, seed), dtype, shape
         )
 
 
-class _ErrorPrefix:
-    """Context that puts the name of the feed before the message of an error."""
-
-    def __init__(self, subject: str) -> None:
-        self.subject = subject
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, CfgraphError):
-            error.message = f"{self.subject}: {error.message}"
+@contextmanager
+def _error_prefix(subject: str) -> Iterator[None]:
+    """Put the name of the feed before the message of an error."""
+    try:
+        yield
+    except CfgraphError as error:
+        error.message = f"{subject}: {error.message}"
+        raise
 
 
 def _feed_tensor(graph: Graph, name: str) -> Output:
@@ -169,7 +166,7 @@ def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
     arrays = _json_archive(path) if path.endswith(".json") else npy.read_npz(path)
     for name, value in arrays:
         tensor = _feed_tensor(graph, name)
-        with _ErrorPrefix(f"feed {tensor.name}, from {path}"):
+        with _error_prefix(f"feed {tensor.name}, from {path}"):
             dtype, shape = feed_type(graph, tensor)
             array = parse_literal(value, dtype) if isinstance(value, str) else value
             yield tensor.name, fit_to_tensor(array, dtype, shape)

@@ -97,8 +97,8 @@ class GpuPlan:
 
     def is_host(self, plan: Plan, output: Output) -> bool:
         """True for an output in host memory."""
-        placements = self.placements.get(plan.device)
-        return placements is None or placements.is_host(output)
+        placement = self.placements.get(plan.device)
+        return placement is None or placement.is_host(output)
 
     def receive_kernel(self, node: Node, stream: GpuStream | None) -> Move:
         """The kernel of a Recv, which moves its message."""
@@ -146,7 +146,7 @@ class _GpuBinding:
 
     def __init__(self, owner: GpuPlan, plan: Plan) -> None:
         self.owner, self.plan = owner, plan
-        self.stream, self.placements = owner.streams[plan.device], owner.placements[plan.device]
+        self.stream, self.placement = owner.streams[plan.device], owner.placements[plan.device]
         self.prefetched: set[Output] = set()
         for node_plan in plan.nodes.values():
             node_plan.moves = tuple(self._moves(node_plan))
@@ -161,14 +161,12 @@ class _GpuBinding:
         for slot, output in enumerate(node.inputs):
             merges = role is Role.MERGE
             needs_host = (
-                self.placements.is_host(node.output())
+                self.placement.is_host(node.output())
                 if merges
-                else self.placements.needs_host(node, slot)
+                else self.placement.needs_host(node, slot)
             )
             # a dereferenced variable is where it was written last
-            is_local = slot not in plan.deref_slots and needs_host is self.placements.is_host(
-                output
-            )
+            is_local = slot not in plan.deref_slots and needs_host is self.placement.is_host(output)
             if needs_host is None or is_local or slot in plan.forwarded_slots:
                 continue
             moves.append(
@@ -209,7 +207,7 @@ class _GpuBinding:
 
     def _constant(self, plan: NodePlan) -> Kernel:
         """A constant that is copied to the GPU once, on first use."""
-        if self.placements.is_host(plan.node.output()):
+        if self.placement.is_host(plan.node.output()):
             return plan.kernel
         kernel, known = plan.kernel, list[Any]()
 
@@ -224,8 +222,8 @@ class _GpuBinding:
         """The GPU kernel, replaced by the host kernel if it fails and that one succeeds."""
         op, node, xp = plan.op, plan.node, self.owner.context.xp
         host_kernel = self._host_kernel(plan, plan.kernel)
-        all_host = all(self.placements.needs_host(node, slot) for slot in range(len(node.inputs)))
-        if all_host and all(map(self.placements.is_host, _outputs(plan))):
+        all_host = all(self.placement.needs_host(node, slot) for slot in range(len(node.inputs)))
+        if all_host and all(map(self.placement.is_host, _outputs(plan))):
             return (
                 _with_local_variables(plan.kernel, self._localize)
                 if op.effects.stateful
@@ -283,7 +281,7 @@ class _GpuBinding:
         stream, array, outputs = self.stream, self.owner.context.array, _outputs(plan)
         if not outputs:
             return kernel
-        hosts = [self.placements.is_host(output) for output in outputs]
+        hosts = [self.placement.is_host(output) for output in outputs]
         prefetched = [output in self.prefetched for output in outputs]
 
         def deliver(value: Any, host: bool, prefetched: bool) -> Any:

@@ -62,13 +62,13 @@ class GpuTrace:
         """The wrapper of a device's closures."""
         if stream is not None:
             self._streams[device] = stream
-        outputs = _DeviceObserver(self, stream)
-        inner = trace_wrapper(outputs, device, self.run_start)
+        recorder = _DeviceObserver(self, stream)
+        inner = trace_wrapper(recorder, device, self.run_start)
 
         def wrap(
             plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
         ) -> tuple[Fire, Fire]:
-            timed = outputs.timed(live) if stream is not None and self._deferred else live
+            timed = recorder.timed(live) if stream is not None and self._deferred else live
             return inner(plan, ports, timed, dead)
 
         return wrap
@@ -137,10 +137,10 @@ class GpuTrace:
         event = deferred.event._replace(outputs=outputs)
         if deferred.stream is None or deferred.end is None:
             return event
-        origin, run_start = self._origin
+        origin, origin_ns = self._origin
         deferred.end.synchronize()
         start, end = (
-            run_start + deferred.stream.between(origin, moment)
+            origin_ns + deferred.stream.between(origin, moment)
             for moment in (deferred.start, deferred.end)
         )
         return event._replace(start_ns=start, end_ns=end)

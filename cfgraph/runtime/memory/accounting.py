@@ -94,24 +94,26 @@ def _owners_text(owners: list[MemoryOwner]) -> str:
 
 def _hint(memory: DeviceMemory, size: int, owners: list[MemoryOwner]) -> str:
     """The option that would help most."""
-    more = f"--memory {memory.device}={format_byte_size(2 * (memory.limit or 0)).replace(' ', '')}"
+    advice = (
+        f"--memory {memory.device}={format_byte_size(2 * (memory.limit or 0)).replace(' ', '')}"
+    )
     if memory.limit is None:
-        more = "reduce the size of the inputs"
+        advice = "reduce the size of the inputs"
     if memory.limit is not None and size > memory.limit:
-        return f"this value alone exceeds the limit: {more}"
+        return f"this value alone exceeds the limit: {advice}"
     by_kind: dict[str, int] = {}
     for owner in owners:
         by_kind[owner.kind] = by_kind.get(owner.kind, 0) + owner.bytes
     most = max(by_kind, key=by_kind.__getitem__, default="")
     if most == STACK and memory.is_separate and not memory.swapped_out.count:
         return (
-            f"`grad --swap-memory` lets stacks swap to the host, `--recompute` saves less; {more}"
+            f"`grad --swap-memory` lets stacks swap to the host, `--recompute` saves less; {advice}"
         )
     if most == STACK:
-        return f"`grad --recompute auto` saves less in the forward loop; {more}"
+        return f"`grad --recompute auto` saves less in the forward loop; {advice}"
     if most == ITERATIONS:
-        return f"reduce parallel_iterations of the loop to keep fewer iterations in memory; {more}"
-    return f"more memory: {more}"
+        return f"reduce parallel_iterations of the loop to hold fewer iterations; {advice}"
+    return f"more memory: {advice}"
 
 
 @dataclass(slots=True)
@@ -207,7 +209,7 @@ class DeviceMemory:
             self.stalled += waited
         return waited
 
-    def begin(self) -> None:
+    def reset_counts(self) -> None:
         """Reset the counts of a run; bytes in use remain."""
         self.peak, self.peak_node, self.host_peak = self.used, None, self.host
         self.to_host, self.to_device, self.from_devices = CopyTotals(), CopyTotals(), CopyTotals()
@@ -242,12 +244,14 @@ class MemoryMeter:
             memory.swapper = Swapper(memory, self, self.swap_above)
         return memory
 
-    def begin(self, timer: CopyTimer, owners: Callable[[DeviceMemory], list[MemoryOwner]]) -> None:
+    def start_run(
+        self, timer: CopyTimer, owners: Callable[[DeviceMemory], list[MemoryOwner]]
+    ) -> None:
         """Start a run: `timer` dates its copies, `owners` lists who owns memory for errors."""
         self.makers.clear()
         for memory in self.memories.values():
             memory.owners = owners
-            memory.begin()
+            memory.reset_counts()
             memory.swapper.timer = timer
 
     def require(self, devices: Sequence[str]) -> None:
