@@ -113,7 +113,9 @@ def _examples(name: str) -> str | None:
     lines = EXAMPLES.get(name)
     if not lines:
         return None
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+    needs_files = any(".graph" in line or ".pb" in line for line in lines)
+    title = f"Examples{' (`cfgraph examples .` writes the files)' * needs_files}:"
+    return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
 
 
 class CommandGroup(TyperGroup):

@@ -144,23 +144,22 @@ def test_a_wide_pipe_is_not_folded(graphs: Path) -> None:
 
 
 @pytest.fixture
-def among_graphs(graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the example graphs."""
-    for file in graphs.glob("*.pb"):
-        (tmp_path / file.name).symlink_to(file)
+def example_folder(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the files of `cfgraph examples`."""
+    assert command("examples", tmp_path).code == 0
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if not set(line) & SHELL])
-def test_an_example_of_the_help_works(line: str, command: Any, among_graphs: Path) -> None:
+def test_an_example_of_the_help_works(line: str, command: Any, example_folder: Path) -> None:
     done = command(*shlex.split(line)[1:])
     assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if set(line) & SHELL])
-def test_an_example_of_the_help_for_a_shell_works(line: str, among_graphs: Path) -> None:
-    done = run_line(line, among_graphs)
+def test_an_example_of_the_help_for_a_shell_works(line: str, example_folder: Path) -> None:
+    done = run_line(line, example_folder)
     assert done.returncode == 0, done.stderr
 
 
