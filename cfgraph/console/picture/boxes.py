@@ -80,7 +80,7 @@ class _BoxPaths:
     def __init__(
         self, nodes: Iterable[Node], frames: Frames, device_of: Callable[[Node], str] | None
     ) -> None:
-        self.found = frames
+        self.frames = frames
         self.device_of = device_of
         self.shared: dict[tuple[str, Frame], list[str]] = {}
         self._frames: dict[tuple[str, Frame], tuple[list[BoxStep], list[str]]] = {}
@@ -92,7 +92,7 @@ class _BoxPaths:
 
     def _share(self, device: str, frame: Frame | None, scopes: list[str]) -> None:
         """Shorten the common scopes of a loop on a device to those shared with this node."""
-        while frame is not None and frame is not self.found.root:
+        while frame is not None and frame is not self.frames.root:
             have = self.shared.get((device, frame))
             common = scopes if have is None else _common_prefix(have, scopes)
             if have is not None and len(common) == len(have):
@@ -102,7 +102,7 @@ class _BoxPaths:
 
     def of(self, node: Node) -> list[BoxStep]:
         """Return the boxes of a node: device, then scopes and loops; scopes enclose their loops."""
-        device, frame = self._device(node), self.found.of[node]
+        device, frame = self._device(node), self.frames.of[node]
         steps, inside = self._of_frame(device, frame)
         return [*steps, *_scope_steps(inside, _scopes(node.name))]
 
@@ -113,7 +113,7 @@ class _BoxPaths:
             return known
         chain: list[Frame] = []
         outer: Frame | None = frame
-        while outer is not None and outer is not self.found.root:
+        while outer is not None and outer is not self.frames.root:
             chain.append(outer)
             outer = outer.parent
         steps: list[BoxStep] = [("device", device, "")] if device else []

@@ -75,23 +75,23 @@ def picture_model(
 
     `only` is the device of all nodes, whatever they request.
     """
-    drawn = _PictureBuilder(graph.view.graph, only)
-    drawn.add(graph)
+    builder = _PictureBuilder(graph.view.graph, only)
+    builder.add(graph)
     for body in functions:
-        drawn.add(body)
-    drawn.place(graph, functions)
+        builder.add(body)
+    builder.assign_boxes(graph, functions)
     return {
         "schema": SCHEMA,
         "title": title,
-        "notes": drawn.notes,
+        "notes": builder.notes,
         "ops": {
-            op: _op_info(op, drawn.graph) for op in sorted({node["op"] for node in drawn.nodes})
+            op: _op_info(op, builder.graph) for op in sorted({node["op"] for node in builder.nodes})
         },
-        "whens": [list(when) for when in drawn.whens],
-        "groups": drawn.groups,
-        "nodes": drawn.nodes,
-        "links": drawn.links(graph),
-        "findings": drawn.findings(),
+        "whens": [list(when) for when in builder.whens],
+        "groups": builder.groups,
+        "nodes": builder.nodes,
+        "links": builder.links(graph),
+        "findings": builder.findings(),
     }
 
 
@@ -162,7 +162,7 @@ class _PictureBuilder:
         number = self.numbers.get(item.node)
         return item.name if number is None else [number, item.port]
 
-    def place(self, graph: NodeSelection, functions: Sequence[NodeSelection]) -> None:
+    def assign_boxes(self, graph: NodeSelection, functions: Sequence[NodeSelection]) -> None:
         """Put all nodes into boxes; bodies of functions with one caller in its box."""
         devices = {node.device for node in graph.nodes}
         several = len(devices) > 1 or is_partitioned(self.graph)
