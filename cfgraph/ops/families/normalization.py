@@ -1,4 +1,4 @@
-"""Batch normalization with its gradients, and local response normalization."""
+"""Batch normalization and local response normalization (LRN), with their gradients."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 def batch_norm_gradient(
     g: GradientBuilder, node: Node, dy: Output | None, *others: Output | None
 ) -> InputGradients:
-    """Of batch normalization, by its output `y`.
+    """Gradients of FusedBatchNorm* with respect to image, scale, and offset.
 
-    In training the moments come from the reserve outputs, as each device has them. Raises
-    Unsupported where a gradient comes through the moments.
+    In training, the batch moments are read from the reserve outputs, which each device fills as its
+    own gradient kernel expects. Raises Unsupported if an output other than `y` has a gradient.
     """
     reject_gradients(node, others, "its moments")
     assert dy is not None
@@ -52,7 +52,7 @@ def batch_norm_gradient(
 
 
 def _move_channels(g: GradientBuilder, x: Output, layout: bytes, *, last: bool) -> Output:
-    """An image of this layout with its channels last, or back again."""
+    """Transpose an image of this layout to channels last, or back to its own layout."""
     if not layout.startswith(b"NC"):
         return x
     space = list(range(2, len(layout)))
@@ -63,11 +63,12 @@ def _move_channels(g: GradientBuilder, x: Output, layout: bytes, *, last: bool) 
 def batch_norm_second_gradient(
     g: GradientBuilder, node: Node, *arrived: Output | None
 ) -> InputGradients:
-    """Of the gradient of batch normalization, by those of image, scale and offset.
+    """Gradients of FusedBatchNormGrad* with respect to `y_backprop`, `x`, and `scale`.
 
-    In training the moments are taken from the image again, and what the reserve inputs say of them
-    has no gradient: that by the image is all of it. dx = s r P(dy) and ds = sum(dy u), u being the
-    normalized image, r the inverse deviation and P what `_Batch.projected` does.
+    In training, the moments are recomputed from the image, so the gradient with respect to `x` is
+    complete and the reserve inputs have none. With u the normalized image, r the inverse deviation,
+    s the scale, and P the projection of `_BatchInFloat32.projected`, the node computes
+    dx = s r P(dy) and ds = sum(dy u).
     """
     reject_gradients(node, arrived[3:], "its reserve outputs")
     dy, x, *_ = node.inputs
@@ -94,7 +95,7 @@ def batch_norm_second_gradient(
 
 
 def _sum_parts(g: GradientBuilder, parts: list[Output], like: Output) -> Output | None:
-    """The sum of what is there, in the type of an image."""
+    """The sum of some gradients in the dtype of `like`; None if the list is empty."""
     if not parts:
         return None
     whole = reduce(g.AddV2, parts)
@@ -102,7 +103,7 @@ def _sum_parts(g: GradientBuilder, parts: list[Output], like: Output) -> Output 
 
 
 class _BatchInFloat32:
-    """The image that a node is the gradient of a normalization of, in float32."""
+    """The normalized image of a FusedBatchNormGrad* node, recomputed in float32."""
 
     def __init__(self, g: GradientBuilder, node: Node) -> None:
         layout = node.attr("data_format")
@@ -123,24 +124,24 @@ class _BatchInFloat32:
         self.slope = g.Mul(self.column(scale), self.inverse)
 
     def wide(self, v: Output) -> Output:
-        """A tensor in float32."""
+        """A tensor cast to float32."""
         return v if v.dtype is dtypes.float32 else self.g.Cast(v, DstT=dtypes.float32)
 
     def column(self, v: Output) -> Output:
-        """A number for each channel, to be broadcast."""
+        """A vector with one value per channel, reshaped to broadcast against the image."""
         v = self.wide(v)
         return v if self._column is None else self.g.Reshape(v, self._column)
 
     def mean(self, v: Output) -> Output:
-        """The mean of each channel, to be broadcast."""
+        """The mean per channel, shaped to broadcast."""
         return self.g.Mean(v, self._axes, keep_dims=True)
 
     def sum(self, v: Output) -> Output:
-        """The sum of each channel."""
+        """The sum per channel."""
         return self.g.Sum(v, self._axes)
 
     def projected(self, v: Output) -> Output:
-        """In training, what of an image is neither its mean nor along the normalized one."""
+        """In training, an image without its mean and its component along the normalized image."""
         g = self.g
         if not self.training:
             return v
@@ -148,7 +149,7 @@ class _BatchInFloat32:
         return g.Sub(g.Sub(v, self.mean(v)), along)
 
     def through_moments(self, image: Output, dy: Output, product: Output) -> list[Output]:
-        """The gradients by the image that come from the moments in dx."""
+        """The terms of the gradient with respect to `x` that come from the moments in dx."""
         g = self.g
         if not self.training:
             return []
@@ -168,7 +169,11 @@ _TRAINING_ATTRS = "is_training: bool = true"
 
 
 class BatchNormalization(Op, abstract=True):
-    """Normalize by the batch's moments in training, else by those given; hand out both."""
+    """Normalization by the moments of the batch in training, otherwise by the input moments.
+
+    The outputs are the normalized image, the (running) mean and variance, and reserve spaces for
+    the gradient.
+    """
 
     gradient = staticmethod(batch_norm_gradient)
 
@@ -218,7 +223,7 @@ def _channels_restored(xp: ModuleType, x: Any, first: bool) -> Any:
 
 
 def _moments(xp: ModuleType, x: Any) -> tuple[Any, Any, list[Any]]:
-    """Mean and variance of the batch, and what it estimates of the population."""
+    """Mean, variance, and estimates of both for the population (Bessel's correction)."""
     count = math.prod(x.shape[:-1])
     if count == 0:
         nothing = xp.zeros(x.shape[-1], dtype=x.dtype)
@@ -236,7 +241,7 @@ def _normalize(
 
 
 def check_channel_vectors(x: Any, first: bool, training: bool, scale: Any, *others: Any) -> None:
-    """Refuse parameters that are no vector of one number a channel."""
+    """Raise OpError unless every parameter is a vector with one value per channel."""
     if x.ndim not in (4, 5):
         message = f"input must be 4 or 5-dimensional {list(x.shape)}"
         raise OpError(message)
@@ -248,7 +253,7 @@ def check_channel_vectors(x: Any, first: bool, training: bool, scale: Any, *othe
 
 
 class FusedBatchNorm(BatchNormalization):
-    """Batch normalization of a float32 image."""
+    """Batch normalization of a 4-D float32 image."""
 
     signature = (
         "x: T, scale: T, offset: T, mean: T, variance: T -> y: T, batch_mean: T, "
@@ -258,7 +263,7 @@ class FusedBatchNorm(BatchNormalization):
 
 
 class FusedBatchNormV2(BatchNormalization):
-    """Batch normalization of an image, moments in float32."""
+    """Batch normalization of a 4-D image with moments in float32."""
 
     signature = (
         "x: T, scale: U, offset: U, mean: U, variance: U -> y: T, batch_mean: U, "
@@ -268,7 +273,7 @@ class FusedBatchNormV2(BatchNormalization):
 
 
 class FusedBatchNormV3(BatchNormalization):
-    """Batch normalization of an image or volume; the third space is for devices that need it."""
+    """Batch normalization of a 4-D image or 5-D volume; reserve space 3 is device-specific."""
 
     signature = (
         "x: T, scale: U, offset: U, mean: U, variance: U -> y: T, batch_mean: U, "
@@ -284,7 +289,7 @@ class FusedBatchNormV3(BatchNormalization):
 
 
 class BatchNormalizationGradient(Op, abstract=True):
-    """Gradients of batch normalization with respect to the image, the scale and the offset."""
+    """Gradients of batch normalization with respect to image, scale, and offset."""
 
     gradient = staticmethod(batch_norm_second_gradient)
 
@@ -362,7 +367,7 @@ _LRN_ATTRS = (
 
 
 def sum_of_neighbors(xp: ModuleType, x: Any, radius: int) -> Any:
-    """The sum of each value and its neighbours up to a distance, over the last dimension."""
+    """The sum over a window of 2 * radius + 1 channels, centered on each; channels are last."""
     depth = x.shape[-1]
     radius = min(radius, max(depth - 1, 0))
     padded = xp.pad(x, ((0, 0),) * (x.ndim - 1) + ((radius, radius),))
@@ -373,7 +378,10 @@ def sum_of_neighbors(xp: ModuleType, x: Any, radius: int) -> Any:
 
 
 class LRN(SameShape):
-    """Divide by a power of the sum of the squares of the neighbouring channels."""
+    """Local response normalization: x * (bias + alpha * S)^-beta.
+
+    S is the sum of x^2 over the channels within `depth_radius`.
+    """
 
     signature = "input: T -> output: T"
     attrs = _LRN_ATTRS
@@ -416,12 +424,12 @@ class LRNGrad(SameShape):
 
 
 def lrn_parameters(node: Node) -> tuple[int, float, float, float]:
-    """Radius, bias, alpha and beta."""
+    """The attributes `depth_radius`, `bias`, `alpha`, and `beta`."""
     return node.attr("depth_radius"), node.attr("bias"), node.attr("alpha"), node.attr("beta")
 
 
 def check_lrn_image(x: Any) -> None:
-    """Refuse what has not four dimensions."""
+    """Raise OpError unless the image has four dimensions."""
     if x.ndim != 4:
         message = "in must be 4-dimensional"
         raise OpError(message)

@@ -24,11 +24,11 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 class UpdateRule(Op, abstract=True):
     """An elementwise update of a variable and its slots.
 
-    `slots` and `inputs` are names; an input of a type other than that of the variable is written
+    `slots` and `inputs` are names; an input whose dtype differs from the variable's is written
     `name:type`; `options` are attributes. `signs` lists the inputs that must be `positive`,
-    `non-negative` or `non-positive`, with `signs_of_sparse` only in the sparse forms. `update(x)`
-    reads variable, slots, inputs, and options as attributes of `x`, and assigns the new values of
-    `x.var` and the slots. It must not change arrays in place.
+    `non-negative`, or `non-positive`; `signs_of_sparse` restricts this check to the sparse forms.
+    `update(x)` reads variable, slots, inputs, and options as attributes of `x`, and assigns the new
+    values of `x.var` and the slots. It must not change arrays in place.
     """
 
     effects = SideEffects(stateful=True)
@@ -46,7 +46,7 @@ class UpdateRule(Op, abstract=True):
 
 
 def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRule]]:
-    """Make the ops of a rule: one a prefix, such as `ResourceSparseApply`."""
+    """Define one op of a rule per prefix, such as `ResourceSparseApply`."""
 
     def make(rule: type[UpdateRule]) -> type[UpdateRule]:
         for prefix in prefixes:
@@ -95,7 +95,7 @@ def _options(rule: type[UpdateRule], node: Node) -> Mapping[str, Any]:
 
 
 def _update_function(rule: type[UpdateRule], node: Node) -> Callable[..., list[Any]]:
-    """The rule of a node as a function of cell values and inputs that returns new cell values."""
+    """The rule of a node as a function from cell values and inputs to new cell values."""
     cells, options, update = _cell_names(rule), _options(rule, node), rule.update
     names = [*cells, *(name.partition(":")[0] for name in rule.inputs.split())]
 
@@ -114,11 +114,11 @@ def _gradient_slot(rule: type[UpdateRule]) -> int:
 
 
 def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: bool) -> Kernel:
-    """What raises OpError unless the inputs of a node have the signs that the rule wants."""
+    """A check that raises OpError unless the inputs have the signs that the rule requires."""
     names = [name.partition(":")[0] for name in rule.inputs.split()]
     first = len(_cell_names(rule))
     signs = dict(rule.signs)
-    if options.get("multiply_linear_by_lr"):  # then nothing is divided by it
+    if options.get("multiply_linear_by_lr"):  # then the rule does not divide by lr
         signs["lr"] = "non-negative"
     wanted = {
         first + place + (sparse and place > names.index("grad")): (name, _SIGNS[sign], sign)
@@ -155,7 +155,7 @@ def _read_cells(cells: Sequence[Variable]) -> list[Any]:
 
 
 class DenseUpdate(UpdateRule, abstract=True):
-    """The whole variable changes."""
+    """An update of all elements of a variable."""
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -182,7 +182,7 @@ class DenseUpdate(UpdateRule, abstract=True):
 
 
 class SparseUpdate(UpdateRule, abstract=True):
-    """The rows that `indices` names change."""
+    """An update of the rows of a variable that `indices` lists."""
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -225,7 +225,10 @@ def _check_rows(var: Any, grad: Any, indices: Any) -> None:
 
 
 def _duplicate_free_rounds(indices: Any) -> Iterator[Any]:
-    """Places that can change at once, since no row is named twice; in order for every row."""
+    """Groups of positions in `indices` without duplicate rows.
+
+    Each group can be updated at once; updates of the same row stay in order.
+    """
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
     first = np.searchsorted(ordered, ordered)

@@ -11,7 +11,7 @@ from cfgraph.ops.families.optimizer_rule import ALL_FORMS, DENSE_FORMS, UpdateRu
 
 @register_forms(*DENSE_FORMS)
 class GradientDescent(UpdateRule, abstract=True):
-    """Gradient descent."""
+    """Gradient descent: var -= alpha * delta."""
 
     inputs = "alpha delta"
 
@@ -22,7 +22,7 @@ class GradientDescent(UpdateRule, abstract=True):
 
 @register_forms(*ALL_FORMS)
 class Momentum(UpdateRule, abstract=True):
-    """Gradient descent with momentum."""
+    """Gradient descent with momentum: accum = momentum * accum + grad; var -= lr * accum."""
 
     slots = "accum"
     inputs = "lr grad momentum"
@@ -39,7 +39,7 @@ class Momentum(UpdateRule, abstract=True):
 
 @register_forms("ResourceApply", "ResourceSparseApply")
 class KerasMomentum(UpdateRule, abstract=True):
-    """Gradient descent with momentum, the learning rate inside of the accumulator."""
+    """Gradient descent with momentum, with the learning rate inside the accumulator."""
 
     slots = "accum"
     inputs = "lr grad momentum"
@@ -56,7 +56,7 @@ class KerasMomentum(UpdateRule, abstract=True):
 
 @register_forms(*DENSE_FORMS)
 class Adam(UpdateRule, abstract=True):
-    """Adam: steps by the mean over the root of the mean square of the gradients."""
+    """Adam (Kingma and Ba 2015): steps by mean gradient / root of mean squared gradient."""
 
     slots = "m v"
     inputs = "beta1_power beta2_power lr beta1 beta2 epsilon grad"
@@ -73,7 +73,7 @@ class Adam(UpdateRule, abstract=True):
 
 @register_forms("ResourceApply")
 class AdamWithAmsgrad(UpdateRule, abstract=True):
-    """Adam with the largest mean square that there was."""
+    """Adam with the running maximum of the mean squared gradient (AMSGrad)."""
 
     slots = "m v vhat"
     inputs = "beta1_power beta2_power lr beta1 beta2 epsilon grad"
@@ -89,7 +89,7 @@ class AdamWithAmsgrad(UpdateRule, abstract=True):
 
 @register_forms(*DENSE_FORMS)
 class AdaMax(UpdateRule, abstract=True):
-    """Adam with the largest gradient for the mean square."""
+    """Adam with the decayed maximum norm of the gradient instead of its mean square."""
 
     slots = "m v"
     inputs = "beta1_power lr beta1 beta2 epsilon grad"
@@ -103,7 +103,7 @@ class AdaMax(UpdateRule, abstract=True):
 
 @register_forms(*ALL_FORMS)
 class RMSProp(UpdateRule, abstract=True):
-    """Steps by the gradient over the root of its mean square, with momentum."""
+    """RMSProp: steps by gradient / root of mean squared gradient, with momentum."""
 
     slots = "ms mom"
     inputs = "lr rho momentum epsilon grad"
@@ -117,7 +117,7 @@ class RMSProp(UpdateRule, abstract=True):
 
 @register_forms(*ALL_FORMS)
 class CenteredRMSProp(UpdateRule, abstract=True):
-    """Steps by the gradient over the root of its variance, with momentum."""
+    """RMSProp normalized by the gradient's variance instead of its mean square."""
 
     slots = "mg ms mom"
     inputs = "lr rho momentum epsilon grad"
@@ -132,7 +132,7 @@ class CenteredRMSProp(UpdateRule, abstract=True):
 
 @register_forms(*DENSE_FORMS)
 class AddSign(UpdateRule, abstract=True):
-    """Larger steps where the gradient agrees in sign with its mean."""
+    """AddSign: steps lr * (alpha + sign_decay * sign(grad) * sign(m)) * grad."""
 
     slots = "m"
     inputs = "lr alpha sign_decay beta grad"
@@ -146,7 +146,7 @@ class AddSign(UpdateRule, abstract=True):
 
 @register_forms(*DENSE_FORMS)
 class PowerSign(UpdateRule, abstract=True):
-    """Steps scaled up where the gradient agrees in sign with its mean, else down."""
+    """PowerSign: steps lr * exp(logbase * sign_decay * sign(grad) * sign(m)) * grad."""
 
     slots = "m"
     inputs = "lr logbase sign_decay beta grad"

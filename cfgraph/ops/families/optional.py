@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
 
 
 class OptionalVariant:
-    """A tuple of values, or None."""
+    """A variant element that contains a tuple of values or nothing (`values` is None)."""
 
     __slots__ = ("values",)
     shape = ()
@@ -28,7 +28,7 @@ class OptionalVariant:
         self.values = values
 
     def zeros_like(self) -> OptionalVariant:
-        """The same with zeros for values; nothing stays nothing."""
+        """An optional with zeros for its values; an empty optional stays empty."""
         return (
             self
             if self.values is None
@@ -36,7 +36,7 @@ class OptionalVariant:
         )
 
     def add(self, other: Any) -> OptionalVariant:
-        """The sums of the values. Raises OpError where only one side has any."""
+        """The elementwise sum of two optionals. Raises OpError if only one of them has a value."""
         other = optional_of(other)
         if self.values is None and other.values is None:
             return self
@@ -53,7 +53,7 @@ class OptionalVariant:
 
 
 def optional_of(optional: Any) -> OptionalVariant:
-    """The optional that a variant is. Raises OpError where it is something else."""
+    """The optional inside a variant tensor. Raises OpError for any other value."""
     if isinstance(optional, np.ndarray) and not optional.ndim:
         optional = optional[()]
     if not isinstance(optional, OptionalVariant):
@@ -63,7 +63,7 @@ def optional_of(optional: Any) -> OptionalVariant:
 
 
 class OptionalNone(Op):
-    """An optional that holds nothing."""
+    """An optional without a value."""
 
     signature = "-> optional: variant"
     compilation = CompilerSupport(traceable=False)
@@ -79,7 +79,7 @@ class OptionalNone(Op):
 
 
 class OptionalFromValue(Op):
-    """A tuple of values as one variant."""
+    """A tuple of tensors packed into one variant scalar."""
 
     signature = "components: Toutput_types -> optional: variant"
     attrs = "Toutput_types: list(type) >= 1"
@@ -104,7 +104,7 @@ class OptionalFromValue(Op):
 
 
 class OptionalHasValue(Op):
-    """True unless the optional is nothing."""
+    """True if the optional has a value."""
 
     signature = "optional: variant -> has_value: bool"
     compilation = CompilerSupport(traceable=False)
@@ -119,7 +119,7 @@ class OptionalHasValue(Op):
 
 
 class OptionalGetValue(Op):
-    """The values that an optional holds."""
+    """The tensors packed in an optional. Fails if it has no value."""
 
     signature = "optional: variant -> components: output_types"
     attrs = "output_types: list(type) >= 1, output_shapes: list(shape) >= 1"

@@ -20,7 +20,7 @@ PaddingWidths = list[list[int]]
 
 
 def padding_widths(value: Any, paddings: Any) -> PaddingWidths:
-    """The numbers before and after each dimension. Raises OpError where they do not fit."""
+    """Padding before and after each dimension. Raises OpError unless `paddings` fits `value`."""
     if paddings.ndim != 2 or paddings.shape[1] != 2:
         message = f"paddings must be a matrix with 2 columns: {list(paddings.shape)}"
         raise OpError(message)
@@ -39,7 +39,7 @@ def padding_widths(value: Any, paddings: Any) -> PaddingWidths:
 
 
 def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: int = 1) -> Shape:
-    """The static shape of a tensor with borders added, or with `sign` -1 taken away."""
+    """The static shape of a tensor with padding added, or removed if `sign` is -1."""
     of = require_rank(paddings, 2).merge(Shape((None, 2)))
     rank = data.rank if of.dims is None or of.dims[0] is None else of.dims[0]
     data = data.merge(shape_of_rank(rank))
@@ -55,7 +55,7 @@ def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: 
 
 
 class Pad(Op):
-    """The tensor with zeros around it."""
+    """A tensor padded with zeros."""
 
     signature = "input: T, paddings: Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
@@ -81,7 +81,7 @@ class Pad(Op):
 
 
 def _start_offsets(g: GradientBuilder, paddings: Output) -> Output:
-    """The first column: where the tensor starts between its borders."""
+    """The first column of `paddings`: the offset of the tensor inside its padding."""
     known = g.known_value(paddings)
     if known is not None and paddings.dtype is not None:
         return g.const(known[:, 0], paddings.dtype)
@@ -92,7 +92,7 @@ def _start_offsets(g: GradientBuilder, paddings: Output) -> Output:
 
 
 class PadV2(Pad):
-    """The tensor with a constant around it."""
+    """A tensor padded with a constant."""
 
     signature = "input: T, paddings: Tpaddings, constant_values: T -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
@@ -113,7 +113,7 @@ def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
         return value
     if hasattr(value, "at"):
         return xp.pad(value, pairs, constant_values=fill)
-    # np.pad takes twenty times as long on a small array
+    # np.pad is 20 times slower on small arrays
     sizes = [
         size + before + after for size, (before, after) in zip(value.shape, pairs, strict=True)
     ]
@@ -126,7 +126,7 @@ def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
 
 
 class MirrorPad(Op):
-    """The tensor with its mirror image around it; SYMMETRIC repeats the edge, REFLECT does not."""
+    """A tensor padded with its mirror image; SYMMETRIC repeats the edge, REFLECT does not."""
 
     signature = "input: T, paddings: Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
@@ -158,11 +158,11 @@ class MirrorPad(Op):
 
 
 def _too_wide(most: int, before: int, after: int) -> str:
-    return f"paddings must be no greater than {most}: {before}, {after} given"
+    return f"paddings must be no greater than {most}, got {before}, {after}"
 
 
 def _mirror_indices(size: int, before: int, after: int, edge: int) -> Any:
-    """The places of the elements along one dimension, with its mirror images."""
+    """Source indices along one dimension, including its mirror images."""
     places = np.arange(size)
     last = size - edge
     return np.concatenate(
@@ -171,7 +171,7 @@ def _mirror_indices(size: int, before: int, after: int, edge: int) -> Any:
 
 
 class MirrorPadGrad(Op):
-    """The gradient of MirrorPad: the borders folded back and added to where they came from."""
+    """Gradient of MirrorPad: the padding folded back and added to its source elements."""
 
     signature = "input: T, paddings: Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"

@@ -1,4 +1,4 @@
-"""The base of pooling ops, and average pooling with its gradient."""
+"""Pooling base class, and average pooling with its gradient."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from cfgraph.ops.opdef.sliding_window import (
 
 
 class Pooling(Op, abstract=True):
-    """An op that summarises what each window sees, channel by channel."""
+    """A reduction over sliding windows of an image."""
 
     rank: ClassVar[int] = 4
 
     @classmethod
     def layout(cls, node: Node) -> ImageLayout:
-        """Where the image keeps its channels."""
+        """The dimension order of the image."""
         has_format = "data_format" in cls.parsed().attrs
         return image_layout(node) if has_format else ImageLayout(cls.rank, cls.rank - 1)
 
     @classmethod
     def window(cls, node: Node, sizes: Any = None, strides: Any = None) -> PoolingWindow:
-        """The window, from attributes or, where they are given, from inputs."""
+        """The pooling window, from the attributes unless sizes and strides are passed."""
         layout = cls.layout(node)
         sizes = node.attr("ksize") if sizes is None else sizes
         steps = node.attr("strides") if strides is None else strides
@@ -65,7 +65,7 @@ class Pooling(Op, abstract=True):
 
     @classmethod
     def pooled(cls, context: InferenceContext, image: Shape, window: PoolingWindow) -> Shape:
-        """The static shape of one value a window."""
+        """The static output shape: one value per window."""
         if image.dims is None or len(image.dims) != window.layout.rank:
             return UNKNOWN_SHAPE
         channels = image.dims[window.layout.channel]
@@ -75,7 +75,7 @@ class Pooling(Op, abstract=True):
 
 
 class PoolingWindow:
-    """A pooling window: how it moves, its spatial size, and how many channels it takes in."""
+    """A pooling window: strides and padding, spatial size, and extent over channels."""
 
     def __init__(
         self,
@@ -89,20 +89,20 @@ class PoolingWindow:
         self.depth_stride = depth_stride
 
     def fit(self, image: Any) -> WindowGrid:
-        """The windows over an image whose channels are last. Raises OpError where it cannot be."""
+        """The windows over an image with channels last. Raises OpError if the ranks differ."""
         if image.ndim != self.layout.rank:
             message = f"the image must be {self.layout.rank}-dimensional: {list(image.shape)}"
             raise OpError(message)
         return self.slide.fit(image.shape[1:-1], self.sizes)
 
     def check_flat(self, what: str) -> None:
-        """Refuse a window over several channels."""
+        """Raise OpError for a window over several channels."""
         if self.depth != 1 or self.depth_stride != 1:
             message = f"{what} is not yet supported on the depth dimension."
             raise OpError(message)
 
     def check_depth(self, channels: int) -> None:
-        """Refuse a window over channels that does not cut them evenly."""
+        """Raise OpError unless a depthwise window divides the channels evenly."""
         if max(self.sizes) > 1:
             message = (
                 "MaxPooling supports exactly one of pooling across depth "
@@ -119,16 +119,16 @@ class PoolingWindow:
 
 
 def check_pooled_shape(name: str, array: Any, want: Sequence[int]) -> None:
-    """Refuse an array of another shape."""
+    """Raise OpError unless an array has the expected shape."""
     if tuple(array.shape) != tuple(want):
-        message = f"{name} has shape {list(array.shape)}, {list(want)} is wanted"
+        message = f"{name} has shape {list(array.shape)}, expected {list(want)}"
         raise OpError(message)
 
 
 def first_maxima(xp: ModuleType, fit: WindowGrid, x: Any) -> tuple[Any, Any]:
-    """The greatest value of each window, and the first place that holds it.
+    """The maximum of each window and the index of its first occurrence in the window.
 
-    A NaN is neither greater nor less: it stays where it is the first of its window.
+    NaN compares neither greater nor less, so it is the maximum only if it is the first element.
     """
     padded = fit.pad(xp, x)
     inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
@@ -152,7 +152,7 @@ _AVERAGE_3D = (
 
 
 def window_counts(fit: WindowGrid, dtype: Any) -> Any:
-    """How many values each window sees."""
+    """The number of image elements (excluding padding) in each window."""
     inside = fit.pad(np, np.ones((1, *fit.sizes, 1), dtype=dtype))
     total = np.zeros((1, *fit.out, 1), dtype=dtype)
     for _, view in fit.views():
@@ -161,7 +161,7 @@ def window_counts(fit: WindowGrid, dtype: Any) -> Any:
 
 
 class AveragePooling(Pooling, abstract=True):
-    """The mean of what each window sees."""
+    """The mean over each window, excluding padding."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -185,7 +185,7 @@ class AveragePooling(Pooling, abstract=True):
 
 
 class AvgPool(AveragePooling):
-    """Mean of each window of an image."""
+    """Mean over each window of a 4-D image."""
 
     signature = "value: T -> output: T"
     attrs = _AVERAGE_2D
@@ -196,7 +196,7 @@ class AvgPool(AveragePooling):
 
 
 class AvgPool3D(AveragePooling):
-    """Mean of each window of a volume."""
+    """Mean over each window of a 5-D volume."""
 
     signature = "input: T -> output: T"
     attrs = _AVERAGE_3D
@@ -208,7 +208,7 @@ class AvgPool3D(AveragePooling):
 
 
 class AveragePoolingGradient(Pooling, abstract=True):
-    """Each window's gradient is shared by all that it sees."""
+    """Gradient of average pooling: each window's gradient, spread evenly over its elements."""
 
     placement = HostPlacement(host_inputs=(0,))
     compilation = CompilerSupport(constant_inputs=(0,))

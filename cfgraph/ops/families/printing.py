@@ -30,18 +30,18 @@ _ESCAPES = {
 
 
 def escape_bytes(text: bytes) -> bytes:
-    """A string with what cannot be shown escaped as in C; bytes beyond ASCII stay."""
+    """A byte string with unprintable ASCII characters escaped as in C."""
     return b"".join(_ESCAPES.get(byte) or bytes([byte]) for byte in text)
 
 
 def shortest_number(value: float, digits: int, more: int, kind: Any) -> str:
-    """A number with so many digits, or with more where it would not be read back the same."""
+    """A number with `digits` digits, or `more` if `digits` do not restore the same value."""
     text = f"%.{digits}g" % value
     return text if math.isnan(value) or kind(float(text)) == value else f"%.{more}g" % value
 
 
 def format_element(value: Any, *, quoted: bool) -> bytes:
-    """One element."""
+    """The text of one element."""
     if isinstance(value, bytes):
         return b'"' + escape_bytes(value) + b'"' if quoted else escape_bytes(value)
     dtype = value.dtype
@@ -55,14 +55,14 @@ def format_element(value: Any, *, quoted: bool) -> bytes:
 
 
 def is_showable(array: Any) -> bool:
-    """True for the types whose elements can be shown."""
+    """True for arrays whose elements can be printed: all but complex and non-string objects."""
     if array.dtype == object:
         return all(isinstance(value, bytes) for value in array.ravel())
     return bool(array.dtype.kind != "c")
 
 
 def format_flat(value: Any, limit: int) -> bytes:
-    """The first elements of a tensor, rows in brackets, without a bracket around all."""
+    """The first `limit` elements of a tensor, rows in brackets, without an outer bracket."""
     array = np.asarray(value)
     most = array.size if limit < 0 else min(limit, array.size)
     rest = b"..." if array.size > most else b""
@@ -79,7 +79,7 @@ def format_flat(value: Any, limit: int) -> bytes:
 def _flat_rows(
     items: list[Any], shape: tuple[int, ...], limit: int, dim: int, done: int, parts: list[bytes]
 ) -> int:
-    """Write one row of a dimension; return how many elements are written in all."""
+    """Append the text of one subarray to `parts`; return the total number of elements written."""
     if done >= limit:
         return done
     if dim == len(shape) - 1:
@@ -101,7 +101,7 @@ def _flat_rows(
 
 
 def format_nested(value: Any, limit: int) -> bytes:
-    """A tensor in nested brackets, so many elements at both ends of each dimension."""
+    """A tensor in nested brackets with the first and last `limit` elements of each dimension."""
     array = np.asarray(value)
     most = array.size if limit < 0 else min(limit, array.size)
     if not is_showable(array):
@@ -125,7 +125,7 @@ def _nested_rows(array: Any, ends: int, dim: int, rank: int) -> bytes:
         for row in _rows(array, max(ends, count - ends), count)
     ]
     text = gap.join(rows + last)
-    # what is left out at the very start is set off as well
+    # TensorFlow also puts the separator before a leading ellipsis
     return b"[" + (gap + text if ends == 0 and count else text) + b"]"
 
 
@@ -144,12 +144,12 @@ _STREAMS = {
 
 
 def bracket_values(values: Sequence[Any], limit: int, gap: bytes = b"") -> str:
-    """Tensors, each cut short and in brackets."""
+    """The bracketed text of some tensors, each limited to its first `limit` elements."""
     return gap.join(b"[" + format_flat(v, limit) + b"]" for v in values).decode(errors="replace")
 
 
 class StringFormat(Op):
-    """A template with tensors in the place of its placeholders."""
+    """A template with its placeholders replaced by tensors."""
 
     signature = "inputs: T -> output: string"
     attrs = (
@@ -184,7 +184,7 @@ class StringFormat(Op):
 
 
 class Assert(Op):
-    """Fail with some tensors as the message unless the condition holds."""
+    """Fail with the values of `data` as the message unless the condition holds."""
 
     signature = "condition: bool, data: T ->"
     attrs = "T: list(type) >= 1, summarize: int = 3"
@@ -208,7 +208,7 @@ class Assert(Op):
 
 
 class Print(SameShape):
-    """Its first input; the others are printed, the first few times."""
+    """Identity that prints `data` on the first `first_n` executions."""
 
     signature = "input: T, data: U -> output: T"
     attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
@@ -236,7 +236,7 @@ class Print(SameShape):
 
 
 class PrintV2(Op):
-    """Print a string to a stream, or to the end of a file."""
+    """Print a string to a stream, or append it to a file (`file://PATH`)."""
 
     signature = "input: string ->"
     attrs = "output_stream: string = 'stderr', end: string = '\n'"
@@ -266,7 +266,7 @@ class PrintV2(Op):
 
 
 class Timestamp(Op):
-    """Seconds since 1970."""
+    """The current time in seconds since 1970 (Unix epoch)."""
 
     signature = "-> ts: float64"
     effects = SideEffects(stateful=True)

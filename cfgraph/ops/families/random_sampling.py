@@ -1,4 +1,4 @@
-"""Random numbers from the run's generator, different at each execution."""
+"""Stateful random sampling: new numbers from the run's generators at each execution."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
 
 
 class Sampler(Op, abstract=True):
-    """An op that draws: `draw(generator, node, *inputs)`."""
+    """A stateful sampler that draws with `draw(generator, node, *inputs)`."""
 
     effects = SideEffects(stateful=True, random=True)
     compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
@@ -55,16 +55,16 @@ class Sampler(Op, abstract=True):
 
 
 def round_below_one(values: Any, dtype: Any) -> Any:
-    """Numbers in [0, 1) rounded to a type without reaching 1."""
+    """Numbers in [0, 1) cast to a dtype; those that round to 1 become 0."""
     narrow = values.astype(dtype)
     return np.where(narrow >= 1, np.asarray(0, dtype), narrow)
 
 
 def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, high: Any) -> Any:
-    """Normals between two bounds, by the inverse of the distribution function."""
+    """Standard normal numbers within bounds, by inverse transform sampling."""
     from scipy.special import ndtr, ndtri
 
-    # what lies right of zero is drawn mirrored, where doubles are denser
+    # an interval above zero is mirrored to where doubles of the distribution function are denser
     flip = np.asarray(low > 0)
     start, stop = np.where(flip, -high, low), np.where(flip, -low, high)
     below, above = ndtr(start), ndtr(stop)
@@ -74,7 +74,7 @@ def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, hig
 
 
 class RandomUniform(Sampler):
-    """Uniform numbers in [0, 1)."""
+    """Uniform random numbers in [0, 1)."""
 
     signature = "shape: T -> output: dtype"
     attrs = _SEEDS + _FLOAT
@@ -85,7 +85,7 @@ class RandomUniform(Sampler):
 
 
 class RandomStandardNormal(Sampler):
-    """Normal numbers of mean zero and variance one."""
+    """Normal random numbers with mean 0 and variance 1."""
 
     signature = "shape: T -> output: dtype"
     attrs = _SEEDS + _FLOAT
@@ -97,7 +97,7 @@ class RandomStandardNormal(Sampler):
 
 
 class TruncatedNormal(Sampler):
-    """Normal numbers less than two from zero."""
+    """Standard normal random numbers, truncated to [-2, 2]."""
 
     signature = "shape: T -> output: dtype"
     attrs = _SEEDS + _FLOAT
@@ -110,7 +110,7 @@ class TruncatedNormal(Sampler):
 
 
 class ParameterizedTruncatedNormal(Sampler):
-    """Normal numbers between bounds, each batch with its own mean, deviation and bounds."""
+    """Truncated normal random numbers; mean, deviation, and bounds per batch entry."""
 
     signature = (
         "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype -> output: dtype"
@@ -145,7 +145,7 @@ class ParameterizedTruncatedNormal(Sampler):
 
 
 class RandomUniformInt(Sampler):
-    """Integers from `minval` up to but without `maxval`."""
+    """Uniform random integers in [minval, maxval)."""
 
     signature = "shape: T, minval: Tout, maxval: Tout -> output: Tout"
     attrs = _SEEDS + "Tout: {int32, int64}, T: {int32, int64}"
@@ -161,7 +161,7 @@ class RandomUniformInt(Sampler):
 
 
 class RandomShuffle(Sampler):
-    """The rows in another order."""
+    """A random permutation of the rows of a tensor."""
 
     signature = "value: T -> output: T"
     attrs = "seed: int = 0, seed2: int = 0"
@@ -179,7 +179,7 @@ class RandomShuffle(Sampler):
 
 
 class PerParameterSampler(Sampler, abstract=True):
-    """For each parameter so many samples as the shape says."""
+    """Samples of the requested shape for each element of a parameter tensor."""
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -188,7 +188,7 @@ class PerParameterSampler(Sampler, abstract=True):
 
 
 class RandomGamma(PerParameterSampler):
-    """Numbers of the gamma distribution, for each of some shape parameters."""
+    """Samples of the gamma distribution per shape parameter `alpha`."""
 
     signature = "shape: S, alpha: T -> output: T"
     attrs = _SEEDS + "S: {int32, int64}, T: {float16, float32, float64}"
@@ -208,7 +208,7 @@ class RandomGamma(PerParameterSampler):
 
 
 def draw_poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any:
-    """Numbers of the Poisson distribution for each of some rates; NaN where a rate is none."""
+    """Samples of the Poisson distribution per rate; NaN (floats only) for an invalid rate."""
     sizes, wide = (*check_shape(shape), *rate.shape), np.asarray(rate, np.float64)
     valid = np.isfinite(wide) & (wide >= 0)
     drawn = np.asarray(generator.poisson(np.where(valid, wide, 0), sizes))
@@ -218,7 +218,7 @@ def draw_poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any
 
 
 class RandomPoisson(PerParameterSampler):
-    """Numbers of the Poisson distribution, for each of some rates, in the rates' type."""
+    """Samples of the Poisson distribution per rate, in the dtype of the rates."""
 
     signature = "shape: S, rate: dtype -> output: dtype"
     attrs = _SEEDS + "S: {int32, int64}, dtype: {float16, float32, float64}"
@@ -229,7 +229,7 @@ class RandomPoisson(PerParameterSampler):
 
 
 class RandomPoissonV2(PerParameterSampler):
-    """Numbers of the Poisson distribution, for each of some rates."""
+    """Samples of the Poisson distribution per rate, in the dtype of attribute `dtype`."""
 
     signature = "shape: S, rate: R -> output: dtype"
     attrs = (
@@ -243,7 +243,7 @@ class RandomPoissonV2(PerParameterSampler):
 
 
 class Multinomial(Sampler):
-    """Classes drawn with the probabilities that rows of logits say."""
+    """Classes sampled per row of unnormalized log-probabilities."""
 
     signature = "logits: T, num_samples: int32 -> output: output_dtype"
     attrs = (
@@ -266,7 +266,7 @@ class Multinomial(Sampler):
 
 
 class StatelessMultinomial(Op):
-    """Classes drawn with the probabilities that rows of logits say, from a seed."""
+    """Classes sampled per row of unnormalized log-probabilities, determined by a seed."""
 
     signature = "logits: T, num_samples: int32, seed: Tseed -> output: output_dtype"
     attrs = (
@@ -295,7 +295,7 @@ class StatelessMultinomial(Op):
 
 
 def sample_shape(context: InferenceContext) -> Shape:
-    """Rows of logits by samples."""
+    """The static shape of samples: rows of logits by samples per row."""
     logits, count = context.inputs[0], context.value(1)
     rows = logits[:1] if logits.rank == 2 else UNKNOWN_SHAPE
     rows = Shape((None,)) if rows.rank is None else rows
@@ -303,7 +303,7 @@ def sample_shape(context: InferenceContext) -> Shape:
 
 
 def check_logits(logits: Any, count: Any) -> None:
-    """Refuse what is no matrix of logits, or no number of samples."""
+    """Raise OpError for logits or a number of samples of invalid shape or value."""
     if logits.ndim != 2:
         message = f"logits should be a matrix, got shape {list(logits.shape)}"
         raise OpError(message)
@@ -319,7 +319,7 @@ def check_logits(logits: Any, count: Any) -> None:
 
 
 def sample_classes(logits: Any, points: Any, dtype: Any) -> Any:
-    """The class at each point in [0, 1) of the cumulated probabilities of its row."""
+    """The class at each point of its row's cumulative distribution; points are in [0, 1)."""
     wide = logits.astype(np.float64)
     finite = np.isfinite(wide)
     top = np.max(np.where(finite, wide, -np.inf), axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Tensors made from a few numbers: Fill, Range, LinSpace, OneHot, Empty."""
+"""Generated tensors: Fill, Empty, Range, LinSpace, OneHot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class Fill(Op):
-    """A tensor of a shape with one value everywhere."""
+    """A tensor of a requested shape filled with one value."""
 
     signature = "dims: index_type, value: T -> output: T"
     attrs = "index_type: {int32, int64} = int32"
@@ -36,7 +36,7 @@ class Fill(Op):
         full, dtype = xp.full, node.attr("T").numpy
 
         def fill(dims: Any, value: Any) -> Any:
-            # a number is taken for a vector of one, though no shape function admits it
+            # the kernel accepts a scalar as a vector of one size, the shape function does not
             sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
             if dims.ndim > 1:
                 message = f"dims must be a vector, got shape {list(dims.shape)}"
@@ -67,7 +67,7 @@ class Fill(Op):
 
 
 class Empty(Op):
-    """A tensor of a shape whose content nobody may rely on; here it is zeros."""
+    """A tensor of a requested shape with unspecified content (zeros in cfgraph)."""
 
     signature = "shape: int32 -> output: dtype"
     attrs = "init: bool = false"
@@ -88,7 +88,7 @@ class Empty(Op):
 
 
 class Range(Op):
-    """The numbers from `start` to before `limit` in steps of `delta`."""
+    """The numbers from `start` (inclusive) to `limit` (exclusive) in steps of `delta`."""
 
     signature = "start: Tidx, limit: Tidx, delta: Tidx -> output: Tidx"
     attrs = (
@@ -132,7 +132,7 @@ def _integer_type(dtype: Any) -> Kernel:
         end = first + _range_count(first, int(limit), step) * step
         if least <= end <= most:
             return arange(first, end, step, dtype)
-        # one step too far must not overflow the type that arange computes in
+        # `end` may overflow the dtype in which arange would compute
         return arange(first, end, step).astype(dtype)
 
     return integers
@@ -147,7 +147,7 @@ def _range_steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
 def _check_scalars(start: Any, limit: Any, delta: Any) -> None:
     for name, item in (("start", start), ("limit", limit), ("delta", delta)):
         if item.ndim:
-            message = f"{name} must be a scalar, not shape {list(item.shape)}"
+            message = f"{name} must be a scalar, got shape {list(item.shape)}"
             raise OpError(message)
 
 
@@ -172,7 +172,7 @@ def _range_count(start: Any, limit: Any, delta: Any) -> int:
 
 
 class LinSpace(Op):
-    """A number of values evenly spaced from `start` to `stop`, both included."""
+    """`num` evenly spaced numbers from `start` to `stop`, both inclusive."""
 
     signature = "start: T, stop: T, num: Tidx -> output: T"
     attrs = "T: {bfloat16, float16, float32, float64}, Tidx: {int32, int64} = int32"
@@ -204,7 +204,7 @@ class LinSpace(Op):
         require_rank(context.inputs[1], 0)
         count = static_int(context, 2)
         if count is not None and count <= 0:
-            message = f"num must be positive, not {count}"
+            message = f"num must be positive, got {count}"
             raise ValueError(message)
         return [vector_shape(count)]
 
@@ -212,7 +212,7 @@ class LinSpace(Op):
 
 
 class OneHot(Op):
-    """For each index a row with `on_value` at that place and `off_value` elsewhere."""
+    """One-hot vectors: `on_value` at each index, `off_value` elsewhere, along a new axis."""
 
     signature = "indices: TI, depth: int32, on_value: T, off_value: T -> output: T"
     attrs = "axis: int = -1, TI: {uint8, int8, int32, int64} = int64"

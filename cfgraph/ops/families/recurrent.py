@@ -1,4 +1,4 @@
-"""LSTM cells and sequences and GRU cells, each as one op, with their gradients."""
+"""Fused LSTM and GRU cells and LSTM sequences, with their gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GATES = "the gates of the cell"
 
 
 def lstm_cell_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> InputGradients:
-    """Of a step of long short-term memory."""
+    """Gradients of LSTMBlockCell."""
     x, _, h, w, *_ = node.inputs
     values = [node.output(port) for port in range(6)]
     back = same_attrs(
@@ -47,7 +47,7 @@ def lstm_cell_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) 
 def lstm_sequence_gradient(
     g: GradientBuilder, node: Node, *arrived: Output | None
 ) -> InputGradients:
-    """Of long short-term memory over a sequence."""
+    """Gradients of BlockLSTM and BlockLSTMV2."""
     op = node.op.replace("LSTM", "LSTMGrad")
     values = [node.output(port) for port in range(7)]
     back = same_attrs(g, op, node, *node.inputs, *values, *_state_gradients(g, node, arrived))
@@ -55,7 +55,7 @@ def lstm_sequence_gradient(
 
 
 def gru_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> InputGradients:
-    """Of a step of a gated recurrent unit."""
+    """Gradients of GRUBlockCell."""
     x, h, *_ = node.inputs
     reject_gradients(node, arrived[:3], _GATES)
     r, u, c, _ = (node.output(port) for port in range(4))
@@ -78,7 +78,7 @@ def gru_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> Inp
 def _state_gradients(
     g: GradientBuilder, node: Node, arrived: tuple[Output | None, ...]
 ) -> tuple[Output, Output]:
-    """The gradients of state and output, zeros where one is missing."""
+    """The gradients of cell state and output; zeros for a missing one."""
     _, state, *gates, output = arrived
     reject_gradients(node, [arrived[0], *gates], _GATES)
     present = state or output
@@ -87,7 +87,7 @@ def _state_gradients(
 
 
 def _split_columns(g: GradientBuilder, both: Output, x: Output, h: Output) -> tuple[Output, Output]:
-    """What belongs to the input, and what belongs to the state before."""
+    """The columns of `both` that belong to the input, and those of the previous output."""
     widths = g.known_shape(x)[1:] + g.known_shape(h)[1:]
     if widths.is_full:
         sizes = int32_constant(g, list(widths))
@@ -107,7 +107,7 @@ _LSTM_TYPES = "use_peephole: bool = false, T: {float16, float32}"
 
 
 class LstmCell(NamedTuple):
-    """A cell's parameters; `order` says how the four gates lie in the columns of `w`."""
+    """An LSTM cell's parameters; `order` is the order of the four gates in the columns of `w`."""
 
     xp: ModuleType
     w: Any
@@ -118,13 +118,13 @@ class LstmCell(NamedTuple):
     order: str
 
     def gates(self, x: Any, h: Any) -> dict[str, Any]:
-        """What enters the input, forget, cell and output gates."""
+        """The pre-activations of the input, forget, cell, and output gates, by letter."""
         both = self.xp.concatenate([x, h], axis=1) @ self.w
         both = both if self.b is None else both + self.b
         return dict(zip(self.order, self.xp.split(both, 4, axis=1), strict=True))
 
     def forward(self, x: Any, cs_prev: Any, h_prev: Any) -> tuple[Any, ...]:
-        """One step: i, cs, f, o, ci, co, h."""
+        """One forward step: i, cs, f, o, ci, co, h."""
         xp, gate = self.xp, self.gates(x, h_prev)
         wci, wcf, wco = self.peepholes or (0, 0, 0)
         i = sigmoid(xp, gate["i"] + cs_prev * wci)
@@ -138,7 +138,7 @@ class LstmCell(NamedTuple):
         return i, cs, f, o, ci, co, o * co
 
     def backward(self, cs_prev: Any, values: Sequence[Any], cs_grad: Any, h_grad: Any) -> Any:
-        """One step back: the gradient of cs_prev, of the gates, and of the peepholes."""
+        """One backward step: the gradients of cs_prev, of the gates, and of the peepholes."""
         xp, (i, cs, f, o, ci, co) = self.xp, values
         do = o * (1 - o) * h_grad * co
         dcs = (1 - co * co) * h_grad * o + cs_grad
@@ -157,18 +157,18 @@ class LstmCell(NamedTuple):
 
 
 def sigmoid(xp: ModuleType, x: Any) -> Any:
-    """The logistic function."""
+    """The logistic function 1 / (1 + exp(-x))."""
     return 1 / (1 + xp.exp(-x))
 
 
 class LstmOp(Op, abstract=True):
-    """An op around a Cell."""
+    """An op that computes with an LstmCell."""
 
     order: ClassVar[str] = "icfo"
 
     @classmethod
     def cell(cls, node: Node, xp: ModuleType, w: Any, peepholes: Any, b: Any) -> LstmCell:
-        """The cell of a node."""
+        """The LSTM cell with the attributes of a node."""
         declared = cls.parsed().attrs
         bias = node.attr("forget_bias") if "forget_bias" in declared else 0.0
         clip = node.attr("cell_clip") if "cell_clip" in declared else 0.0
@@ -177,7 +177,7 @@ class LstmOp(Op, abstract=True):
 
 
 def check_peephole_vectors(peepholes: Any) -> None:
-    """Refuse peepholes that are no vectors: a cell that uses none lets them have any size."""
+    """Raise OpError unless all peepholes are vectors; unused ones may have any size."""
     for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=True):
         if peephole.ndim != 1:
             message = f"{name} must be a vector, but it has shape {list(peephole.shape)}"
@@ -185,7 +185,7 @@ def check_peephole_vectors(peepholes: Any) -> None:
 
 
 def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any, b: Any) -> None:
-    """Refuse a step's input whose shapes do not fit the weights, and peepholes where given."""
+    """Raise OpError unless the inputs of one step fit the weights and the peepholes, if any."""
     if cs_prev.ndim != 2:
         message = f"cs_prev must be a matrix, but it has shape {list(cs_prev.shape)}"
         raise OpError(message)
@@ -210,7 +210,7 @@ def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any,
 
 
 class LSTMBlockCell(LstmOp):
-    """One step of long short-term memory."""
+    """One step of a long short-term memory (LSTM) cell."""
 
     gradient = staticmethod(lstm_cell_gradient)
 
@@ -237,7 +237,7 @@ class LSTMBlockCell(LstmOp):
 
 
 class LSTMBlockCellGrad(LstmOp):
-    """Gradient of LSTMBlockCell with respect to the state, the gates and the peepholes."""
+    """Gradient of LSTMBlockCell with respect to state, gates, and peepholes."""
 
     signature = (
         f"{_LSTM_STATE}, i: T, cs: T, f: T, o: T, ci: T, co: T, cs_grad: T, h_grad: T -> "
@@ -273,7 +273,7 @@ class LSTMBlockCellGrad(LstmOp):
 
 
 class BlockLSTM(LstmOp):
-    """Long short-term memory over a whole sequence; zero after `seq_len_max`."""
+    """LSTM over a sequence [time, batch, input]; outputs are zero from `seq_len_max` on."""
 
     gradient = staticmethod(lstm_sequence_gradient)
 
@@ -310,7 +310,7 @@ class BlockLSTM(LstmOp):
 
 
 def check_sequence_length(length: Any, x: Any) -> None:
-    """Refuse what is no sequence of this length."""
+    """Raise OpError unless `x` is a sequence of at least `length` steps."""
     if x.ndim != 3:
         message = "x must be 3D"
         raise OpError(message)
@@ -320,7 +320,7 @@ def check_sequence_length(length: Any, x: Any) -> None:
 
 
 class BlockLSTMV2(BlockLSTM):
-    """BlockLSTM with its gates in the order input, forget, cell, output, and no forget bias."""
+    """BlockLSTM with gate order input, forget, cell, output, and without forget bias."""
 
     signature = BlockLSTM.signature
     attrs = "cell_clip: float = 0.0, " + _LSTM_TYPES
@@ -384,7 +384,7 @@ _GRU = "x: T, h_prev: T, w_ru: T, w_c: T, b_ru: T, b_c: T"
 
 
 def check_gru_shapes(x: Any, h: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -> None:
-    """Refuse a step whose shapes do not fit the weights."""
+    """Raise OpError unless the inputs of one step fit the weights."""
     units, rows = h.shape[-1], x.shape[-1] + h.shape[-1]
     fits = (
         x.ndim == h.ndim == 2
@@ -401,7 +401,7 @@ def check_gru_shapes(x: Any, h: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -
 
 
 class GRUBlockCell(Op):
-    """One step: the reset gate, the update gate, the candidate and the new state."""
+    """One step of a gated recurrent unit (GRU): reset gate, update gate, candidate, new state."""
 
     gradient = staticmethod(gru_gradient)
 
@@ -424,7 +424,7 @@ class GRUBlockCell(Op):
 
 
 class GRUBlockCellGrad(Op):
-    """Gradient of GRUBlockCell with respect to the input, the state and the gates."""
+    """Gradient of GRUBlockCell with respect to input, state, and gates."""
 
     signature = (
         f"{_GRU}, r: T, u: T, c: T, d_h: T -> d_x: T, d_h_prev: T, d_c_bar: T, d_r_bar_u_bar: T"

@@ -1,4 +1,4 @@
-"""Reductions over dimensions: sum, product, mean, extremes, norms, ArgMax, ArgMin."""
+"""Reductions over dimensions: sums, products, means, extremes, norms, ArgMax, ArgMin."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, INDEX, QUANTIZED, REAL, one
 
 
 def sum_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Each element has the gradient of its sum."""
+    """Gradient of Sum: dz broadcast to the input."""
     return _repeat_to_input(g, node, _broadcastable_result(g, node, dz)), None
 
 
 def mean_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Each element has its share of the gradient of its mean."""
+    """Gradient of Mean: dz / count, broadcast to the input."""
     share = g.RealDiv(dz, _reduced_count(g, node, dz))
     return _repeat_to_input(g, node, _broadcastable_result(g, node, share)), None
 
 
 def extreme_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Those elements that are the largest, or smallest, share alike."""
+    """Gradient of Max and Min: dz, divided evenly among the extreme elements."""
     x, axes = node.inputs
     chosen = g.Cast(g.Equal(_broadcastable_result(g, node, node.output()), x), DstT=x.dtype)
     share = g.RealDiv(chosen, g.Sum(chosen, axes, keep_dims=True))
@@ -56,7 +56,7 @@ def extreme_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradien
 
 
 def euclidean_norm_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Each element in proportion to itself; NaN where all are zero."""
+    """Gradient of EuclideanNorm: dz * x / norm; NaN if the norm is zero."""
     norm, x = node.output(), node.inputs[0]
     if x.dtype is not None and x.dtype.is_complex:
         dz, norm = (g.Real(item, Tout=x.dtype.real) for item in (dz, norm))
@@ -66,7 +66,10 @@ def euclidean_norm_gradient(g: GradientBuilder, node: Node, dz: Output) -> Input
 
 
 def product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Each element has the product of all others, which a division would not find among zeros."""
+    """Gradient of Prod: dz times the product of all other elements.
+
+    Exclusive cumulative products compute it, because a division fails for zeros.
+    """
     x, dx, places = node.inputs[0], _broadcastable_result(g, node, dz), _static_axes(g, node)
     if places is None:
         return g.Mul(dx, conjugate(g, _product_of_others_dynamic_axes(g, node))), None
@@ -83,7 +86,7 @@ def product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradien
 
 
 def _static_axes(g: GradientBuilder, node: Node) -> list[int] | None:
-    """The reduced axes in order; None where they, or the rank, are not known."""
+    """The reduced axes in ascending order; None if they or the rank are not static."""
     x, axes = node.inputs
     known, rank = g.known_value(axes), g.known_shape(x).rank
     if known is None or rank is None:
@@ -92,7 +95,7 @@ def _static_axes(g: GradientBuilder, node: Node) -> list[int] | None:
 
 
 def _broadcastable_result(g: GradientBuilder, node: Node, y: Output) -> Output:
-    """What has the shape of the result, such that it broadcasts against the input."""
+    """A tensor of the result's shape, reshaped to broadcast against the input."""
     x, places = node.inputs[0], _static_axes(g, node)
     if node.attr("keep_dims") or (places is not None and places == list(range(len(places)))):
         return y
@@ -108,13 +111,13 @@ def _broadcastable_result(g: GradientBuilder, node: Node, y: Output) -> Output:
 
 
 def _sizes_with_ones(g: GradientBuilder, node: Node) -> Output:
-    """The shape of the input with ones for the reduced axes."""
+    """The shape of the input with size 1 for the reduced axes."""
     sizes, places = g.shape(node.inputs[0]), _nonnegative_axes(g, node)
     return g.DynamicStitch(_axes_of(g, sizes), places, sizes, g.OnesLike(places))
 
 
 def _nonnegative_axes(g: GradientBuilder, node: Node) -> Output:
-    """The reduced axes, none of them negative."""
+    """The reduced axes as int32 without negative values."""
     x, axes = node.inputs
     if axes.dtype != dtypes.int32:
         axes = g.Cast(axes, DstT=dtypes.int32)
@@ -126,14 +129,14 @@ def _axes_of(g: GradientBuilder, sizes: Output) -> Output:
 
 
 def _repeat_to_input(g: GradientBuilder, node: Node, y: Output) -> Output:
-    """The value repeated to the shape of the input."""
+    """A tensor broadcast to the shape of the input."""
     x = node.inputs[0]
     shape = g.known_shape(x)
     return y if shape.is_full and g.known_shape(y) == shape else g.BroadcastTo(y, g.shape(x))
 
 
 def _reduced_count(g: GradientBuilder, node: Node, dz: Output) -> Output | int:
-    """How many elements each result is made of, in the type of the results."""
+    """The number of elements per result, in the dtype of the results."""
     x, places = node.inputs[0], _static_axes(g, node)
     dims = list(g.known_shape(x)) if places is not None else []
     sizes = [size for place in places or () if (size := dims[place]) is not None]
@@ -144,13 +147,16 @@ def _reduced_count(g: GradientBuilder, node: Node, dz: Output) -> Output | int:
 
 
 def _product_of_others(g: GradientBuilder, x: Output, axis: Output) -> Output:
-    """For each element the product of all others along an axis."""
+    """For each element, the product of all others along an axis."""
     before = g.Cumprod(x, axis, exclusive=True)
     return g.Mul(before, g.Cumprod(x, axis, exclusive=True, reverse=True))
 
 
 def _product_of_others_dynamic_axes(g: GradientBuilder, node: Node) -> Output:
-    """The same along axes that are known at the run: they are moved to the front and made one."""
+    """The product of all other elements over axes that are known only at run time.
+
+    The axes are moved to the front and flattened into one.
+    """
     x, sizes = node.inputs[0], g.shape(node.inputs[0])
     places = g.Reshape(_nonnegative_axes(g, node), int32_constant(g, [-1]))
     rest = g.ListDiff(_axes_of(g, sizes), places)
@@ -168,10 +174,7 @@ _REDUCTION_ATTRS = f"keep_dims: bool = false, Tidx: {INDEX} = int32"
 
 
 class Reduction(Op, abstract=True):
-    """One value from all that lie along the reduced dimensions.
-
-    `kernel(xp, value, axes, keep)` reduces over some axes.
-    """
+    """A reduction over some dimensions: `kernel(xp, value, axes, keep)`."""
 
     signature = "input: T, reduction_indices: Tidx -> output: T"
     attrs = f"{_REDUCTION_ATTRS}, {one_of(ALL_NUMBERS)}"
@@ -187,7 +190,7 @@ class Reduction(Op, abstract=True):
         last: tuple[Any, tuple[int, ...]] = (None, ())
 
         def reduced(value: Any, indices: Any) -> Any:
-            # in most graphs the axes are constants
+            # cache the last axes: in most graphs they are constant
             nonlocal last
             key, known = (indices.tolist(), value.ndim), last
             if key != known[0]:
@@ -223,7 +226,7 @@ def _reduced_sizes(sizes: Sequence[Any], axes: Container[int], keep: bool) -> li
 
 
 class Sum(Reduction):
-    """The sum."""
+    """Sum of elements across dimensions."""
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -233,7 +236,7 @@ class Sum(Reduction):
 
 
 class Prod(Reduction):
-    """The product."""
+    """Product of elements across dimensions."""
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -243,7 +246,7 @@ class Prod(Reduction):
 
 
 class Mean(Reduction):
-    """The sum over the count; of integers, towards zero."""
+    """Mean of elements across dimensions; integers are truncated toward zero."""
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -257,7 +260,7 @@ class Mean(Reduction):
 
 
 class EuclideanNorm(Reduction):
-    """The square root of the sum of squares."""
+    """Euclidean norm across dimensions: the square root of the sum of squared magnitudes."""
 
     compilation = replace(Reduction.compilation, compiled=False)
 
@@ -271,7 +274,7 @@ class EuclideanNorm(Reduction):
 
 
 class Max(Reduction):
-    """The largest; of nothing, the least that there is."""
+    """Maximum across dimensions; of no elements, the least value of the dtype."""
 
     attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
 
@@ -287,7 +290,7 @@ class Max(Reduction):
 
 
 class Min(Reduction):
-    """The smallest; of nothing, the greatest that there is."""
+    """Minimum across dimensions; of no elements, the greatest value of the dtype."""
 
     attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
 
@@ -303,17 +306,17 @@ class Min(Reduction):
 
 
 def least_value(dtype: Any) -> Any:
-    """The value of a NumPy type that none is below."""
+    """The least value of a NumPy dtype; -inf for floats."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 
 def greatest_value(dtype: Any) -> Any:
-    """The value of a NumPy type that none is above."""
+    """The greatest value of a NumPy dtype; inf for floats."""
     return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
 class All(Reduction):
-    """Whether all hold."""
+    """Logical AND of elements across dimensions."""
 
     signature = "input: bool, reduction_indices: Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
@@ -324,7 +327,7 @@ class All(Reduction):
 
 
 class AnyReduction(Reduction, name="Any"):
-    """Whether any holds."""
+    """Logical OR of elements across dimensions."""
 
     signature = "input: bool, reduction_indices: Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
@@ -335,7 +338,7 @@ class AnyReduction(Reduction, name="Any"):
 
 
 class ArgExtremum(Op, abstract=True):
-    """The first place of an extreme along one dimension; `function` finds it."""
+    """The index of the first extreme element along one dimension, by NumPy's `function`."""
 
     signature = "input: T, dimension: Tidx -> output: output_type"
     placement = HostPlacement(host_inputs=(1,))
@@ -375,7 +378,7 @@ class ArgExtremum(Op, abstract=True):
 
 
 class ArgMax(ArgExtremum):
-    """The place of the largest."""
+    """Index of the largest element along one dimension; the first of equals."""
 
     attrs = (
         f"{one_of(REAL, QUANTIZED, 'bool')}, Tidx: {{int16, int32, int64}} = int32, "
@@ -386,7 +389,7 @@ class ArgMax(ArgExtremum):
 
 
 class ArgMin(ArgExtremum):
-    """The place of the smallest."""
+    """Index of the smallest element along one dimension; the first of equals."""
 
     attrs = (
         f"{one_of(REAL, QUANTIZED, 'bool')}, Tidx: {{int32, int64}} = int32, "

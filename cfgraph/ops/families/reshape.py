@@ -1,4 +1,4 @@
-"""Ops that change the shape and keep the elements: Reshape, ExpandDims, Squeeze."""
+"""Ops that change the shape but not the elements: Reshape, ExpandDims, Squeeze."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _reshape_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradie
 
 
 class Reshape(Op):
-    """The same elements, in row-major order, in another shape; one size of -1 is what is left."""
+    """A tensor with the same elements in row-major order and a new shape; -1 infers one size."""
 
     signature = "tensor: T, shape: Tshape -> output: T"
     attrs = "Tshape: {int32, int64} = int32"
@@ -53,7 +53,7 @@ class Reshape(Op):
 
 
 def _reshaped_shape(data: Shape, dims: list[int | None], known: bool) -> Shape:
-    """`known` says that a None in `dims` is a -1, not just a size that nobody knows."""
+    """The static result shape. If `known`, None in `dims` means -1, otherwise an unknown size."""
     if known and dims.count(None) > 1:
         message = "only one size can be -1"
         raise ValueError(message)
@@ -86,7 +86,7 @@ def _reshape(value: Any, shape: Any) -> Any:
 
 
 def _reshape_empty(value: Any, sizes: list[int]) -> Any:
-    """A size that is left is told from the other sizes as if no dimension were empty."""
+    """Reshape an empty tensor; -1 is inferred as if no dimension had size 0."""
     have = math.prod(size for size in value.shape if size)
     left = have // math.prod(size for size in sizes if size > 0)
     try:
@@ -98,7 +98,7 @@ def _reshape_empty(value: Any, sizes: list[int]) -> Any:
 def _reshape_error(value: Any, shape: Any) -> str:
     sizes = shape.reshape(-1).tolist()
     if shape.ndim != 1:
-        return f"the shape must be a vector, it has the shape {list(shape.shape)}"
+        return f"the shape must be a vector, got shape {list(shape.shape)}"
     for place, size in enumerate(sizes):
         if size < -1:
             return f"Size {place} must be non-negative, not {size}"
@@ -116,7 +116,7 @@ def _reshape_error(value: Any, shape: Any) -> str:
 
 
 class ExpandDims(Op):
-    """The tensor with one more dimension, of size 1, at an axis."""
+    """A tensor with a dimension of size 1 inserted at an axis."""
 
     signature = "input: T, dim: Tdim -> output: T"
     attrs = "Tdim: {int32, int64} = int32"
@@ -161,7 +161,7 @@ def _single_axis(axis: Any) -> Any:
 
 
 class Squeeze(Op):
-    """The tensor without its dimensions of size 1, or without those listed."""
+    """A tensor without the listed dimensions of size 1; without all of them if none is listed."""
 
     signature = "input: T -> output: T"
     attrs = "squeeze_dims: list(int) >= 0 = []"
@@ -183,7 +183,7 @@ class Squeeze(Op):
             places = {static_axis(axis, len(data.dims)) for axis in axes}
             for place in places:
                 if data.dims[place] not in (None, 1):
-                    message = f"dimension {place} of {data} is not 1"
+                    message = f"dimension {place} of {data} has not size 1"
                     raise ValueError(message)
             return [Shape(size for place, size in enumerate(data.dims) if place not in places)]
         if None in data.dims:

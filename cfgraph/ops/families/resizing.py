@@ -26,7 +26,7 @@ _IMAGES = "T: {int8, uint8, int16, uint16, int32, int64, float16, float32, float
 
 
 class ResizeGrid:
-    """How output rows (or columns) lie over input rows."""
+    """The mapping from output rows (or columns) to input rows (or columns)."""
 
     def __init__(self, node: Node) -> None:
         self.corners = bool(node.attr("align_corners"))
@@ -36,13 +36,13 @@ class ResizeGrid:
             raise OpError(message)
 
     def scale(self, size: int, count: int) -> Any:
-        """Input rows an output row."""
+        """Input rows per output row."""
         if self.corners and count > 1:
             return np.float32(size - 1) / np.float32(count - 1)
         return np.float32(size) / np.float32(count)
 
     def nearest(self, size: int, count: int) -> Any:
-        """The input row of each output row."""
+        """The nearest input row of each output row."""
         rows = np.arange(count, dtype=np.float32)
         places = (rows + np.float32(0.5) if self.centers else rows) * self.scale(size, count)
         if self.corners:
@@ -50,7 +50,7 @@ class ResizeGrid:
         return np.clip(np.floor(places).astype(np.int64), 0, size - 1)
 
     def between(self, size: int, count: int) -> tuple[Any, Any, Any]:
-        """For each output row the input rows below and above, and how far it is between them."""
+        """The input rows below and above each output row, and the weight of the upper one."""
         rows, half = np.arange(count, dtype=np.float32), np.float32(0.5)
         scale = self.scale(size, count)
         places = (rows + half) * scale - half if self.centers else rows * scale
@@ -60,7 +60,7 @@ class ResizeGrid:
         return low, high, (places - floor).astype(np.float32)
 
     def weights(self, size: int, count: int) -> Any:
-        """The matrix that interpolates: output rows by input rows."""
+        """The interpolation matrix, [output rows, input rows]."""
         low, high, part = self.between(size, count)
         matrix, rows = np.zeros((count, size), np.float32), np.arange(count)
         matrix[rows, low] += 1 - part
@@ -68,14 +68,14 @@ class ResizeGrid:
         return matrix
 
     def choices(self, size: int, count: int, dtype: Any) -> Any:
-        """The matrix that chooses the nearest: output rows by input rows."""
+        """The nearest-neighbor selection matrix, [output rows, input rows]."""
         matrix = np.zeros((count, size), dtype)
         matrix[np.arange(count), self.nearest(size, count)] = 1
         return matrix
 
 
 def check_image_batch(x: Any) -> None:
-    """Refuse what is no batch of images."""
+    """Raise OpError unless `x` is a nonempty batch of images, [batch, height, width, channels]."""
     if x.ndim != 4:
         message = f"input must be 4-dimensional{list(x.shape)}"
         raise OpError(message)
@@ -85,7 +85,7 @@ def check_image_batch(x: Any) -> None:
 
 
 def check_image_size(size: Any) -> tuple[int, int]:
-    """Height and width; refuse a size that is none."""
+    """Height and width as integers. Raises OpError for an invalid size."""
     if size.shape != (2,):
         message = f"shape_t must have two elements{list(size.shape)}"
         raise OpError(message)
@@ -96,7 +96,7 @@ def check_image_size(size: Any) -> tuple[int, int]:
 
 
 class ResizeOp(Op, abstract=True):
-    """An image at the size that the second input says."""
+    """Resizing of a batch of images to the size in the second input."""
 
     placement = HostPlacement(host_inputs=(1,))
     compilation = CompilerSupport(constant_inputs=(1,))
@@ -111,7 +111,7 @@ class ResizeOp(Op, abstract=True):
 
 
 def height_and_width(g: GradientBuilder, x: Output) -> Output:
-    """The size of a batch of images."""
+    """The height and width of a batch of images, as an int32 vector."""
     known = g.known_shape(x)[1:3]
     if known.is_full:
         return int32_constant(g, list(known))
@@ -119,7 +119,7 @@ def height_and_width(g: GradientBuilder, x: Output) -> Output:
 
 
 class ResizeNearestNeighbor(ResizeOp):
-    """Each pixel is its nearest one."""
+    """Images resized by nearest-neighbor interpolation."""
 
     signature = "images: T, size: int32 -> resized_images: T"
     attrs = _IMAGES + _CORNERS
@@ -144,7 +144,7 @@ class ResizeNearestNeighbor(ResizeOp):
 
 
 class ResizeBilinear(ResizeOp):
-    """Each pixel is interpolated between the four around it, in float32."""
+    """Images resized by bilinear interpolation in float32."""
 
     signature = "images: T, size: int32 -> resized_images: float32"
     attrs = _IMAGES + _CORNERS
@@ -171,7 +171,7 @@ class ResizeBilinear(ResizeOp):
 
 
 def transposed_resize(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:
-    """Send each pixel's gradient back along the matrices of rows and columns."""
+    """Multiply the images by the transposed interpolation matrices of rows and columns."""
     down = xp.tensordot(xp.asarray(rows).T, dy, axes=((1,), (1,)))
     across = xp.tensordot(xp.asarray(columns).T, down, axes=((1,), (2,)))
     return across.transpose((2, 1, 0, 3))

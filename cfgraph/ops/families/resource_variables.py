@@ -27,7 +27,7 @@ from cfgraph.ops.opdef.gradient_api import identity_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, is_a
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
-# TensorFlow's mark of a handle that nothing shares by name.
+# TensorFlow's shared_name of anonymous handles, which no other node can access by name.
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
@@ -50,7 +50,7 @@ def _variable_handle(
 class VarHandleOp(Op):
     """The handle of a variable that outlives the run.
 
-    Handles without a shared name share one variable, as in TensorFlow: the node's name is not used.
+    As in TensorFlow, handles without a shared name share one variable; the node name is not used.
     """
 
     signature = "-> resource: resource"
@@ -99,7 +99,7 @@ class _VarHandlesOp(Op):
 
 
 def declared_shape(handle: Output) -> Shape:
-    """The shape that a variable was declared with, where its handle's origin is in sight."""
+    """The declared shape of a variable, if its VarHandleOp is reachable through forwarding ops."""
     seen = set[Node]()
     node = handle.node
     while node not in seen and node.inputs:
@@ -119,7 +119,8 @@ class ReadVariableOp(Op):
     signature = "resource: resource -> value: dtype"
     effects = SideEffects(stateful=True, reads_only=True)
     compilation = CompilerSupport(compiled=True)
-    gradient = staticmethod(identity_gradient)  # a variable's gradient is its handle's
+    # the gradient of the value is the gradient of the handle
+    gradient = staticmethod(identity_gradient)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -131,7 +132,7 @@ class ReadVariableOp(Op):
 
 
 def variable_reader(dtype: Any) -> Kernel:
-    """What reads a variable that must have this type."""
+    """A kernel that reads a variable. Raises OpError if its dtype differs from `dtype`."""
 
     def read(step: Any, cell: Variable) -> Any:
         if cell.dtype is not dtype:
@@ -168,7 +169,7 @@ class _ReadVariablesOp(Op):
 
 
 class AssignVariableOp(Op):
-    """Give a variable a value."""
+    """Assign a value to a variable."""
 
     signature = "resource: resource, value: dtype ->"
     attrs = "validate_shape: bool = false"
@@ -198,7 +199,7 @@ class AssignVariableOp(Op):
 
 
 class AssignUpdateVariableOp(Op, abstract=True):
-    """The variable becomes `combine(old, value)`."""
+    """Assign `combine(old, value)` to a variable."""
 
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True, uncompiled_types="bool")
@@ -228,14 +229,14 @@ class AssignUpdateVariableOp(Op, abstract=True):
 
 
 class AssignAddVariableOp(AssignUpdateVariableOp):
-    """Add to a variable."""
+    """Add a tensor to a variable."""
 
     signature = "resource: resource, value: dtype ->"
     combine = operator.add
 
 
 class AssignSubVariableOp(AssignUpdateVariableOp):
-    """Subtract from a variable."""
+    """Subtract a tensor from a variable."""
 
     signature = "resource: resource, value: dtype ->"
     combine = operator.sub
@@ -257,7 +258,7 @@ class VarIsInitializedOp(Op):
 
 
 class DestroyResourceOp(Op):
-    """Drop what a handle refers to from the session."""
+    """Remove the resource of a handle from the session."""
 
     signature = "resource: resource ->"
     attrs = "ignore_lookup_error: bool = true"
@@ -299,13 +300,13 @@ class VariableShape(Op):
 
 
 class ResourceCountUpTo(CountUpTo):
-    """The variable's value, which then grows by one; an error once it has reached the limit."""
+    """The value of a variable, incremented by one afterward. Fails once it reaches the limit."""
 
     signature = "resource: resource -> output: T"
 
 
 class ResourceGather(Op):
-    """The rows of a variable that indices name, the first dimensions batched."""
+    """The rows of a variable at some indices, with optional batch dimensions."""
 
     signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = (
@@ -320,7 +321,7 @@ class ResourceGather(Op):
         def gather(step: Any, cell: Variable, indices: Any) -> Any:
             array = read(step, cell)
             if not array.ndim:
-                message = "the variable must have rows, its shape is []"
+                message = "the variable must have at least one dimension, got shape []"
                 raise OpError(message)
             return (
                 take_batched_slices(xp, array, indices, batch, batch)
@@ -339,7 +340,7 @@ class ResourceGather(Op):
 
 
 class ResourceGatherNd(Op):
-    """The slices of a variable that index vectors name."""
+    """The slices of a variable at index vectors."""
 
     signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = "dtype: type, Tindices: {int32, int64}"

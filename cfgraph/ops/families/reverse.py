@@ -1,4 +1,4 @@
-"""Elements in reverse or rolled order along dimensions."""
+"""Reversed and rolled elements along dimensions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REVERSED_TYPES = (
 
 
 class ReverseV2(SameShape):
-    """The tensor in reverse order along some axes."""
+    """A tensor in reverse order along the listed axes."""
 
     signature = "tensor: T, axis: Tidx -> output: T"
     attrs = f"Tidx: {{int32, int64}} = int32, T: {_REVERSED_TYPES}"
@@ -42,7 +42,7 @@ class ReverseV2(SameShape):
         if axes is not None and data.rank is not None:
             places = [static_axis(axis, data.rank) for axis in axes.tolist()]
             if len(set(places)) != len(places):
-                message = "an axis is given twice"
+                message = "axis contains duplicates"
                 raise ValueError(message)
         return [data]
 
@@ -68,7 +68,7 @@ def _reverse(value: Any, axis: Any) -> Any:
 
 
 class Reverse(SameShape):
-    """The tensor in reverse order along the dimensions that are marked true."""
+    """A tensor in reverse order along each dimension whose entry in `dims` is true."""
 
     signature = "tensor: T, dims: bool -> output: T"
     attrs = f"T: {_REVERSED_TYPES}"
@@ -103,7 +103,7 @@ class Reverse(SameShape):
 
 
 class ReverseSequence(SameShape):
-    """The first elements of each sequence of a batch in reverse order, as many as is said."""
+    """A batch of sequences, each with its first `seq_lengths[i]` elements in reverse order."""
 
     signature = "input: T, seq_lengths: Tlen -> output: T"
     attrs = "seq_dim: int, batch_dim: int = 0, Tlen: {int32, int64} = int64"
@@ -168,7 +168,7 @@ def _check_lengths(lengths: Any, most: int) -> None:
 
 
 class Roll(SameShape):
-    """The elements shifted along axes; those that leave at one end come in at the other."""
+    """A tensor cyclically shifted along some axes."""
 
     signature = "input: T, shift: Tshift, axis: Taxis -> output: T"
     attrs = "Tshift: {int32, int64}, Taxis: {int32, int64}"

@@ -19,7 +19,7 @@ from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, on
 
 
 class Rounding(Elementwise, abstract=True):
-    """A whole number near the given one."""
+    """A real function that rounds each element."""
 
     signature = "x: T -> y: T"
     attrs = one_of(FLOATS)
@@ -27,25 +27,25 @@ class Rounding(Elementwise, abstract=True):
 
 
 class Floor(Rounding):
-    """Rounded down."""
+    """Largest integer not greater than x."""
 
     function = "floor"
 
 
 class Ceil(Rounding):
-    """Rounded up."""
+    """Smallest integer not less than x."""
 
     function = "ceil"
 
 
 class Rint(Rounding):
-    """Rounded to the nearest, halves to the even one."""
+    """Nearest integer; ties to even."""
 
     function = "rint"
 
 
 class Round(Rounding):
-    """Rounded to the nearest, halves to the even one; integers as they are."""
+    """Nearest integer, ties to even; integer tensors are unchanged."""
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "rint"
@@ -56,32 +56,32 @@ class Round(Rounding):
 
 
 class Classification(Elementwise, abstract=True):
-    """What kind of number a float is."""
+    """A test of the floating-point class of each element."""
 
     signature = "x: T -> y: bool"
     attrs = one_of(FLOATS)
 
 
 class IsNan(Classification):
-    """Whether it is not a number."""
+    """True for NaN."""
 
     function = "isnan"
 
 
 class IsInf(Classification):
-    """Whether it is infinite."""
+    """True for positive and negative infinity."""
 
     function = "isinf"
 
 
 class IsFinite(Classification):
-    """Whether it is neither infinite nor NaN."""
+    """True for numbers that are neither infinite nor NaN."""
 
     function = "isfinite"
 
 
 class ClipByValue(SameShape):
-    """The number, or the bound that it lies beyond; a bound that is NaN is none."""
+    """Elements limited to [clip_value_min, clip_value_max]; a NaN bound has no effect."""
 
     signature = "t: T, clip_value_min: T, clip_value_max: T -> output: T"
     attrs = one_of(ALL_NUMBERS)

@@ -20,9 +20,10 @@ _FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32
 
 
 class ScanOp(SameShape, abstract=True):
-    """At each place, the combination of all values up to there; `exclusive` leaves its own out.
+    """The combination of all elements up to each position along one axis.
 
-    `kernel(xp, x, axis)` combines, `neutral` is what comes out of no value at all.
+    `exclusive` omits the element itself; `reverse` scans from the end. `kernel(xp, x, axis)`
+    combines; `neutral` is the result for no elements.
     """
 
     signature = "x: T, axis: Tidx -> out: T"
@@ -56,7 +57,7 @@ class ScanOp(SameShape, abstract=True):
 
 
 def _reversed_flags(node: Node) -> dict[str, bool]:
-    """The flags of a scan from the other end."""
+    """The attributes of the same scan in the opposite direction."""
     return {"exclusive": node.attr("exclusive"), "reverse": not node.attr("reverse")}
 
 
@@ -65,7 +66,7 @@ def _slice_up_to(axis: int, end: int) -> tuple[slice, ...]:
 
 
 class Cumsum(ScanOp):
-    """Running sums."""
+    """Cumulative sum along one axis."""
 
     compilation = replace(
         ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
@@ -83,7 +84,7 @@ class Cumsum(ScanOp):
 
 
 class Cumprod(ScanOp):
-    """Running products."""
+    """Cumulative product along one axis."""
 
     compilation = replace(
         ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
@@ -103,7 +104,7 @@ class Cumprod(ScanOp):
 
 
 class CumulativeLogsumexp(ScanOp):
-    """Running logarithms of sums of exponentials."""
+    """Cumulative log-sum-exp along one axis: log(exp(x[0]) + ... + exp(x[i]))."""
 
     attrs = f"{_FLAGS}, {one_of(FLOATS)}"
     compilation = replace(ScanOp.compilation, traceable=False)
@@ -118,11 +119,11 @@ class CumulativeLogsumexp(ScanOp):
         x, axis = node.inputs
         size = g.Log(g.Abs(dz))
         nothing = g.const(extreme_finite(node.attr("T").numpy, largest=False), node.attr("T"))
-        # of no elements, which only the first of an exclusive scan has, the logarithm is infinite
+        # replace -inf: the log-sum-exp of no elements, first element of an exclusive scan
         sums = g.Maximum(node.output(), nothing) if node.attr("exclusive") else node.output()
 
         def weighed(chosen: Output) -> Output:
-            # in logarithms, because the exponential of what was summed may overflow
+            # computed in logarithms, because exp of the scanned elements may overflow
             share = g.Sub(g.SelectV2(chosen, size, nothing), sums)
             return g.Exp(g.AddV2(g.CumulativeLogsumexp(share, axis, **_reversed_flags(node)), x))
 

@@ -1,4 +1,4 @@
-"""Updates at index vectors: ScatterNd and the TensorScatter ops."""
+"""Scattered updates at index vectors: ScatterNd and the TensorScatter ops."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BAD_INDICES_ATTR = "bad_indices_policy: string = ''"
 def scatter_updates(
     xp: ModuleType, array: Any, indices: Any, updates: Any, how: str, *, ignore: bool
 ) -> Any:
-    """A copy of `array` with updates at index vectors; OpError where they do not fit.
+    """A copy of `array` with updates at index vectors. Raises OpError if the shapes do not fit.
 
-    `how` is `set`, `add`, `subtract`, `min` or `max`; `ignore` drops updates that point outside.
+    `how` is `set`, `add`, `subtract`, `min`, or `max`; `ignore` drops updates out of bounds.
     """
     if not indices.ndim or not updates.ndim:
         message = "indices and updates must have rank at least one"
         raise OpError(message)
     fits = updates.shape == indices.shape[:-1] + array.shape[indices.shape[-1] :]
     if indices.ndim == 1:
-        # a vector must fit as one index vector and as so many indices: nothing but zeros are left
+        # a vector must fit both as one index vector and as a list of indices
         indices = indices[:, None]
     if not fits or updates.shape != indices.shape[:-1] + array.shape[indices.shape[-1] :]:
         message = (
@@ -46,14 +46,14 @@ def scatter_updates(
         raise OpError(message)
     where, bad = index_vectors(xp, indices, array.shape, check=not ignore)
     if bad is not None and hasattr(array, "at"):
-        # what is written outside of a traced array is dropped
+        # JAX drops updates out of bounds
         where = (xp.where(bad, array.shape[0], where[0]), *where[1:])
     elif bad is not None:
         where, updates = tuple(part[~bad] for part in where), updates[~bad]
     if how == "set":
         return updated_at(array, where, updates)
     if how in ("min", "max") and array.dtype.kind not in "iu":
-        # what is there stays where it is compared with NaN
+        # a NaN update leaves the old element, as comparisons with NaN are false
         never = array.dtype.type(float("inf") if how == "min" else float("-inf"))
         updates = xp.where(xp.isnan(updates), never, updates)
     return accumulated_at(xp, array, where, updates, how)
@@ -66,13 +66,13 @@ def _check_static_shapes(tensor: Shape, indices: Shape, updates: Shape) -> None:
     if depth is None or tensor.dims is None:
         return
     if depth > len(tensor.dims):
-        message = f"index vectors of {depth} for a tensor of shape {tensor}"
+        message = f"index vectors of length {depth} do not fit a tensor of shape {tensor}"
         raise ValueError(message)
     updates.merge(indices[:-1] + tensor[depth:])
 
 
 class ScatterNd(Op):
-    """Zeros of a shape, with updates added at index vectors."""
+    """A tensor of zeros with updates added at index vectors."""
 
     signature = "indices: Tindices, updates: T, shape: Tindices -> output: T"
     attrs = f"Tindices: {{int16, int32, int64}}, {_BAD_INDICES_ATTR}"
@@ -88,10 +88,10 @@ class ScatterNd(Op):
         def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
             sizes = shape.tolist()
             if shape.ndim != 1:
-                message = f"Shape must be a vector, it has the shape {list(shape.shape)}"
+                message = f"Shape must be a vector, got shape {list(shape.shape)}"
                 raise OpError(message)
             if any(size < 0 for size in sizes):
-                message = f"the shape {sizes} must not have negative sizes"
+                message = f"the shape {sizes} has negative sizes"
                 raise OpError(message)
             zeros = xp.full(sizes, fill, dtype.numpy)
             return scatter_updates(xp, zeros, indices, updates, "add", ignore=ignore)
@@ -111,7 +111,7 @@ class ScatterNd(Op):
 
 
 def _gathered_gradient(g: GradientBuilder, node: Node, dz: Output, indices: Output) -> Output:
-    """What an update has become: the gradient at its index vector."""
+    """The gradient of the updates: `dz` gathered at their index vectors."""
     if g.known_shape(indices).rank == 1:
         indices = g.ExpandDims(indices, int32_constant(g, 1))
     return g.GatherNd(
@@ -120,7 +120,7 @@ def _gathered_gradient(g: GradientBuilder, node: Node, dz: Output, indices: Outp
 
 
 class TensorScatterOp(Op, abstract=True):
-    """A tensor with updates at index vectors, combined with what is there as `how` says."""
+    """A tensor with updates at index vectors, combined with the old elements by `how`."""
 
     how: ClassVar[str]
 
@@ -139,7 +139,7 @@ class TensorScatterOp(Op, abstract=True):
 
 
 class TensorScatterUpdate(TensorScatterOp):
-    """The tensor with other values at index vectors; the last one stays."""
+    """A tensor with elements replaced at index vectors; the last of duplicates wins."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int16, int32, int64, uint16}}, {_BAD_INDICES_ATTR}"
@@ -158,7 +158,7 @@ class TensorScatterUpdate(TensorScatterOp):
 
 
 class TensorScatterAdd(TensorScatterOp):
-    """The tensor with updates added at index vectors."""
+    """A tensor with updates added at index vectors."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
@@ -170,7 +170,7 @@ class TensorScatterAdd(TensorScatterOp):
 
 
 class TensorScatterSub(TensorScatterOp):
-    """The tensor with updates subtracted at index vectors."""
+    """A tensor with updates subtracted at index vectors."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
@@ -182,7 +182,7 @@ class TensorScatterSub(TensorScatterOp):
 
 
 class TensorScatterExtreme(TensorScatterOp, abstract=True):
-    """The tensor with the extreme of itself and the updates; those that are it share a gradient."""
+    """The elementwise extreme of a tensor and updates; equal extremes share the gradient."""
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -202,7 +202,7 @@ class TensorScatterExtreme(TensorScatterOp, abstract=True):
 
 
 class TensorScatterMin(TensorScatterExtreme):
-    """The tensor with the minimum of itself and the updates at index vectors."""
+    """Elementwise minimum of a tensor and the updates at index vectors."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
@@ -210,7 +210,7 @@ class TensorScatterMin(TensorScatterExtreme):
 
 
 class TensorScatterMax(TensorScatterExtreme):
-    """The tensor with the maximum of itself and the updates at index vectors."""
+    """Elementwise maximum of a tensor and the updates at index vectors."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
@@ -218,7 +218,7 @@ class TensorScatterMax(TensorScatterExtreme):
 
 
 class ScatterNdNonAliasingAdd(TensorScatterOp):
-    """The tensor with updates added at index vectors; the older form of TensorScatterAdd."""
+    """A tensor with updates added at index vectors; the older form of TensorScatterAdd."""
 
     signature = "input: T, indices: Tindices, updates: T -> output: T"
     attrs = (

@@ -21,44 +21,44 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 INDICES = "Tindices: {int32, int64}"
 _ORDERED = "T: {float16, bfloat16, float32, float64, int32, int64}"
 
-# (namespace, array, index, updates) -> the changed copy
+# (namespace, array, index, updates) -> updated copy
 ScatterFunction = Callable[[ModuleType, Any, Any, Any], Any]
 
 
 def scatter_replace(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the updates in their places."""
+    """A copy of `array` with the updates assigned at `index`."""
     return updated_at(array, index, updates)
 
 
 def scatter_add(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the updates added, once for each time a place is named."""
+    """A copy of `array` with the updates added at `index`; duplicates accumulate."""
     return accumulated_at(xp, array, index, updates, "add")
 
 
 def scatter_subtract(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the updates subtracted."""
+    """A copy of `array` with the updates subtracted at `index`; duplicates accumulate."""
     return accumulated_at(xp, array, index, updates, "subtract")
 
 
 def scatter_min(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the lesser of old value and update."""
+    """A copy of `array` with the minimum of old element and update at `index`."""
     return accumulated_at(xp, array, index, updates, "min")
 
 
 def scatter_max(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the greater of old value and update."""
+    """A copy of `array` with the maximum of old element and update at `index`."""
     return accumulated_at(xp, array, index, updates, "max")
 
 
 def scatter_multiply(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the places multiplied, once for each time one is named."""
+    """A copy of `array` multiplied by the updates at `index`; duplicates accumulate."""
     result = np.array(array)
     np.multiply.at(result, index, updates)
     return result
 
 
 def scatter_divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
-    """A copy with the places divided; integers towards zero."""
+    """A copy of `array` divided by the updates at `index`; integers round toward zero."""
     result = np.array(array)
     if result.dtype.kind not in "iu":
         np.divide.at(result, index, updates)
@@ -68,7 +68,7 @@ def scatter_divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
         raise OpError(message)
     sign = np.sign(updates)
     negative = np.array(result < 0)
-    # towards zero: divide the absolute values, which is the same however often it is repeated
+    # floor division of absolute values rounds toward zero; duplicates accumulate the same way
     np.floor_divide.at(np.negative(result, out=result, where=negative), index, abs(updates))
     np.negative(result, out=result, where=negative)
     if result.dtype.kind == "i":
@@ -79,10 +79,10 @@ def scatter_divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
 def _update_rows(
     xp: ModuleType, cell: Variable, indices: Any, updates: Any, change: ScatterFunction
 ) -> None:
-    """Change the rows of a variable that `indices` names."""
+    """Update the rows of a variable that `indices` lists."""
     array = cell.read()
     if not array.ndim:
-        message = "the variable must have rows, its shape is []"
+        message = "the variable must have at least one dimension, got shape []"
         raise OpError(message)
     if updates.shape and updates.shape != indices.shape + array.shape[1:]:
         message = (
@@ -110,7 +110,7 @@ def _update_positions(
     *,
     check: bool,
 ) -> None:
-    """Change the places of a variable that index vectors name."""
+    """Update the slices of a variable at index vectors."""
     array = cell.read()
     whole, vectors = with_index_depth(xp, array, indices)
     where, bad = index_vectors(xp, vectors, whole.shape, check=check)
@@ -128,7 +128,7 @@ def _update_positions(
 
 
 class ScatterRows(Op, abstract=True):
-    """Change some rows of a variable; hands the reference on."""
+    """An update of some rows of a variable; the output is its reference."""
 
     signature = "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)"
     effects = SideEffects(stateful=True)
@@ -152,7 +152,7 @@ class ScatterRows(Op, abstract=True):
 
 
 class ScatterPositions(ScatterRows, abstract=True):
-    """Change some places of a variable; hands the reference on."""
+    """An update of the slices of a variable at index vectors; the output is its reference."""
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -167,97 +167,97 @@ class ScatterPositions(ScatterRows, abstract=True):
 
 
 class ScatterUpdate(ScatterRows):
-    """Replace some rows of a variable; hands the reference on."""
+    """Replace some rows of a variable; the output is its reference."""
 
     attrs = f"{INDICES}, use_locking: bool = true"
     change = scatter_replace
 
 
 class ScatterAdd(ScatterRows):
-    """Add to some rows of a variable; hands the reference on."""
+    """Add to some rows of a variable; the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
     change = scatter_add
 
 
 class ScatterSub(ScatterRows):
-    """Subtract from some rows of a variable; hands the reference on."""
+    """Subtract from some rows of a variable; the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
     change = scatter_subtract
 
 
 class ScatterMul(ScatterRows):
-    """Multiply some rows of a variable; hands the reference on."""
+    """Multiply some rows of a variable; the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
     change = scatter_multiply
 
 
 class ScatterDiv(ScatterRows):
-    """Divide some rows of a variable; hands the reference on."""
+    """Divide some rows of a variable; the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
     change = scatter_divide
 
 
 class ScatterMin(ScatterRows):
-    """Lower some rows of a variable to the update where that is less; hands the reference on."""
+    """Set some rows of a variable to min(row, update); the output is its reference."""
 
     attrs = f"{_ORDERED}, {INDICES}, use_locking: bool = false"
     change = scatter_min
 
 
 class ScatterMax(ScatterRows):
-    """Raise some rows of a variable to the update where that is greater; hands the reference on."""
+    """Set some rows of a variable to max(row, update); the output is its reference."""
 
     attrs = f"{_ORDERED}, {INDICES}, use_locking: bool = false"
     change = scatter_max
 
 
 class ScatterNdUpdate(ScatterPositions):
-    """Replace some places of a variable; hands the reference on."""
+    """Replace the slices of a variable at index vectors; the output is its reference."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
     change = scatter_replace
 
 
 class ScatterNdAdd(ScatterPositions):
-    """Add to some places of a variable; hands the reference on."""
+    """Add to the slices of a variable at index vectors; the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
     change = scatter_add
 
 
 class ScatterNdSub(ScatterPositions):
-    """Subtract from some places of a variable; hands the reference on."""
+    """Subtract from the slices of a variable at index vectors; the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
     change = scatter_subtract
 
 
 class ScatterNdMin(ScatterPositions):
-    """Lower some places of a variable to the update where that is less; hands the reference on."""
+    """Set slices of a variable to min(slice, update); the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
     change = scatter_min
 
 
 class ScatterNdMax(ScatterPositions):
-    """Raise some places of a variable to updates that are greater; hands the reference on."""
+    """Set slices of a variable to max(slice, update); the output is its reference."""
 
     attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
     change = scatter_max
 
 
 class ResourceScatterRows(ScatterRows, abstract=True):
-    """Change some rows of a variable."""
+    """An update of some rows of a variable behind a resource handle."""
 
     signature = "resource: resource, indices: Tindices, updates: dtype ->"
 
 
 class ResourceScatterNd(ScatterPositions, abstract=True):
-    """Change some places of a variable."""
+    """An update of slices of a variable behind a resource handle, at index vectors."""
 
     signature = "ref: resource, indices: Tindices, updates: T ->"
 
@@ -298,49 +298,49 @@ class ResourceScatterDiv(ResourceScatterRows):
 
 
 class ResourceScatterMin(ResourceScatterRows):
-    """Lower some rows of a variable to the update where that is less."""
+    """Set some rows of a variable to min(row, update)."""
 
     attrs = f"dtype: {NUMERIC}, {INDICES}"
     change = scatter_min
 
 
 class ResourceScatterMax(ResourceScatterRows):
-    """Raise some rows of a variable to the update where that is greater."""
+    """Set some rows of a variable to max(row, update)."""
 
     attrs = f"dtype: {NUMERIC}, {INDICES}"
     change = scatter_max
 
 
 class ResourceScatterNdUpdate(ResourceScatterNd):
-    """Replace some places of a variable."""
+    """Replace the slices of a variable at index vectors."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
     change = scatter_replace
 
 
 class ResourceScatterNdAdd(ResourceScatterNd):
-    """Add to some places of a variable."""
+    """Add to the slices of a variable at index vectors."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
     change = scatter_add
 
 
 class ResourceScatterNdSub(ResourceScatterNd):
-    """Subtract from some places of a variable."""
+    """Subtract from the slices of a variable at index vectors."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
     change = scatter_subtract
 
 
 class ResourceScatterNdMin(ResourceScatterNd):
-    """Lower some places of a variable to the update where that is less."""
+    """Set slices of a variable at index vectors to min(slice, update)."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
     change = scatter_min
 
 
 class ResourceScatterNdMax(ResourceScatterNd):
-    """Raise some places of a variable to the update where that is greater."""
+    """Set slices of a variable at index vectors to max(slice, update)."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
     change = scatter_max
