@@ -31,23 +31,23 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class SegmentOp(Op, abstract=True):
-    """An op that makes one row of all those of a segment."""
+    """Reduction of the rows that share a segment number to one row."""
 
-    sums: ClassVar[str]  # the op that sums by segment, of the same further inputs
-    drops: ClassVar[bool] = False  # a row may have a negative number
+    sums: ClassVar[str]  # op with the same additional inputs that sums by segment
+    drops: ClassVar[bool] = False  # rows with negative segment numbers are ignored
 
 
 def segment_sum_gradient(
     cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
 ) -> InputGradients:
-    """Each row has the gradient of its sum."""
+    """Gradient of a segment sum: each row receives the gradient of its segment."""
     return [_rows_of_segments(cls, g, node, dz), *[None] * (len(node.inputs) - 1)]
 
 
 def segment_mean_gradient(
     cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
 ) -> InputGradients:
-    """Each row has its share of the gradient of its mean."""
+    """Gradient of a segment mean: the segment's gradient divided by its row count."""
     ids = node.inputs[1]
     counts = g.Cast(g.Maximum(g.SegmentSum(g.OnesLike(ids), ids), 1), DstT=dz.dtype)
     return segment_sum_gradient(cls, g, node, g.RealDiv(dz, _column_like(g, counts, dz)))
@@ -56,10 +56,10 @@ def segment_mean_gradient(
 def segment_extreme_gradient(
     cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
 ) -> InputGradients:
-    """Those elements that are the largest, or smallest, of their segment share alike."""
+    """Gradient of a segment extreme, divided equally among the tied elements of each segment."""
     x = node.inputs[0]
     chosen = g.Cast(g.Equal(x, _rows_of_segments(cls, g, node, node.output())), DstT=x.dtype)
-    # where no row is, nothing is chosen
+    # an empty segment has a count of 0
     share = g.RealDiv(dz, g.Maximum(getattr(g, cls.sums)(chosen, *node.inputs[1:]), 1))
     return [g.Mul(_rows_of_segments(cls, g, node, share), chosen), *[None] * (len(node.inputs) - 1)]
 
@@ -67,7 +67,11 @@ def segment_extreme_gradient(
 def segment_product_gradient(
     cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
 ) -> InputGradients:
-    """Each element has the product of the others of its segment; of two zeros none has any."""
+    """Gradient of a segment product: the product of the segment's remaining elements.
+
+    An element equal to 0 receives the product of the nonzero elements; a segment with two or more
+    zeros has gradient 0.
+    """
     x = node.inputs[0]
     assert x.dtype is not None
     is_zero = g.Equal(x, 0)
@@ -86,12 +90,12 @@ def segment_product_gradient(
 
 
 def _rows_of_segments(cls: type[SegmentOp], g: GradientBuilder, node: Node, y: Output) -> Output:
-    """For each row that of its segment, zero where the row is dropped."""
+    """The row of `y` for each element's segment, zero for dropped rows."""
     ids = node.inputs[1]
     known = g.known_value(ids)
     if not cls.drops or (known is not None and (known >= 0).all()):
         return g.GatherV2(y, ids, int32_constant(g, 0))
-    # the row of all negative numbers comes first
+    # row 0 of `padded` stands for all negative segment numbers
     assert y.dtype is not None
     dims = row_shape(g, y)
     known = g.known_value(dims)
@@ -105,7 +109,7 @@ def _rows_of_segments(cls: type[SegmentOp], g: GradientBuilder, node: Node, y: O
 
 
 def _column_like(g: GradientBuilder, x: Output, y: Output) -> Output:
-    """The tensor with a dimension of 1 for each that y has beside its first."""
+    """Reshape the vector `x` for broadcasting against the rows of `y`."""
     shape, rank = g.known_shape(x), g.known_shape(y).rank
     if rank == 1:
         return x
@@ -127,7 +131,7 @@ NUMERIC = (
     "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
     "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
 )
-# what `accumulated` calls the ufuncs
+# attribute names of the ufuncs for `accumulated_at`
 SEGMENT_ATTRS: Final = {
     np.add: "add",
     np.multiply: "multiply",
@@ -141,9 +145,9 @@ COUNT = "Tnumsegments: {int32, int64} = int32"
 def combine_segments(
     xp: ModuleType, ufunc: Any, start: Any, rows: Any, ids: Any, count: int
 ) -> Any:
-    """`count` segments, each `start` combined with the rows of its number, in order.
+    """Reduce rows by segment number into `count` rows that start from `start`, in order.
 
-    Compared with NaN the later row stays, whichever of the two it is.
+    Comparisons with NaN are false, so the later row wins.
     """
     result: Any = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
     if not isinstance(result, np.ndarray):
@@ -158,7 +162,7 @@ def combine_segments(
 
 
 def extreme_finite(dtype: Any, *, largest: bool) -> Any:
-    """The largest or smallest finite number of a type."""
+    """The largest or smallest finite number of a dtype."""
     if dtype.kind in "iu":
         info: Any = np.iinfo(dtype)
     else:
@@ -170,7 +174,7 @@ def extreme_finite(dtype: Any, *, largest: bool) -> Any:
 
 
 class SortedSegment(SegmentOp, abstract=True):
-    """Rows of equal, sorted segment numbers become one; a number that is missing has a default."""
+    """Reduction by sorted segment numbers; segments without rows have a default value."""
 
     ufunc: ClassVar[Any]
     missing: ClassVar[int] = 0
@@ -179,7 +183,7 @@ class SortedSegment(SegmentOp, abstract=True):
 
     @classmethod
     def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
-        """The segments; overridden where a ufunc does not say it."""
+        """The reduced segments; overridden where one ufunc is not sufficient."""
         return combine_segments(xp, cls.ufunc, cls.missing, rows, ids, count)
 
     @classmethod
@@ -222,7 +226,7 @@ class SortedSegment(SegmentOp, abstract=True):
 
 
 def check_sorted_ids(ids: Any) -> None:
-    """Raise OpError unless segment numbers are sorted and not negative."""
+    """Raise OpError unless segment numbers are sorted and nonnegative."""
     if not ids.size:
         return
     if ids[0] < 0:
@@ -234,7 +238,7 @@ def check_sorted_ids(ids: Any) -> None:
 
 
 class SegmentSum(SortedSegment):
-    """The sum of the rows of each segment."""
+    """Sum of the rows of each segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}"
@@ -244,7 +248,7 @@ class SegmentSum(SortedSegment):
 
 
 class SegmentProd(SortedSegment):
-    """The product of the rows of each segment; 1 where there is none."""
+    """Product of the rows of each segment; 1 for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}"
@@ -255,7 +259,7 @@ class SegmentProd(SortedSegment):
 
 
 class SegmentMean(SortedSegment):
-    """The mean of the rows of each segment; 0 where there is none."""
+    """Mean of the rows of each segment; 0 for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}"
@@ -267,7 +271,7 @@ class SegmentMean(SortedSegment):
         many = many.reshape((-1,) + (1,) * (rows.ndim - 1))
         if rows.dtype.kind not in "iu":
             return total / many
-        # integers are divided towards zero
+        # integer division truncates toward zero, as in C
         quotient = np.abs(total) // many
         return np.where(total < 0, -quotient, quotient).astype(rows.dtype)
 
@@ -275,7 +279,7 @@ class SegmentMean(SortedSegment):
 
 
 class SegmentExtreme(SortedSegment, abstract=True):
-    """Segments whose rows are compared; 0 where there is none."""
+    """Extreme of the rows of each segment; 0 for an empty segment."""
 
     largest: ClassVar[bool]
 
@@ -290,7 +294,7 @@ class SegmentExtreme(SortedSegment, abstract=True):
 
 
 class SegmentMax(SegmentExtreme):
-    """The maximum of the rows of each segment."""
+    """Maximum of the rows of each segment; 0 for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
     attrs = f"T: {REAL}, {IDS}"
@@ -299,7 +303,7 @@ class SegmentMax(SegmentExtreme):
 
 
 class SegmentMin(SegmentExtreme):
-    """The minimum of the rows of each segment."""
+    """Minimum of the rows of each segment; 0 for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
     attrs = f"T: {REAL}, {IDS}"
@@ -308,7 +312,7 @@ class SegmentMin(SegmentExtreme):
 
 
 class SegmentSumV2(SegmentSum):
-    """SegmentSum with the number of segments given."""
+    """SegmentSum with an explicit number of segments."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
@@ -316,7 +320,7 @@ class SegmentSumV2(SegmentSum):
 
 
 class SegmentProdV2(SegmentProd):
-    """SegmentProd with the number of segments given."""
+    """SegmentProd with an explicit number of segments."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
@@ -324,7 +328,7 @@ class SegmentProdV2(SegmentProd):
 
 
 class SegmentMaxV2(SegmentMax):
-    """SegmentMax with the number of segments given."""
+    """SegmentMax with an explicit number of segments."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
@@ -332,7 +336,7 @@ class SegmentMaxV2(SegmentMax):
 
 
 class SegmentMinV2(SegmentMin):
-    """SegmentMin with the number of segments given."""
+    """SegmentMin with an explicit number of segments."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
@@ -340,7 +344,7 @@ class SegmentMinV2(SegmentMin):
 
 
 class UnsortedSegmentOp(SegmentOp, abstract=True):
-    """Slices of equal segment numbers become one; those of negative numbers are dropped."""
+    """Reduction of slices by unsorted segment number; negative numbers are dropped."""
 
     ufunc: ClassVar[Any]
     sums = "UnsortedSegmentSum"
@@ -350,7 +354,7 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
-        """What a segment without slices is."""
+        """Value of a segment without slices."""
         return dtype.type(0)
 
     @classmethod
@@ -397,14 +401,14 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
 def combine_unsorted_segments(
     xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int
 ) -> Any:
-    """The segments without a look at the numbers: those outside go to a segment that is dropped."""
+    """Reduce slices without checking segment numbers: slices out of range are dropped."""
     segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
     inside = xp.where((ids < 0) | (ids >= count), count, ids)
     return accumulated_at(xp, segments, inside, rows, how)[:count]
 
 
 class UnsortedSegmentSum(UnsortedSegmentOp):
-    """The sum of the slices of each segment."""
+    """Sum of the slices of each segment."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
@@ -414,7 +418,7 @@ class UnsortedSegmentSum(UnsortedSegmentOp):
 
 
 class UnsortedSegmentProd(UnsortedSegmentOp):
-    """The product of the slices of each segment."""
+    """Product of the slices of each segment; 1 for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
@@ -428,12 +432,12 @@ class UnsortedSegmentProd(UnsortedSegmentOp):
 
 
 class UnsortedSegmentMax(UnsortedSegmentOp):
-    """The maximum of the slices of each segment; the lowest number where there is none."""
+    """Maximum of the slices of each segment; the lowest finite number for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.maximum
-    # what becomes of NaN depends on the order
+    # the propagation of NaN depends on the order of the slices
     compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
 
     @classmethod
@@ -444,7 +448,7 @@ class UnsortedSegmentMax(UnsortedSegmentOp):
 
 
 class UnsortedSegmentMin(UnsortedSegmentOp):
-    """The minimum of the slices of each segment; the largest number where there is none."""
+    """Minimum of the slices of each segment; the highest finite number for an empty segment."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"

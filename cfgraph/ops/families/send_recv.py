@@ -1,4 +1,4 @@
-"""Send and Recv: an edge cut at a device boundary. The executor carries the value."""
+"""Send and Recv ops for edges between devices; the executor transfers the values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEY = (
 
 
 class _Send(Op):
-    """Hand a tensor to the Recv of the same key."""
+    """Send a tensor to the Recv with the same rendezvous key."""
 
     signature = "tensor: T ->"
     attrs = _KEY
@@ -22,17 +22,17 @@ class _Send(Op):
 
 
 class _HostSend(_Send):
-    """Hand a tensor in host memory to the Recv of the same key."""
+    """Send a tensor in host memory to the Recv with the same rendezvous key."""
 
     placement = HostPlacement(host_inputs=(0,))
 
 
 class Send(_Send):
-    """Hand a tensor to the Recv of the same key; the name in very old files."""
+    """Public name of _Send in old GraphDefs."""
 
 
 class _Recv(Op):
-    """The tensor that the Send of the same key hands over."""
+    """Tensor received from the Send with the same rendezvous key."""
 
     signature = "-> tensor: tensor_type"
     attrs = _KEY
@@ -41,8 +41,8 @@ class _Recv(Op):
 
 
 class _HostRecv(_Recv):
-    """The tensor, in host memory, that the Send of the same key hands over."""
+    """Tensor in host memory received from the Send with the same rendezvous key."""
 
 
 class Recv(_Recv):
-    """The tensor that the Send of the same key hands over; the name in very old files."""
+    """Public name of _Recv in old GraphDefs."""

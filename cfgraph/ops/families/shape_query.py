@@ -1,4 +1,4 @@
-"""The shape, rank, and size of a tensor, as a tensor."""
+"""Shape, rank, and size of tensors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 def sizes_of_value(value: Any) -> tuple[int, ...]:
-    """The sizes of a value; a resource or variant that is no array is a scalar."""
+    """Dimension sizes of a runtime value; an opaque resource or variant is a scalar."""
     return (
         value.shape if isinstance(value, (np.ndarray, np.generic)) else _static_shape_sizes(value)
     )
 
 
 def _static_shape_sizes(value: Any) -> tuple[int, ...]:
-    # arrays of other namespaces have a dtype; what else has none is one opaque object
+    # arrays of other namespaces have a dtype; anything without one is an opaque object
     return tuple(value.shape) if hasattr(value, "dtype") and hasattr(value, "ndim") else ()
 
 
 class ShapeOp(Op, name="Shape"):
-    """The sizes of a tensor."""
+    """Shape of a tensor, as a vector."""
 
     signature = "input: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
@@ -49,7 +49,7 @@ class ShapeOp(Op, name="Shape"):
 
 
 class ShapeN(Op):
-    """The sizes of each of several tensors."""
+    """Shapes of several tensors, one vector each."""
 
     signature = "input: N*T -> output: N*out_type"
     attrs = "out_type: {int32, int64} = int32"
@@ -68,7 +68,7 @@ class ShapeN(Op):
 
 
 class Rank(Op):
-    """The number of dimensions of a tensor."""
+    """Number of dimensions of a tensor."""
 
     signature = "input: T -> output: int32"
     algebra = AlgebraicFacts(shape_only=True)
@@ -83,7 +83,7 @@ class Rank(Op):
 
 
 class Size(Op):
-    """The number of elements of a tensor."""
+    """Number of elements of a tensor."""
 
     signature = "input: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"

@@ -1,4 +1,4 @@
-"""Rectangular slices: Slice, and the index that strides and masks define."""
+"""Rectangular slices: Slice, and the masks of strided slices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class Slice(Op):
-    """The part that starts at `begin` and has the sizes `size`; -1 is all that is left."""
+    """Slice of extent `size` from `begin`; size -1 extends to the end of the dimension."""
 
     signature = "input: T, begin: Index, size: Index -> output: T"
     attrs = "Index: {int32, int64}"
@@ -72,7 +72,7 @@ class Slice(Op):
 
 
 def _static_slice_margins(g: GradientBuilder, node: Node) -> list[list[int]] | None:
-    """How much of each dimension lies before and after the part, where all is known."""
+    """Extents of each dimension before and after the slice, None if not statically known."""
     x, begin, size = node.inputs
     starts, wants, dims = g.known_value(begin), g.known_value(size), g.known_shape(x).dims
     if starts is None or wants is None or dims is None:
@@ -122,7 +122,7 @@ def _slice_value(value: Any, begin: Any, size: Any) -> Any:
 
 
 class StridedSliceMasks:
-    """The five masks of a strided slice, read from a node."""
+    """The five bit masks of a strided slice, read from a node's attributes."""
 
     __slots__ = ("begin", "ellipsis", "end", "new_axis", "shrink")
 
@@ -139,9 +139,9 @@ class StridedSliceMasks:
         end: Sequence[int | None] | None,
         strides: Sequence[int],
     ) -> tuple[Any, ...]:
-        """The index that NumPy calls the same part; OpError where there is none.
+        """The equivalent NumPy index. Raises OpError for an invalid specification.
 
-        Bounds that are not known leave None in a slice, and -1 for an index.
+        Unknown bounds become None in a slice and -1 as an index.
         """
         if self.ellipsis & (self.ellipsis - 1):
             message = "Multiple ellipses in slice spec not allowed"
@@ -175,9 +175,9 @@ class StridedSliceMasks:
 
 
 def cached_strided_index(masks: StridedSliceMasks) -> Any:
-    """A function from begin, end and strides to the index, which keeps the last one.
+    """A function from begin, end, and strides to the index, which caches the last result.
 
-    In most graphs they are constants, or the same in all iterations but for the loop variable.
+    In most graphs these inputs are constants or change only with the loop variable.
     """
     last: tuple[Any, tuple[Any, ...]] = (None, ())
 

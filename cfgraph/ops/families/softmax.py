@@ -1,4 +1,4 @@
-"""Softmax, log-softmax, and the cross entropy of logits."""
+"""Softmax, log-softmax, and cross entropy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOATS = "T: {float16, bfloat16, float32, float64}"
 
 
 class LogitsOp(SameShape, abstract=True):
-    """A function of each vector of logits."""
+    """Function applied to each vector of logits along the last dimension."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -34,7 +34,7 @@ class LogitsOp(SameShape, abstract=True):
 
 
 class Softmax(LogitsOp):
-    """Exponentials that sum to one over the last dimension."""
+    """Softmax over the last dimension: exp(x) / sum(exp(x))."""
 
     signature = "logits: T -> softmax: T"
     attrs = _FLOATS
@@ -53,7 +53,7 @@ class Softmax(LogitsOp):
 
 
 def _softmax_gradient(g: GradientBuilder, dy: Output, shares: Output) -> Output:
-    """The gradient of logits, given that of their softmax."""
+    """Gradient with respect to the logits: (dy - sum(dy * y)) * y."""
     return g.Mul(g.Sub(dy, _class_sum(g, g.Mul(dy, shares))), shares)
 
 
@@ -62,7 +62,7 @@ def _class_sum(g: GradientBuilder, x: Output) -> Output:
 
 
 class LogSoftmax(LogitsOp):
-    """Logarithm of Softmax."""
+    """Logarithm of the softmax over the last dimension."""
 
     signature = "logits: T -> logsoftmax: T"
     attrs = _FLOATS
@@ -78,20 +78,20 @@ class LogSoftmax(LogitsOp):
 
 
 def log_softmax(xp: ModuleType, logits: Any) -> Any:
-    """The logarithm of the softmax over the last dimension."""
+    """Logarithm of the softmax over the last dimension, stable for large logits."""
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
 
 
 def check_logits_rank(logits: Any) -> None:
-    """Refuse a scalar."""
+    """Raise OpError for scalar logits."""
     if logits.ndim == 0:
         message = "logits must have >= 1 dimension, got []"
         raise OpError(message)
 
 
 class CrossEntropyOp(Op, abstract=True):
-    """The loss of each row of logits, and its gradient."""
+    """Loss of each row of logits, and its gradient with respect to the logits."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -101,7 +101,7 @@ class CrossEntropyOp(Op, abstract=True):
 def _logits_gradient(
     g: GradientBuilder, node: Node, dloss: Output | None, dback: Output | None
 ) -> Output:
-    """The gradient of logits, given those of their loss and of its gradient."""
+    """Gradient with respect to the logits, from the gradients of both outputs."""
     parts = []
     if dloss is not None:
         parts.append(g.Mul(_column(g, dloss), node.output(1)))
@@ -115,7 +115,7 @@ def _column(g: GradientBuilder, x: Output) -> Output:
 
 
 class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
-    """Cross entropy of rows of logits with rows of probabilities, and its gradient."""
+    """Cross entropy of softmax(features) and rows of label probabilities, and its gradient."""
 
     signature = "features: T, labels: T -> loss: T, backprop: T"
     attrs = _FLOATS
@@ -162,7 +162,7 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
 
 
 class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
-    """Cross entropy of rows of logits with the class of each, and its gradient."""
+    """Cross entropy of softmax(features) and one class label per row, and its gradient."""
 
     signature = "features: T, labels: Tlabels -> loss: T, backprop: T"
     attrs = _FLOATS + ", Tlabels: {int32, int64} = int64"
@@ -192,7 +192,7 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
 
 
 def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
-    """Refuse labels that do not fit the logits; on an accelerator only by their shape."""
+    """Raise OpError for labels that do not fit the logits; accelerators check shapes only."""
     if features.ndim != 2:
         message = f"logits must be 2-D, but got shape {list(features.shape)}"
         raise OpError(message)

@@ -1,4 +1,4 @@
-"""Top-k, order statistics, and binary search in sorted rows."""
+"""Top-k selection, order statistics, and binary search in sorted rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     if size < k:
         message = f"input must have at least k columns. Had {size}, needed {k}"
         raise OpError(message)
-    # sorting the reversed rows puts the first of equal elements in front
+    # a stable sort of the reversed rows puts the first of equal elements in front
     turned = value[..., ::-1]
     order = turned.argsort(axis=-1, kind="stable") if xp is np else xp.argsort(turned, axis=-1)
     places = (size - 1 - order)[..., ::-1][..., :k]
@@ -44,7 +44,7 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
 
 
 class TopKV2(Op):
-    """The k largest elements of each row, in falling order, and where they are."""
+    """The k largest elements of each row in descending order, and their indices."""
 
     signature = "input: T, k: Tk -> values: T, indices: index_type"
     attrs = (
@@ -84,13 +84,13 @@ class TopKV2(Op):
 def _top_k_shape(data: Shape, k: int | None) -> Shape:
     require_rank_at_least(data, 1)
     if k is not None and (k < 0 or (data.dims and (data.dims[-1] or k) < k)):
-        message = f"{data} has no {k} largest elements in a row"
+        message = f"cannot select the {k} largest elements of each row of {data}"
         raise ValueError(message)
     return with_dim(data, -1, k)
 
 
 class TopK(Op):
-    """The k largest elements of each row, and where they are; k is an attribute."""
+    """TopKV2 with k as an attribute."""
 
     signature = "input: T -> values: T, indices: int32"
     attrs = f"k: int >= 0, sorted: bool = true, T: {REAL}"
@@ -109,7 +109,7 @@ class TopK(Op):
 
 
 class NthElement(Op):
-    """The n-th smallest element of each row, or with `reverse` the n-th largest, from 0."""
+    """The n-th smallest element of each row (0-based), or the n-th largest with `reverse`."""
 
     signature = "input: T, n: int32 -> values: T"
     attrs = f"reverse: bool = false, T: {REAL}"
@@ -151,7 +151,7 @@ class NthElement(Op):
 
 
 class InTopKV2(Op):
-    """For each row of predictions, whether its target is among the k largest."""
+    """True for each row of predictions whose target class is among the k largest."""
 
     signature = "predictions: float32, targets: T, k: T -> precision: bool"
     attrs = "T: {int32, int64} = int32"
@@ -186,7 +186,7 @@ class InTopKV2(Op):
 
 
 class InTopK(InTopKV2):
-    """For each row of predictions, whether its target is among the k largest; k an attribute."""
+    """InTopKV2 with k as an attribute."""
 
     signature = "predictions: float32, targets: T -> precision: bool"
     attrs = "k: int, T: {int32, int64} = int32"
@@ -199,7 +199,7 @@ class InTopK(InTopKV2):
 
 
 class SearchBound(SameShape, abstract=True):
-    """For each value of a row, where it belongs in a sorted row."""
+    """Binary search: insertion index of each value in its sorted row."""
 
     signature = "sorted_inputs: T, values: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
@@ -231,21 +231,21 @@ class SearchBound(SameShape, abstract=True):
 
 
 class LowerBound(SearchBound):
-    """For each value the first place in its sorted row whose element is not smaller."""
+    """Index of the first element of the sorted row that is >= the value."""
 
     signature = "sorted_inputs: T, values: T -> output: out_type"
     side = "left"
 
 
 class UpperBound(SearchBound):
-    """For each value the first place in its sorted row whose element is larger."""
+    """Index of the first element of the sorted row that is > the value."""
 
     signature = "sorted_inputs: T, values: T -> output: out_type"
     side = "right"
 
 
 class Bucketize(SameShape):
-    """For each element how many of the boundaries are not above it."""
+    """Number of boundaries less than or equal to each element."""
 
     signature = "input: T -> output: int32"
     attrs = "T: {int32, int64, float32, float64}, boundaries: list(float)"

@@ -1,4 +1,4 @@
-"""Blocks of space moved to the batch or the depth, and back."""
+"""Rearrangement of spatial blocks into the batch or depth dimension, and back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SizePairs = list[list[int]]
 
 
 def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePairs) -> Any:
-    """Each place in a block of space becomes a part of the batch. Raises OpError."""
+    """Move each position within a spatial block to the batch dimension. Raises OpError."""
     _check_block(value, block, pairs)
     count = len(block)
     rest = value.shape[count + 1 :]
@@ -45,7 +45,7 @@ def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePair
 
 
 def batch_to_space(value: Any, block: list[int], crops: SizePairs) -> Any:
-    """The reverse of `space_to_batch`. Raises OpError."""
+    """Inverse of `space_to_batch`. Raises OpError."""
     _check_block(value, block, crops)
     count, whole = len(block), math.prod(block)
     batch, space, rest = value.shape[0], value.shape[1 : count + 1], value.shape[count + 1 :]
@@ -99,7 +99,7 @@ def _block_sizes(array: Any) -> list[int]:
 
 
 class SpaceBatchOp(Op, abstract=True):
-    """What the four ops between space and batch share: their static shape."""
+    """Shape inference shared by the ops between space and batch."""
 
     to_batch: ClassVar[bool]
     placement = HostPlacement(host_inputs=(1, 2))
@@ -133,7 +133,7 @@ class SpaceBatchOp(Op, abstract=True):
     def static_block(
         cls, context: InferenceContext
     ) -> tuple[list[int] | None, list[list[int] | None] | None]:
-        """The block and the paddings or crops where they are known."""
+        """The block sizes and the paddings or crops, as far as they are known."""
         require_rank(context.inputs[1], 1)
         require_rank(context.inputs[2], 2)
         block, pairs = static_ints(context, 1), context.value(2)
@@ -145,7 +145,7 @@ class SpaceBatchOp(Op, abstract=True):
 
 
 def exact_quotient(size: int, step: int) -> int:
-    """The quotient. Raises ValueError where there is a remainder."""
+    """The quotient. Raises ValueError for a nonzero remainder."""
     if size % step:
         message = f"{size} is not divisible by {step}"
         raise ValueError(message)
@@ -160,7 +160,7 @@ def _cropped_size(size: int, pair: list[int]) -> int:
 
 
 class SpaceToBatchND(SpaceBatchOp):
-    """Each place in a block of space becomes a part of the batch, after zeros were put around."""
+    """Zero-pad, then move each position within a spatial block to the batch dimension."""
 
     signature = "input: T, block_shape: Tblock_shape, paddings: Tpaddings -> output: T"
     attrs = "Tblock_shape: {int32, int64} = int32, Tpaddings: {int32, int64} = int32"
@@ -180,7 +180,7 @@ class SpaceToBatchND(SpaceBatchOp):
 
 
 class BatchToSpaceND(SpaceBatchOp):
-    """Parts of the batch become the places in a block of space, which is then cropped."""
+    """Move batch entries back to positions within spatial blocks, then crop."""
 
     signature = "input: T, block_shape: Tblock_shape, crops: Tcrops -> output: T"
     attrs = "Tblock_shape: {int32, int64} = int32, Tcrops: {int32, int64} = int32"
@@ -200,7 +200,7 @@ class BatchToSpaceND(SpaceBatchOp):
 
 
 class SquareBlockOp(SpaceBatchOp, abstract=True):
-    """The forms for images, whose block is a square of attribute `block_size`."""
+    """Variant for images with a square block of side `block_size`."""
 
     placement = HostPlacement(host_inputs=(1,))
     compilation = CompilerSupport(constant_inputs=(1,))
@@ -256,7 +256,7 @@ class BatchToSpace(SquareBlockOp):
 
 
 def check_image_rank(value: Any) -> Any:
-    """The value, which has four dimensions. Raises OpError where it has others."""
+    """The value unchanged. Raises OpError unless it has four dimensions."""
     if value.ndim != 4:
         message = f"input rank should be 4 instead of {value.ndim}"
         raise OpError(message)
@@ -267,9 +267,9 @@ BlockSizes = Sequence[int | None]
 
 
 class SpaceDepthOp(Op, abstract=True):
-    """What the two ops between space and depth share: layouts, and their static shape."""
+    """Layout handling and shape inference shared by the ops between space and depth."""
 
-    # the result for an image of layout NHWC, and its height, width and depth
+    # `rearranged` maps an NHWC image; `static_sizes` infers its height, width, and depth
     rearranged: ClassVar[Callable[..., Any]]
     static_sizes: ClassVar[Callable[..., list[int | None]]]
 
@@ -315,7 +315,7 @@ class SpaceDepthOp(Op, abstract=True):
 
 
 class SpaceToDepth(SpaceDepthOp):
-    """Each block of an image becomes one place with all its values in the depth."""
+    """Move each spatial block of an image to the depth dimension."""
 
     signature = "input: T -> output: T"
     attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
@@ -345,7 +345,7 @@ class SpaceToDepth(SpaceDepthOp):
 
 
 class DepthToSpace(SpaceDepthOp):
-    """The depth of each place of an image becomes a block of places."""
+    """Move the depth of each pixel to a spatial block of pixels."""
 
     signature = "input: T -> output: T"
     attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"

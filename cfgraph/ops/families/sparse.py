@@ -1,4 +1,4 @@
-"""Sparse tensors, each as three dense ones (coordinates, values, shape), and their gradients."""
+"""Sparse tensors in coordinate format (indices, values, dense shape), and their gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
 def sparse_to_dense_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a tensor with values at coordinates, by them and by what is elsewhere."""
+    """Gradients with respect to the values and the default value of SparseToDense."""
     places, _, values, _ = node.inputs
     found = g.GatherNd(dz, _index_rows(g, places, node.inputs[1]))
 
@@ -36,7 +36,7 @@ def sparse_to_dense_gradient(g: GradientBuilder, node: Node, dz: Output) -> Inpu
 
 
 def _index_rows(g: GradientBuilder, places: Output, shape: Output) -> Output:
-    """Coordinates as a matrix, whether they are one, a vector or a scalar."""
+    """Indices as a matrix, also if they are a vector or a scalar."""
     if g.known_shape(places).rank == 2:
         return places
     return g.Reshape(
@@ -49,7 +49,7 @@ def _sum_rows(g: GradientBuilder, x: Output) -> Output:
 
 
 def sparse_matmul_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a sparse matrix times a dense one."""
+    """Gradient of a sparse matrix times a dense matrix."""
     places, values, shape, b = node.inputs
     adjoint_a, adjoint_b = node.attr("adjoint_a"), node.attr("adjoint_b")
     swap = int32_constant(g, [1, 0])
@@ -73,14 +73,17 @@ def sparse_matmul_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputG
 
 
 def sparse_add_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a sparse and a dense tensor added."""
+    """Gradient of the sum of a sparse and a dense tensor."""
     return None, lambda: g.GatherNd(dz, node.inputs[0]), None, dz
 
 
 def sparse_reorder_gradient(
     g: GradientBuilder, node: Node, dplaces: Output | None, dvalues: Output
 ) -> InputGradients:
-    """Of values put in order: the numbers 0, 1, … put in order as they are say where each went."""
+    """Gradient of SparseReorder.
+
+    Reordering 0, 1, … instead of the values yields the permutation.
+    """
     places, values, shape = node.inputs
 
     def of_values() -> Output:
@@ -91,7 +94,7 @@ def sparse_reorder_gradient(
 
 
 def _enumerate(g: GradientBuilder, x: Output) -> Output:
-    """0, 1, … for each element of a vector."""
+    """0, 1, … up to the length of a vector."""
     known = g.known_shape(x)
     if known.is_full:
         return int32_constant(g, np.arange(*known))
@@ -102,7 +105,7 @@ def _enumerate(g: GradientBuilder, x: Output) -> Output:
 def fill_empty_rows_gradient(
     g: GradientBuilder, node: Node, *grads: Output | None
 ) -> InputGradients:
-    """Of values with others put in between."""
+    """Gradient of SparseFillEmptyRows with respect to values and default value."""
     dvalues = grads[1]
     if dvalues is None:
         return [None] * len(node.inputs)
@@ -113,7 +116,7 @@ def fill_empty_rows_gradient(
 def fill_empty_rows_second_gradient(
     g: GradientBuilder, node: Node, kept: Output | None, filled: Output | None
 ) -> InputGradients:
-    """Of that gradient, by the gradient that it is given."""
+    """Gradient of SparseFillEmptyRowsGrad with respect to its upstream gradient."""
     back, dvalues = node.inputs
     whole = g.ZerosLike(dvalues) if filled is None else g.BroadcastTo(filled, g.shape(dvalues))
     here = g.ZerosLike(node.output(0)) if kept is None else kept
@@ -121,7 +124,7 @@ def fill_empty_rows_second_gradient(
 
 
 def check_indices_inside(indices: Any, sizes: Sequence[int], what: str = "indices") -> None:
-    """Raise OpError unless all coordinates are inside of a tensor of these sizes."""
+    """Raise OpError unless all indices lie within a tensor of these sizes."""
     bad = ((indices < 0) | (indices >= np.array(sizes, np.int64))).any(-1)
     if bad.any():
         place = int(bad.argmax())
@@ -133,7 +136,7 @@ def check_indices_inside(indices: Any, sizes: Sequence[int], what: str = "indice
 
 
 def _check_index_order(indices: Any) -> None:
-    """Coordinates are in row-major order, and none is there twice."""
+    """Raise OpError unless indices are unique and in row-major order."""
     rows = [tuple(row) for row in indices.tolist()]
     for place, (row, after) in enumerate(pairwise(rows)):
         if row >= after:
@@ -143,7 +146,7 @@ def _check_index_order(indices: Any) -> None:
 
 
 class SparseToDense(Op):
-    """A tensor of a shape with values at coordinates and a default elsewhere."""
+    """Dense tensor with values at sparse indices and a default value elsewhere."""
 
     signature = (
         "sparse_indices: Tindices, output_shape: Tindices, sparse_values: T, default_value: T "
@@ -189,7 +192,7 @@ class SparseToDense(Op):
 
 
 class SparseTensorDenseMatMul(Op):
-    """The product of a sparse matrix and a dense one, either of them as its adjoint."""
+    """Product of a sparse and a dense matrix, each optionally conjugate-transposed."""
 
     signature = "a_indices: Tindices, a_values: T, a_shape: int64, b: T -> product: T"
     attrs = "Tindices: {int32, int64} = int64, adjoint_a: bool = false, adjoint_b: bool = false"
@@ -238,7 +241,7 @@ class SparseTensorDenseMatMul(Op):
 
 
 class SparseReshape(Op):
-    """The coordinates and the shape of the same elements in another shape."""
+    """Indices and dense shape of the same elements after a reshape."""
 
     signature = (
         "input_indices: int64, input_shape: int64, new_shape: int64 "
@@ -268,7 +271,7 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
         message = f"Input tensor rank must match input shape length, {list(indices.shape)}"
         raise OpError(message)
     if new.count(-1) > 1 or any(size < -1 for size in new):
-        message = f"the new shape {new} may have one size of -1 and no other negative one"
+        message = f"the new shape {new} may contain only one negative size, which must be -1"
         raise OpError(message)
     total, rest = math.prod(old), math.prod(size for size in new if size != -1)
     if -1 in new:
@@ -288,7 +291,7 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
 
 
 class SparseTensorDenseAdd(Op):
-    """A dense tensor with the values of a sparse one added."""
+    """Sum of a sparse and a dense tensor, as a dense tensor."""
 
     signature = "a_indices: Tindices, a_values: T, a_shape: Tindices, b: T -> output: T"
     attrs = (

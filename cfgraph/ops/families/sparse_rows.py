@@ -1,4 +1,4 @@
-"""Sparse tensors: reordering, filling empty rows, and concatenation."""
+"""Reordering, filling of empty rows, and concatenation of sparse tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
 class SparseReorder(Op):
-    """The coordinates in row-major order, and their values."""
+    """Indices in row-major order, with their values."""
 
     signature = (
         "input_indices: int64, input_values: T, input_shape: int64 "
@@ -45,7 +45,7 @@ class SparseReorder(Op):
 
 
 class SparseFillEmptyRows(Op):
-    """A sparse matrix with a default value in each row that had none."""
+    """Sparse matrix with a default value added at column 0 of each empty row."""
 
     signature = (
         "indices: int64, values: T, dense_shape: int64, default_value: T -> output_indices: int64, "
@@ -91,7 +91,7 @@ class SparseFillEmptyRows(Op):
 
 
 class SparseFillEmptyRowsGrad(Op):
-    """The gradient of the values of SparseFillEmptyRows, and of its default value."""
+    """Gradients of the values and the default value of SparseFillEmptyRows."""
 
     signature = "reverse_index_map: int64, grad_values: T -> d_values: T, d_default_value: T"
     compilation = CompilerSupport(traceable=False)
@@ -117,7 +117,7 @@ class SparseFillEmptyRowsGrad(Op):
 
 
 class SparseConcat(Op):
-    """Sparse tensors one after the other along a dimension."""
+    """Concatenation of sparse tensors along a dimension."""
 
     signature = (
         "indices: N*int64, values: N*T, shapes: N*int64 "

@@ -1,4 +1,4 @@
-"""Rows selected by indices and reduced by sorted segments, and the gradients."""
+"""Segment reductions of rows selected by index, with their gradients."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SPARSE = "sparse_gradient: bool = false"
 
 
 class SparseSegmentOp(Op, abstract=True):
-    """The rows of `data` that `indices` picks, summed by segment and divided by `weight`."""
+    """Sum by segment of the rows that `indices` selects, divided by count ** `weight`."""
 
-    # the power of the number of rows that a sum is divided by
+    # exponent of the row count in the divisor: 0 sum, 1 mean, 0.5 square root
     weight: ClassVar[float] = 0
     compilation = CompilerSupport(traceable=False)
 
@@ -72,7 +72,7 @@ class SparseSegmentOp(Op, abstract=True):
             return [vector_shape(static_int(context, 3)) + data[1:]]
         return [vector_shape() + data[1:]]
 
-    # what adds the rows of segments to those that they came from
+    # scatters the rows of segments back to their sources
     adjoint: ClassVar[str]
 
     @classmethod
@@ -100,7 +100,7 @@ def _check_indices_and_ids(indices: Any, ids: Any) -> None:
 
 
 def _sum_type(dtype: Any) -> Any:
-    """The type that is summed in."""
+    """The dtype of the accumulation."""
     return dtype if dtype.itemsize > 2 or dtype.kind in "iu" else np.dtype(np.float32)
 
 
@@ -111,7 +111,7 @@ def _segment_divisor(ids: Any, size: int, weight: float, like: Any) -> Any:
 
 
 class SparseSegmentSum(SparseSegmentOp):
-    """The sum of the picked rows of each segment."""
+    """Sum of the selected rows of each segment."""
 
     signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {REAL}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
@@ -119,7 +119,7 @@ class SparseSegmentSum(SparseSegmentOp):
 
 
 class SparseSegmentMean(SparseSegmentOp):
-    """The mean of the picked rows of each segment."""
+    """Mean of the selected rows of each segment."""
 
     signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
@@ -128,7 +128,7 @@ class SparseSegmentMean(SparseSegmentOp):
 
 
 class SparseSegmentSqrtN(SparseSegmentOp):
-    """The sum of the picked rows of each segment, divided by the root of their number."""
+    """Sum of the selected rows of each segment, divided by the square root of their number."""
 
     signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
@@ -137,7 +137,7 @@ class SparseSegmentSqrtN(SparseSegmentOp):
 
 
 class SparseSegmentSumWithNumSegments(SparseSegmentSum):
-    """SparseSegmentSum with the number of segments given."""
+    """SparseSegmentSum with an explicit number of segments."""
 
     signature = (
         "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
@@ -148,7 +148,7 @@ class SparseSegmentSumWithNumSegments(SparseSegmentSum):
 
 
 class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
-    """SparseSegmentMean with the number of segments given."""
+    """SparseSegmentMean with an explicit number of segments."""
 
     signature = (
         "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
@@ -159,7 +159,7 @@ class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
 
 
 class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
-    """SparseSegmentSqrtN with the number of segments given."""
+    """SparseSegmentSqrtN with an explicit number of segments."""
 
     signature = (
         "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
@@ -170,7 +170,7 @@ class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
 
 
 class SparseSegmentGradOp(Op, abstract=True):
-    """The gradient: each segment's row, divided as the sum was, added to the rows it came from."""
+    """Gradient: each segment's row, scaled as in the forward op, added to its source rows."""
 
     weight: ClassVar[float] = 0
     placement = HostPlacement(host_inputs=(3,))
@@ -209,7 +209,7 @@ class SparseSegmentGradOp(Op, abstract=True):
             return [vector_shape() + grad[1:], vector_shape()]
         return [vector_shape(size) + grad[1:]]
 
-    # what combines the rows again
+    # the forward op, which is the gradient of this op
     adjoint: ClassVar[str]
 
     @classmethod
@@ -236,7 +236,7 @@ _GRAD_ATTRS = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}"
 
 
 class SparseSegmentSumGrad(SparseSegmentGradOp):
-    """The gradient of SparseSegmentSum."""
+    """Gradient of SparseSegmentSum."""
 
     signature = _GRAD
     attrs = _GRAD_ATTRS
@@ -244,7 +244,7 @@ class SparseSegmentSumGrad(SparseSegmentGradOp):
 
 
 class SparseSegmentMeanGrad(SparseSegmentGradOp):
-    """The gradient of SparseSegmentMean."""
+    """Gradient of SparseSegmentMean."""
 
     signature = _GRAD
     attrs = _GRAD_ATTRS
@@ -253,7 +253,7 @@ class SparseSegmentMeanGrad(SparseSegmentGradOp):
 
 
 class SparseSegmentSqrtNGrad(SparseSegmentGradOp):
-    """The gradient of SparseSegmentSqrtN."""
+    """Gradient of SparseSegmentSqrtN."""
 
     signature = _GRAD
     attrs = _GRAD_ATTRS
@@ -262,7 +262,7 @@ class SparseSegmentSqrtNGrad(SparseSegmentGradOp):
 
 
 class SparseSegmentSumGradV2(SparseSegmentGradOp):
-    """The gradient of SparseSegmentSum, of those rows only that were picked."""
+    """Gradient of SparseSegmentSum as rows of the distinct indices, and those indices."""
 
     signature = _GRAD_V2
     attrs = _GRAD_ATTRS
@@ -270,7 +270,7 @@ class SparseSegmentSumGradV2(SparseSegmentGradOp):
 
 
 class SparseSegmentMeanGradV2(SparseSegmentGradOp):
-    """The gradient of SparseSegmentMean, of those rows only that were picked."""
+    """Gradient of SparseSegmentMean as rows of the distinct indices, and those indices."""
 
     signature = _GRAD_V2
     attrs = _GRAD_ATTRS
@@ -279,7 +279,7 @@ class SparseSegmentMeanGradV2(SparseSegmentGradOp):
 
 
 class SparseSegmentSqrtNGradV2(SparseSegmentGradOp):
-    """The gradient of SparseSegmentSqrtN, of those rows only that were picked."""
+    """Gradient of SparseSegmentSqrtN as rows of the distinct indices, and those indices."""
 
     signature = _GRAD_V2
     attrs = _GRAD_ATTRS

@@ -1,4 +1,4 @@
-"""Special functions: error, gamma, and Bessel functions, and integrals."""
+"""Special functions: error, gamma, beta, and Bessel functions, and integrals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cfgraph.ops.opdef.type_sets import FLOATS, one_of
 
 
 def scipy_special(xp: ModuleType) -> ModuleType:
-    """SciPy's special functions for an array namespace, which may have its own."""
+    """SciPy's special functions for an array namespace, or that namespace's own."""
     own: ModuleType | None = getattr(xp, "special", None)
     if own is not None:
         return own
@@ -48,12 +48,12 @@ def _half_pi_square(g: GradientBuilder, x: Output) -> Output:
 def with_limit_at(
     g: GradientBuilder, x: Output, place: float, limit: float, slope: Output
 ) -> Output:
-    """A slope, but at one place its limit, which the formula does not give."""
+    """The slope, replaced by its limit at a removable singularity."""
     return g.SelectV2(g.Equal(x, place), constant_like(g, limit, x), slope)
 
 
 class SpecialFunction(Elementwise, abstract=True):
-    """A special function of one number; `function` is its name in SciPy."""
+    """Elementwise special function; `function` is its name in scipy.special."""
 
     signature = "x: T -> y: T"
     attrs = one_of(FLOATS)
@@ -65,14 +65,14 @@ class SpecialFunction(Elementwise, abstract=True):
 
 
 class Erf(SpecialFunction):
-    """The error function."""
+    """Error function."""
 
     function = "erf"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(_gaussian(g, x), g.Mul(dy, 2 / sqrt(pi))))
 
 
 class Erfc(SpecialFunction):
-    """One less the error function."""
+    """Complementary error function: 1 - erf(x)."""
 
     function = "erfc"
     gradient = gradient_from_input(
@@ -81,7 +81,7 @@ class Erfc(SpecialFunction):
 
 
 class Erfinv(SpecialFunction):
-    """The inverse of the error function."""
+    """Inverse of the error function."""
 
     function = "erfinv"
     gradient = gradient_from_output(
@@ -90,7 +90,7 @@ class Erfinv(SpecialFunction):
 
 
 class Ndtri(SpecialFunction):
-    """The inverse of the normal distribution function."""
+    """Quantile function of the standard normal distribution."""
 
     function = "ndtri"
 
@@ -101,12 +101,12 @@ class Ndtri(SpecialFunction):
 
 
 class Lgamma(SpecialFunction):
-    """The logarithm of the absolute value of the gamma function."""
+    """Logarithm of the absolute value of the gamma function."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function = scipy_special(xp).gammaln
-        # SciPy has -inf at -inf, the C library and TensorFlow inf
+        # at -inf SciPy has -inf, the C library and TensorFlow have inf
         return computed_in_float32(
             lambda x: xp.where(x == -xp.inf, x.dtype.type(xp.inf), function(x)), node.attr("T")
         )
@@ -115,12 +115,12 @@ class Lgamma(SpecialFunction):
 
 
 class Digamma(SpecialFunction):
-    """The derivative of Lgamma."""
+    """Digamma function: the derivative of Lgamma."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function = scipy_special(xp).digamma
-        # the pole at 0 has no sign
+        # the sign of the pole at 0 is undefined
         return computed_in_float32(
             lambda x: xp.where(x == 0, x.dtype.type(xp.nan), function(x)), node.attr("T")
         )
@@ -131,7 +131,7 @@ class Digamma(SpecialFunction):
 
 
 class Spence(SpecialFunction):
-    """The dilogarithm of 1 - x."""
+    """Spence's function: the dilogarithm of 1 - x."""
 
     compilation = CompilerSupport(compiled=False)
 
@@ -145,18 +145,18 @@ class Spence(SpecialFunction):
 
 
 class UntraceableFunction(SpecialFunction, abstract=True):
-    """A special function that jax does not have, or not at its poles."""
+    """Special function that jax lacks or evaluates differently at poles."""
 
     compilation = CompilerSupport(traceable=False)
 
 
 class Expint(UntraceableFunction):
-    """The exponential integral."""
+    """Exponential integral Ei."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function = scipy_special(xp).expi
-        # jax has NaN at the pole
+        # jax returns NaN at the pole
         return computed_in_float32(
             lambda x: xp.where(x == 0, x.dtype.type(-xp.inf), function(x)), node.attr("T")
         )
@@ -176,7 +176,7 @@ class Dawsn(UntraceableFunction):
 
 
 class FresnelIntegral(UntraceableFunction, abstract=True):
-    """One of Fresnel's two integrals."""
+    """Fresnel integral."""
 
     function = "fresnel"
     place: ClassVar[int]
@@ -188,21 +188,21 @@ class FresnelIntegral(UntraceableFunction, abstract=True):
 
 
 class FresnelSin(FresnelIntegral):
-    """Fresnel's sine integral."""
+    """Fresnel sine integral."""
 
     place = 0
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sin(_half_pi_square(g, x))))
 
 
 class FresnelCos(FresnelIntegral):
-    """Fresnel's cosine integral."""
+    """Fresnel cosine integral."""
 
     place = 1
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cos(_half_pi_square(g, x))))
 
 
 class Zeta(Elementwise):
-    """Hurwitz's zeta function."""
+    """Hurwitz zeta function."""
 
     signature = "x: T, q: T -> z: T"
     attrs = one_of("float32", "float64")
@@ -220,7 +220,7 @@ class Zeta(Elementwise):
 
 
 class Polygamma(Elementwise):
-    """Derivative number a of Digamma."""
+    """Polygamma function: the derivative of Digamma of order `a`."""
 
     signature = "a: T, x: T -> z: T"
     attrs = one_of("float32", "float64")
@@ -242,7 +242,7 @@ class Polygamma(Elementwise):
 
 
 class Betainc(Elementwise):
-    """The regularized incomplete beta function."""
+    """Regularized incomplete beta function."""
 
     signature = "a: T, b: T, x: T -> z: T"
     attrs = one_of("float32", "float64")
@@ -250,7 +250,7 @@ class Betainc(Elementwise):
     @staticmethod
     def kernel(xp: ModuleType, a: Any, b: Any, x: Any) -> Any:
         if len({v.shape for v in (a, b, x) if v.ndim}) > 1:
-            message = f"a, b and x must be of one shape: {list(a.shape)}, {list(b.shape)}"
+            message = f"a, b, and x must have the same shape, got {list(a.shape)}, {list(b.shape)}"
             raise OpError(f"{message}, {list(x.shape)}")
         value = scipy_special(xp).betainc(a, b, x)
         return xp.where((a <= 0) | (b <= 0), x.dtype.type(xp.nan), value)
@@ -271,7 +271,7 @@ class Betainc(Elementwise):
 def order_one_gradient(
     op: str, at_zero: float | None = None, *, negated: bool = False
 ) -> GradientFunction:
-    """The gradient of y of order 1: the function `op` of order 0, or its negative, less y / x."""
+    """Gradient of a Bessel function of order 1: ±`op` of order 0, minus y / x."""
 
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
         x, y = node.inputs[0], node.output()
@@ -283,7 +283,7 @@ def order_one_gradient(
 
 
 class BesselI0(SpecialFunction):
-    """The modified Bessel function of the first kind, order 0."""
+    """Modified Bessel function of the first kind, order 0."""
 
     compilation = CompilerSupport(compiled=False)
 
@@ -292,7 +292,7 @@ class BesselI0(SpecialFunction):
 
 
 class BesselI0e(SpecialFunction):
-    """BesselI0, scaled by exp(-|x|)."""
+    """BesselI0 scaled by exp(-|x|)."""
 
     function = "i0e"
 
@@ -303,7 +303,7 @@ class BesselI0e(SpecialFunction):
 
 
 class BesselI1(SpecialFunction):
-    """The modified Bessel function of the first kind, order 1."""
+    """Modified Bessel function of the first kind, order 1."""
 
     compilation = CompilerSupport(compiled=False)
 
@@ -312,7 +312,7 @@ class BesselI1(SpecialFunction):
 
 
 class BesselI1e(SpecialFunction):
-    """BesselI1, scaled by exp(-|x|)."""
+    """BesselI1 scaled by exp(-|x|)."""
 
     function = "i1e"
 
@@ -324,42 +324,42 @@ class BesselI1e(SpecialFunction):
 
 
 class BesselJ0(UntraceableFunction):
-    """The Bessel function of the first kind, order 0."""
+    """Bessel function of the first kind, order 0."""
 
     function = "j0"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselJ1(x))))
 
 
 class BesselJ1(UntraceableFunction):
-    """The Bessel function of the first kind, order 1."""
+    """Bessel function of the first kind, order 1."""
 
     function = "j1"
     gradient = order_one_gradient("BesselJ0", at_zero=0.5)
 
 
 class BesselY0(UntraceableFunction):
-    """The Bessel function of the second kind, order 0."""
+    """Bessel function of the second kind, order 0."""
 
     function = "y0"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselY1(x))))
 
 
 class BesselY1(UntraceableFunction):
-    """The Bessel function of the second kind, order 1."""
+    """Bessel function of the second kind, order 1."""
 
     function = "y1"
     gradient = order_one_gradient("BesselY0")
 
 
 class BesselK0(UntraceableFunction):
-    """The modified Bessel function of the second kind, order 0."""
+    """Modified Bessel function of the second kind, order 0."""
 
     function = "k0"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselK1(x))))
 
 
 class BesselK0e(UntraceableFunction):
-    """BesselK0, scaled by exp(x)."""
+    """BesselK0 scaled by exp(x)."""
 
     function = "k0e"
 
@@ -369,14 +369,14 @@ class BesselK0e(UntraceableFunction):
 
 
 class BesselK1(UntraceableFunction):
-    """The modified Bessel function of the second kind, order 1."""
+    """Modified Bessel function of the second kind, order 1."""
 
     function = "k1"
     gradient = order_one_gradient("BesselK0", negated=True)
 
 
 class BesselK1e(UntraceableFunction):
-    """BesselK1, scaled by exp(x)."""
+    """BesselK1 scaled by exp(x)."""
 
     function = "k1e"
 

@@ -1,4 +1,4 @@
-"""Splitting a tensor along a dimension: Split, SplitV, Unpack."""
+"""Splitting of tensors along a dimension."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 
 
 class Split(Op):
-    """Parts of equal size along a dimension."""
+    """Slices of equal size along a dimension."""
 
     signature = "split_dim: int32, value: T -> output: num_split*T"
     placement = HostPlacement(host_inputs=(0,))
@@ -38,7 +38,7 @@ class Split(Op):
         last: tuple[Any, list[Any]] = (None, [])
 
         def split(split_dim: Any, value: Any) -> Any:
-            # in most loops the axis and its size are the same in all iterations
+            # in most loops the axis and its size are loop-invariant
             nonlocal last
             axis = runtime_axis(split_dim, value.ndim, "split_dim")
             key, known = (axis, value.shape[axis]), last
@@ -58,7 +58,7 @@ class Split(Op):
         if size is None:
             return [data] * count
         if size % count:
-            message = f"{data} cannot be split in {count} along dimension {place}"
+            message = f"{data} cannot be split into {count} equal slices along dimension {place}"
             raise ValueError(message)
         return [with_dim(data, place, size // count)] * count
 
@@ -69,7 +69,7 @@ class Split(Op):
 
 
 def fill_missing_gradients(g: GradientBuilder, grads: Sequence[Output | None]) -> list[Output]:
-    """The gradients of outputs that are all of one shape, with zeros where none arrived."""
+    """Gradients of outputs of equal shape, with zeros for missing ones."""
     some = next(grad for grad in grads if grad is not None)
     return [g.zeros_like(some) if grad is None else grad for grad in grads]
 
@@ -86,7 +86,7 @@ def _equal_sizes(axis: int, whole: int, count: int) -> list[int]:
 
 
 def split_slices(axis: int, sizes: Sequence[int]) -> list[tuple[slice, ...]]:
-    """The indices of consecutive parts of these sizes along an axis."""
+    """Indices of consecutive slices of these sizes along an axis."""
     before, start, result = (slice(None),) * axis, 0, []
     for size in sizes:
         result.append((*before, slice(start, start + size)))
@@ -95,17 +95,17 @@ def split_slices(axis: int, sizes: Sequence[int]) -> list[tuple[slice, ...]]:
 
 
 def split_views(value: Any, axis: int, sizes: Sequence[int]) -> Any:
-    """Views of consecutive parts of these sizes, as a kernel returns them."""
+    """Views of consecutive slices of these sizes, as kernel outputs."""
     return as_outputs([value[index] for index in split_slices(axis, sizes)])
 
 
 def as_outputs(values: Sequence[Any]) -> Any:
-    """A list of outputs as a kernel returns it: one bare, several as a tuple."""
+    """Outputs in the form that a kernel returns: a single value or a tuple."""
     return values[0] if len(values) == 1 else tuple(values)
 
 
 class SplitV(Op):
-    """Parts of given sizes along a dimension; a size of -1 is what is left."""
+    """Slices of explicit sizes along a dimension; -1 stands for the remaining size."""
 
     signature = "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split*T"
     attrs = "Tlen: {int8, int32, int64} = int64"
@@ -188,7 +188,7 @@ def _part_sizes(sizes: list[int], whole: int) -> list[int]:
 
 
 class Unpack(Op):
-    """The slices of a tensor along an axis, without that axis."""
+    """Slices of a tensor along an axis, which is removed."""
 
     signature = "value: T -> output: num*T"
     attrs = "num: int >= 0, axis: int = 0"

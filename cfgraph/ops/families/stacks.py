@@ -1,4 +1,4 @@
-"""Stacks: forward loops push, backward loops pop. Each execution makes its own."""
+"""Stacks that save values of forward loops for backward loops; each execution creates one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNLIMITED = 2**31 - 1
 
 
 class Stack(Resource):
-    """A stack of tensors of one type; the value of a handle."""
+    """Stack of tensors of one dtype; the value of a stack handle."""
 
     __slots__ = ("closed", "dtype", "items", "max_size", "name", "names")
     shape = ()
@@ -30,13 +30,13 @@ class Stack(Resource):
     ) -> None:
         self.dtype = dtype
         self.name = name
-        self.names = names  # what is read of a legacy handle, which is a tensor of two strings
+        self.names = names  # content of a legacy handle, a tensor of two strings
         self.max_size = max_size
         self.items: list[Any] = []
         self.closed = False
 
     def push(self, value: Any, dtype: DType) -> None:
-        """Put a value on top."""
+        """Push a value."""
         if dtype is not self.dtype:
             message = f"Must have type {self.dtype} but got {dtype}"
             raise OpError(message)
@@ -47,7 +47,7 @@ class Stack(Resource):
         self.items.append(value)
 
     def pop(self, dtype: DType) -> Any:
-        """Take the top value off."""
+        """Pop the most recently pushed value."""
         if dtype is not self.dtype:
             message = f"Stack[{self.name}] holds {self.dtype}, not {dtype}"
             raise OpError(message)
@@ -58,7 +58,7 @@ class Stack(Resource):
         raise OpError(message)
 
     def close(self) -> None:
-        """Free the content; nothing works after that."""
+        """Free the content; later operations raise OpError."""
         self.items.clear()
         self.closed = True
 
@@ -72,11 +72,11 @@ class Stack(Resource):
 
 
 class StackHandle(Op, abstract=True):
-    """A new stack."""
+    """Op that creates a stack."""
 
 
 class StackV2(StackHandle):
-    """A new stack that holds at most `max_size` values; a negative size is no limit."""
+    """New stack that holds at most `max_size` values; a negative size means no limit."""
 
     signature = "max_size: int32 -> handle: resource"
     attrs = "elem_type: type, stack_name: string = ''"
@@ -101,7 +101,7 @@ class StackV2(StackHandle):
 
 
 class Stack_(StackHandle, name="Stack"):
-    """A new stack without a limit."""
+    """New stack without a limit, with a legacy handle."""
 
     signature = "-> handle: Ref(string)"
     attrs = "elem_type: type, stack_name: string = ''"
@@ -115,7 +115,7 @@ class Stack_(StackHandle, name="Stack"):
 
 
 class StackPushV2(Op):
-    """Push a value; hands it on."""
+    """Push a value and forward it."""
 
     signature = "handle: resource, elem: T -> output: T"
     attrs = "swap_memory: bool = false"
@@ -138,7 +138,7 @@ class StackPushV2(Op):
 
 
 class StackPopV2(Op):
-    """Pop the value that was pushed last."""
+    """Pop the most recently pushed value."""
 
     signature = "handle: resource -> elem: elem_type"
     effects = SideEffects(stateful=True)
@@ -163,18 +163,18 @@ class StackCloseV2(Op):
 
 
 class StackPush(StackPushV2):
-    """Push a value; hands it on. The legacy form."""
+    """StackPushV2 with a legacy handle."""
 
     signature = "handle: Ref(string), elem: T -> output: T"
 
 
 class StackPop(StackPopV2):
-    """Pop the value that was pushed last. The legacy form."""
+    """StackPopV2 with a legacy handle."""
 
     signature = "handle: Ref(string) -> elem: elem_type"
 
 
 class StackClose(StackCloseV2):
-    """Free a stack before the run ends. The legacy form."""
+    """StackCloseV2 with a legacy handle."""
 
     signature = "handle: Ref(string) ->"

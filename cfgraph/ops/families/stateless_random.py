@@ -1,4 +1,4 @@
-"""Stateless random numbers, a function of a seed or of a key and counter, as in TensorFlow."""
+"""Stateless random ops: results depend only on a seed, or on a key and a counter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DrawFunction = Callable[..., Any]
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
-    """The shape that a tensor says."""
+    """The shape described by a shape tensor. Raises OpError for negative sizes."""
     if shape.ndim != 1:
         message = f"shape must be a vector of {{int32,int64}}, got shape {list(shape.shape)}"
         raise OpError(message)
@@ -38,7 +38,7 @@ def check_shape(shape: Any) -> tuple[int, ...]:
 
 
 def stream_of_seed(seed: Any) -> PhiloxStream:
-    """The stream of a seed tensor."""
+    """The random stream of a seed tensor of two integers."""
     if seed.shape != (2,):
         message = f"seed must have shape [2], not {list(seed.shape)}"
         raise OpError(message)
@@ -46,7 +46,7 @@ def stream_of_seed(seed: Any) -> PhiloxStream:
 
 
 def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
-    """The stream of a key and a counter."""
+    """The random stream of a key and a counter."""
     if int(alg) not in (_PHILOX, _AUTO):
         message = f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)"
         raise OpError(message)
@@ -60,13 +60,13 @@ def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
 
 
 def draw_in_shape(draw: DrawFunction, stream: PhiloxStream, shape: Any, *more: Any) -> Any:
-    """So many numbers as a shape holds, in that shape."""
+    """Draw as many numbers as the shape has elements, in that shape."""
     sizes = check_shape(shape)
     return draw(stream, math.prod(sizes), *more).reshape(sizes)
 
 
 class StatelessRandom(Op, abstract=True):
-    """An op that draws from a stream of its own, in a shape that input 0 says."""
+    """Op that draws from its own random stream, in the shape of input 0."""
 
     compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
     effects = SideEffects(random=True)
@@ -79,7 +79,7 @@ class StatelessRandom(Op, abstract=True):
 
 
 class SeededRandom(StatelessRandom, abstract=True):
-    """Drawn from a seed of two numbers."""
+    """Random op whose stream is derived from a seed of two integers."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -88,7 +88,7 @@ class SeededRandom(StatelessRandom, abstract=True):
 
 
 class KeyedRandom(StatelessRandom, abstract=True):
-    """Drawn from a key and a counter."""
+    """Random op whose stream is derived from a key and a counter."""
 
     placement = HostPlacement(host_inputs=(0, 3))
 
@@ -101,7 +101,7 @@ class KeyedRandom(StatelessRandom, abstract=True):
 
 
 class StatelessRandomUniform(SeededRandom):
-    """Uniform numbers in [0, 1), from a seed."""
+    """Uniform distribution on [0, 1), from a seed."""
 
     signature = "shape: T, seed: Tseed -> output: dtype"
     attrs = _FLOAT + _SEEDED
@@ -109,7 +109,7 @@ class StatelessRandomUniform(SeededRandom):
 
 
 class StatelessRandomNormal(SeededRandom):
-    """Normal numbers, from a seed."""
+    """Standard normal distribution, from a seed."""
 
     signature = "shape: T, seed: Tseed -> output: dtype"
     attrs = _FLOAT + _SEEDED
@@ -117,7 +117,7 @@ class StatelessRandomNormal(SeededRandom):
 
 
 class StatelessTruncatedNormal(SeededRandom):
-    """Normal numbers less than two from zero, from a seed."""
+    """Standard normal distribution truncated at two deviations, from a seed."""
 
     signature = "shape: T, seed: Tseed -> output: dtype"
     attrs = _FLOAT + _SEEDED
@@ -125,7 +125,7 @@ class StatelessTruncatedNormal(SeededRandom):
 
 
 class StatelessRandomUniformFullInt(SeededRandom):
-    """Integers over the whole range of their type, from a seed."""
+    """Uniform distribution over all integers of the dtype, from a seed."""
 
     signature = "shape: T, seed: Tseed -> output: dtype"
     attrs = (
@@ -136,7 +136,7 @@ class StatelessRandomUniformFullInt(SeededRandom):
 
 
 class StatelessRandomUniformV2(KeyedRandom):
-    """Uniform numbers in [0, 1), from a key and a counter."""
+    """Uniform distribution on [0, 1), from a key and a counter."""
 
     signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
     attrs = _FLOAT + _KEYED
@@ -144,7 +144,7 @@ class StatelessRandomUniformV2(KeyedRandom):
 
 
 class StatelessRandomNormalV2(KeyedRandom):
-    """Normal numbers, from a key and a counter."""
+    """Standard normal distribution, from a key and a counter."""
 
     signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
     attrs = _FLOAT + _KEYED
@@ -152,7 +152,7 @@ class StatelessRandomNormalV2(KeyedRandom):
 
 
 class StatelessTruncatedNormalV2(KeyedRandom):
-    """Normal numbers less than two from zero, from a key and a counter."""
+    """Standard normal distribution truncated at two deviations, from a key and a counter."""
 
     signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
     attrs = _FLOAT + _KEYED
@@ -160,7 +160,7 @@ class StatelessTruncatedNormalV2(KeyedRandom):
 
 
 class StatelessRandomUniformFullIntV2(KeyedRandom):
-    """Integers over the whole range of their type, from a key and a counter."""
+    """Uniform distribution over all integers of the dtype, from a key and a counter."""
 
     signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
     attrs = "dtype: {int32, int64, uint32, uint64} = uint64, " + _KEYED
@@ -168,13 +168,13 @@ class StatelessRandomUniformFullIntV2(KeyedRandom):
 
 
 def draw_in_range(stream: PhiloxStream, shape: Any, low: Any, high: Any, dtype: Any) -> Any:
-    """Integers from `low` up to `high`, in a shape."""
+    """Integers drawn uniformly from [low, high), in a shape."""
     check_integer_bounds(shape, low, high)
     return draw_in_shape(philox.draw_integers, stream, shape, low, high, dtype)
 
 
 def check_integer_bounds(shape: Any, low: Any, high: Any) -> None:
-    """Refuse bounds that are no scalars, or enclose nothing where something is wanted."""
+    """Raise OpError unless the bounds are scalars and, for a nonempty shape, low < high."""
     for name, bound in (("minval", low), ("maxval", high)):
         if bound.ndim:
             message = f"{name} must be 0-D, got shape {list(bound.shape)}"
@@ -185,7 +185,7 @@ def check_integer_bounds(shape: Any, low: Any, high: Any) -> None:
 
 
 class StatelessRandomUniformInt(StatelessRandom):
-    """Integers between two bounds, from a seed."""
+    """Uniform integers in [minval, maxval), from a seed."""
 
     signature = "shape: T, seed: Tseed, minval: dtype, maxval: dtype -> output: dtype"
     attrs = "dtype: {int32, int64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
@@ -200,7 +200,7 @@ class StatelessRandomUniformInt(StatelessRandom):
 
 
 class StatelessRandomUniformIntV2(StatelessRandom):
-    """Integers between two bounds, from a key and a counter."""
+    """Uniform integers in [minval, maxval), from a key and a counter."""
 
     signature = (
         "shape: Tshape, key: uint64, counter: uint64, alg: int32, minval: dtype, maxval: dtype"
@@ -218,7 +218,7 @@ class StatelessRandomUniformIntV2(StatelessRandom):
 
 
 class StatelessRandomGetKeyCounter(Op):
-    """The key and the counter of a seed."""
+    """Key and counter derived from a seed."""
 
     signature = "seed: Tseed -> key: uint64, counter: uint64"
     attrs = "Tseed: {int32, int64} = int64"
@@ -236,7 +236,7 @@ class StatelessRandomGetKeyCounter(Op):
 
 
 class StatelessRandomGetKeyCounterAlg(Op):
-    """The key and the counter of a seed, and the number of the algorithm."""
+    """Key and counter derived from a seed, and the number of the algorithm."""
 
     signature = "seed: Tseed -> key: uint64, counter: uint64, alg: int32"
     attrs = "Tseed: {int32, int64} = int64"
@@ -254,7 +254,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
 
 
 class StatelessRandomGetAlg(Op):
-    """The number of the algorithm."""
+    """Number of the random algorithm: 1, Philox."""
 
     signature = "-> alg: int32"
     effects = SideEffects(stateful=True)

@@ -1,4 +1,4 @@
-"""Rows partitioned into several tensors, and several tensors interleaved."""
+"""Partitioning of rows into several tensors, and interleaving of several tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class DynamicPartition(Op):
-    """The slices of `data` dealt out to as many tensors as is said, by the number of each."""
+    """Slices of `data` distributed over several outputs by partition number."""
 
     signature = "data: T, partitions: int32 -> outputs: num_partitions*T"
     compilation = CompilerSupport(traceable=False)
@@ -77,9 +77,9 @@ class DynamicPartition(Op):
 
 
 class DynamicStitch(Op):
-    """One tensor of the slices of several, each at the place that its index says.
+    """Slices of several tensors merged at the positions given by their indices.
 
-    The last one stays where a place is named twice; where none is named there are zeros.
+    For a repeated position the last slice wins; positions without an index are zero.
     """
 
     signature = "indices: N*int32, data: N*T -> merged: T"
@@ -155,6 +155,6 @@ def _stitched_shape(context: InferenceContext, count: int) -> int | None:
 
 
 class ParallelDynamicStitch(DynamicStitch):
-    """DynamicStitch for places that are named once each."""
+    """DynamicStitch for positions without repetitions."""
 
     signature = "indices: N*int32, data: N*T -> merged: T"

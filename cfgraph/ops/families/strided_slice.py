@@ -1,4 +1,4 @@
-"""StridedSlice, its gradient, and assignments to a strided slice."""
+"""Strided slices, their gradient, and assignment to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _slice_masks(node: Node) -> dict[str, int]:
 
 
 class StridedSlice(Op):
-    """What Python calls `input[begin:end:strides]`, with masks for `:`, `...` and new axes."""
+    """Strided slice as in `input[begin:end:strides]`, with masks for `:`, `...`, and new axes."""
 
     signature = "input: T, begin: Index, end: Index, strides: Index -> output: T"
     attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
@@ -51,7 +51,7 @@ class StridedSlice(Op):
                 raise OpError(_out_of_bounds(value, where)) from None
 
         def of_objects(value: Any, begin: Any, end: Any, strides: Any) -> Any:
-            # an index of integers only would give the element and not an array
+            # an index of integers only would return the element instead of an array
             where = index(begin, end, strides)
             try:
                 return unwrap_scalar_object(value[where if Ellipsis in where else (*where, ...)])
@@ -116,7 +116,7 @@ def _static_slice_shape(
     masks: StridedSliceMasks,
     strides_known: bool,
 ) -> Shape:
-    """The shape of the part, sizes unknown where a bound is."""
+    """Shape of the slice; sizes are unknown if a bound is."""
     used = sum(item is not None and item is not Ellipsis for item in index)
     rest, axis, result = list(data), 0, list[int | None]()
     if used > len(rest):
@@ -152,7 +152,7 @@ def _static_strided_size(size: int | None, item: slice) -> int | None:
 
 
 class StridedSliceGrad(Op):
-    """Zeros of a shape with `dy` in the part that a strided slice would take."""
+    """Gradient of StridedSlice: `dy` at the position of the slice in a tensor of zeros."""
 
     signature = "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T"
     attrs = f"Index: {{int32, int64}}, {MASKS}"
@@ -195,9 +195,9 @@ def _update_slice(whole: Any, index: tuple[Any, ...], part: Any, what: str) -> A
 
 
 def updated_slice(xp: ModuleType, whole: Any, index: tuple[Any, ...], value: Any) -> Any:
-    """A copy of `whole` with `value`, broadcast, in a part.
+    """A copy of `whole` with `value` broadcast into a slice.
 
-    Raises OpError where the part does not exist or the value does not fit.
+    Raises OpError if the slice does not exist or the value does not fit.
     """
     where = index if Ellipsis in index else (*index, ...)
     try:
@@ -214,7 +214,7 @@ def updated_slice(xp: ModuleType, whole: Any, index: tuple[Any, ...], value: Any
 
 
 class TensorStridedSliceUpdate(SameShape):
-    """The tensor with another value in the part that a strided slice would take."""
+    """Copy of a tensor with a strided slice replaced."""
 
     signature = "input: T, begin: Index, end: Index, strides: Index, value: T -> output: T"
     attrs = f"Index: {{int32, int64}}, {MASKS}"
@@ -243,7 +243,7 @@ class TensorStridedSliceUpdate(SameShape):
 
 
 class SliceAssignOp(Op, abstract=True):
-    """Write a value to the part of a variable that a strided slice would take."""
+    """Assignment to a strided slice of a variable."""
 
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_inputs=(1, 2, 3))
@@ -265,7 +265,7 @@ class SliceAssignOp(Op, abstract=True):
 
 
 class StridedSliceAssign(SliceAssignOp):
-    """Write a value to a part of a variable; hands the reference on."""
+    """Assign to a strided slice of a reference variable; forwards the reference."""
 
     signature = (
         "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T -> output_ref: Ref(T)"
@@ -278,7 +278,7 @@ class StridedSliceAssign(SliceAssignOp):
 
 
 class ResourceStridedSliceAssign(SliceAssignOp):
-    """Write a value to a part of a variable behind a resource handle."""
+    """Assign to a strided slice of a resource variable."""
 
     signature = "ref: resource, begin: Index, end: Index, strides: Index, value: T ->"
     attrs = f"Index: {{int32, int64}}, {MASKS}"

@@ -1,4 +1,4 @@
-"""Joining strings elementwise, along dimensions, or by segment; splitting them."""
+"""Joining and splitting of strings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, shape_of_rank
 
 
 class StringJoin(Op):
-    """Strings of the same place, joined; scalars go with every place."""
+    """Elementwise concatenation of strings; scalars are broadcast."""
 
     signature = "inputs: N*string -> output: string"
     attrs = "N: int >= 0, separator: string = ''"
@@ -53,7 +53,7 @@ class StringJoin(Op):
 
 
 class ReduceJoin(Op):
-    """Strings joined along some dimensions, the first named one innermost."""
+    """Strings joined along dimensions, of which the first listed varies fastest."""
 
     signature = "inputs: string, reduction_indices: int32 -> output: string"
     attrs = "keep_dims: bool = false, separator: string = ''"
@@ -89,7 +89,7 @@ class ReduceJoin(Op):
 
 
 def join_axes(indices: list[int], rank: int) -> list[int]:
-    """The dimensions, counted from the front. Raises OpError where they are no dimensions."""
+    """Nonnegative axes. Raises OpError for invalid or duplicate axes."""
     axes: list[int] = []
     for index in indices:
         if not -rank <= index < rank:
@@ -103,7 +103,7 @@ def join_axes(indices: list[int], rank: int) -> list[int]:
 
 
 class UnsortedSegmentJoin(Op):
-    """The strings of each segment, joined."""
+    """Strings of each segment, joined."""
 
     signature = (
         "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments -> output: string"
@@ -147,7 +147,7 @@ class UnsortedSegmentJoin(Op):
 
 
 class StringSplitOp(Op, abstract=True):
-    """Rows of parts as a sparse matrix: indices, values, shape."""
+    """Split result as a sparse matrix: indices, values, and dense shape."""
 
     compilation = CompilerSupport(traceable=False)
 
@@ -157,7 +157,7 @@ class StringSplitOp(Op, abstract=True):
 
 
 def sparse_rows(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
-    """Rows of parts as a sparse matrix."""
+    """Indices, values, and dense shape of a sparse matrix of strings."""
     places = [(row, column) for row, parts in enumerate(rows) for column in range(len(parts))]
     values = [text for parts in rows for text in parts]
     widest = max(map(len, rows), default=0)
@@ -169,7 +169,7 @@ def sparse_rows(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
 
 
 def check_split_inputs(texts: Any, separator: Any) -> None:
-    """Refuse what is no vector of strings and one separator."""
+    """Raise OpError unless the input is a vector and the separator a scalar."""
     if texts.ndim != 1:
         message = f"input must be a vector, got shape: {list(texts.shape)}"
         raise OpError(message)
@@ -179,7 +179,7 @@ def check_split_inputs(texts: Any, separator: Any) -> None:
 
 
 class StringSplit(StringSplitOp):
-    """Strings cut at every byte that is one of the delimiters; at every byte if there is none."""
+    """Strings split at each byte of a set of delimiters, or between all bytes if it is empty."""
 
     signature = "input: string, delimiter: string -> indices: int64, values: string, shape: int64"
     attrs = "skip_empty: bool = true"
@@ -198,7 +198,7 @@ class StringSplit(StringSplitOp):
 
 
 def split_at_bytes(text: bytes, delimiters: bytes) -> list[bytes]:
-    """A string cut at each of some bytes."""
+    """Split a string at each byte of a set of delimiters."""
     if not delimiters:
         return [text[place : place + 1] for place in range(len(text))]
     if not text:
@@ -209,7 +209,7 @@ def split_at_bytes(text: bytes, delimiters: bytes) -> list[bytes]:
 
 
 class StringSplitV2(StringSplitOp):
-    """Strings cut at a separator, or at whitespace if it is empty."""
+    """Strings split at a separator, or at whitespace if it is empty."""
 
     signature = "input: string, sep: string -> indices: int64, values: string, shape: int64"
     attrs = "maxsplit: int = -1"
@@ -226,7 +226,7 @@ class StringSplitV2(StringSplitOp):
             if most == 0:
                 return sparse_rows([[text] for text in texts.tolist()])
             rows = [text.split(None, most) for text in texts.tolist()]
-            # the rest is a part, even where nothing is left of it
+            # the remainder counts as a token even if it is empty
             return sparse_rows([[*row, b""] if len(row) == most else row for row in rows])
 
         return split

@@ -1,4 +1,4 @@
-"""Numbers formatted as strings and parsed from them."""
+"""Formatting and parsing of numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPECIAL = re.compile(rb"([+-]?)(inf(?:inity)?|nan)(?:(?<=nan)\([0-9a-z_]*\))?",
 
 
 class AsString(SameShape):
-    """Every element written as C's printf writes it."""
+    """Decimal representation of each element, as formatted by C's printf."""
 
     signature = "input: T -> output: string"
     attrs = (
@@ -50,7 +50,7 @@ class AsString(SameShape):
 
 
 def number_writer(node: Node) -> Callable[[Any], bytes]:
-    """The function that writes one element. Raises OpError where the attributes do not go."""
+    """The function that formats one element. Raises OpError for invalid attributes."""
     dtype: DType = node.attr("T")
     check_number_format(node, dtype)
     if dtype.kind == "bool":
@@ -78,7 +78,7 @@ def number_writer(node: Node) -> Callable[[Any], bytes]:
 
 
 def check_number_format(node: Node, dtype: DType) -> None:
-    """Refuse attributes that say nothing sensible of this type."""
+    """Raise OpError for format attributes that do not fit the dtype."""
     fill, numeric = node.attr("fill"), dtype.is_floating or dtype.is_complex
     message = ""
     if node.attr("scientific") and node.attr("shortest"):
@@ -99,7 +99,7 @@ def check_number_format(node: Node, dtype: DType) -> None:
 
 
 def format_float(spec: str, fill: str, width: int, value: float) -> bytes:
-    """One number in C's format; Python would fill around infinities and drop the sign of NaN."""
+    """Format one number as in C; Python would zero-pad infinities and drop the sign of NaN."""
     if math.isfinite(value):
         return (spec % value).encode()
     text = "nan" if math.isnan(value) else "inf"
@@ -111,7 +111,7 @@ def format_float(spec: str, fill: str, width: int, value: float) -> bytes:
 
 
 class StringToNumber(SameShape):
-    """Every string read as a number."""
+    """Number parsed from each string."""
 
     signature = "string_tensor: string -> output: out_type"
     attrs = "out_type: {float32, float64, int32, int64, uint32, uint64} = float32"
@@ -130,7 +130,7 @@ class StringToNumber(SameShape):
 
 
 def parse_number(read: Callable[[bytes], Any], text: bytes) -> Any:
-    """One string as a number. Raises OpError where it is none."""
+    """Parse one string as a number. Raises OpError if it is invalid."""
     value = read(text.strip(ASCII_WHITESPACE))
     if value is None:
         shown = text.decode(errors="replace")
@@ -140,7 +140,7 @@ def parse_number(read: Callable[[bytes], Any], text: bytes) -> Any:
 
 
 def parse_float(text: bytes) -> float | None:
-    """A floating-point number as C reads it, or None."""
+    """Parse a floating-point number as C does; None if it is invalid."""
     if _DECIMAL.fullmatch(text):
         return float(text)
     if _HEXADECIMAL.fullmatch(text):
@@ -150,7 +150,7 @@ def parse_float(text: bytes) -> float | None:
 
 
 def integer_parser(dtype: DType) -> Callable[[bytes], int | None]:
-    """The function that reads an integer of a type, giving None where it is none or too great."""
+    """A parser for integers of a dtype, which returns None for invalid or out-of-range text."""
     pattern = _INTEGER if dtype.kind == "int" else _UNSIGNED
     limits = np.iinfo(dtype.numpy)
     low, high = int(limits.min), int(limits.max)

@@ -1,4 +1,4 @@
-"""Regular expressions on strings: full matches and replacements, as RE2 defines them."""
+"""Regular expressions in RE2 syntax: full matches and replacements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError
 
-# what may hold the text of the group below without being one: quotes, escapes, and brackets
+# text in which the named group matched below is literal: quotes, escapes, and brackets
 _PATTERN_TOKENS: Final = re.compile(
     rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^]\\])*\]|\(\?<", flags=re.DOTALL
 )
@@ -29,7 +29,7 @@ def compile_pattern(pattern: bytes) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:
-        # RE2 has (?<name>…) since 2023; TensorFlow contains an earlier one
+        # RE2 has (?<name>…) since 2023; TensorFlow contains an older version
         if any(found[0] == b"(?<" for found in _PATTERN_TOKENS.finditer(pattern)):
             raise re2.error("invalid perl operator: (?<")
         return re2.compile(pattern, options)
@@ -42,7 +42,7 @@ def compile_pattern(pattern: bytes) -> Any:
 
 
 def full_matches(texts: Any, pattern: bytes) -> Any:
-    """True for each string that matches from its start to its end."""
+    """True for each string that matches from start to end."""
     expression = compile_pattern(pattern)
     found = [expression.fullmatch(text) is not None for text in texts.ravel().tolist()]
     return np.array(found, np.bool_).reshape(texts.shape)
@@ -53,10 +53,10 @@ class RegexRewrite(NamedTuple):
 
     parts: tuple[bytes | int, ...]
     is_valid: bool
-    groups: int  # the greatest group number, also after an invalid escape
+    groups: int  # the largest group number, also after an invalid escape
 
     def expand(self, found: Any) -> bytes:
-        """The replacement of one match; a group that did not take part is empty."""
+        """The replacement of one match; a group that did not participate is empty."""
         return b"".join(part if type(part) is bytes else found[part] or b"" for part in self.parts)
 
 
@@ -79,7 +79,7 @@ def parse_rewrite(text: bytes) -> RegexRewrite:
 
 
 def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, everywhere: bool) -> bytes:
-    """Replace the first match or all, as RE2's Replace and GlobalReplace.
+    """Replace the first match or all matches, as RE2's Replace and GlobalReplace.
 
     An empty match directly after another match is skipped.
     """
@@ -105,7 +105,7 @@ def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, everywhere: boo
 
 
 def _character_size(text: bytes, start: int) -> int:
-    """The number of bytes of a UTF-8 character; 1 where the text is not UTF-8, or ends."""
+    """Number of bytes of a UTF-8 character; 1 if the text is not valid UTF-8."""
     for size in range(1, 5):
         try:
             text[start : start + size].decode()
@@ -116,7 +116,7 @@ def _character_size(text: bytes, start: int) -> int:
 
 
 class RegexFullMatch(SameShape):
-    """True for each string that matches a pattern as a whole."""
+    """True for each string that matches a pattern from start to end."""
 
     signature = "input: string, pattern: string -> output: bool"
     compilation = CompilerSupport(traceable=False)
@@ -127,7 +127,7 @@ class RegexFullMatch(SameShape):
 
 
 class StaticRegexFullMatch(SameShape):
-    """True for each string that matches a constant pattern as a whole."""
+    """True for each string that matches a constant pattern from start to end."""
 
     signature = "input: string -> output: bool"
     attrs = "pattern: string"
@@ -141,7 +141,7 @@ class StaticRegexFullMatch(SameShape):
 
 
 class RegexReplace(SameShape):
-    """Replace the matches of a pattern in each string."""
+    """Each string with the matches of a pattern replaced."""
 
     signature = "input: string, pattern: string, rewrite: string -> output: string"
     attrs = "replace_global: bool = true"
@@ -160,7 +160,7 @@ class RegexReplace(SameShape):
 
 
 class StaticRegexReplace(SameShape):
-    """Replace the matches of a constant pattern in each string."""
+    """Each string with the matches of a constant pattern replaced."""
 
     signature = "input: string -> output: string"
     attrs = "pattern: string, rewrite: string, replace_global: bool = true"

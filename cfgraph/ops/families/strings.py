@@ -1,4 +1,4 @@
-"""Strings: length, case, whitespace, substrings; base64 and raw bytes."""
+"""String length, case, whitespace, substrings, base64, and raw bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 def string_array(texts: Iterable[bytes], shape: Sequence[int]) -> Any:
-    """An array of strings of this shape."""
+    """An array of strings in a shape."""
     flat = list(texts)
     array = np.empty(len(flat), object)
     array[:] = flat
@@ -29,12 +29,12 @@ def string_array(texts: Iterable[bytes], shape: Sequence[int]) -> Any:
 
 
 def map_strings(function: Callable[[bytes], bytes], texts: Any) -> Any:
-    """A function of every string."""
+    """Apply a function to each string."""
     return string_array(map(function, texts.ravel().tolist()), texts.shape)
 
 
 class StringwiseOp(SameShape, abstract=True):
-    """An op that turns every string into another: `change(node, text)` says how."""
+    """Elementwise op on strings; `change(node, text)` computes one element."""
 
     signature = "input: string -> output: string"
     compilation = CompilerSupport(traceable=False)
@@ -50,12 +50,12 @@ ASCII_WHITESPACE = b" \t\n\v\f\r"
 
 
 def character_starts(text: bytes) -> list[int]:
-    """Where the characters of a UTF-8 string begin."""
+    """Byte offsets of the characters of a UTF-8 string."""
     return [place for place, byte in enumerate(text) if byte & 0xC0 != 0x80]
 
 
 class StringLength(SameShape):
-    """Number of bytes, or of UTF-8 characters."""
+    """Number of bytes or of UTF-8 characters in each string."""
 
     signature = "input: string -> output: int32"
     attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
@@ -73,7 +73,7 @@ class StringLength(SameShape):
 
 
 class CaseConversion(StringwiseOp, abstract=True):
-    """Strings in another case: ASCII letters only, or the whole of Unicode."""
+    """Case conversion of strings: ASCII letters only, or all of Unicode."""
 
     attrs = "encoding: string = ''"
 
@@ -90,12 +90,12 @@ class CaseConversion(StringwiseOp, abstract=True):
 
 
 def decode_unicode(text: bytes) -> str:
-    """A string as characters, up to the first null, where TensorFlow's conversion ends."""
+    """Decode UTF-8 up to the first null, where TensorFlow's conversion stops."""
     return text.partition(b"\0")[0].decode(errors="replace")
 
 
 class StringUpper(CaseConversion):
-    """Upper case."""
+    """Upper-case form of each string."""
 
     @staticmethod
     def change(node: Node, text: bytes) -> bytes:
@@ -105,7 +105,7 @@ class StringUpper(CaseConversion):
 
 
 class StringLower(CaseConversion):
-    """Lower case."""
+    """Lower-case form of each string."""
 
     @staticmethod
     def change(node: Node, text: bytes) -> bytes:
@@ -115,7 +115,7 @@ class StringLower(CaseConversion):
 
 
 class StringStrip(StringwiseOp):
-    """Without whitespace at both ends."""
+    """Each string without leading and trailing whitespace."""
 
     @staticmethod
     def change(node: Node, text: bytes) -> bytes:
@@ -123,7 +123,7 @@ class StringStrip(StringwiseOp):
 
 
 class Substr(Op):
-    """So many bytes or characters from a position on; a negative one counts from the end."""
+    """Substrings by position and length, in bytes or characters; negative positions allowed."""
 
     signature = "input: string, pos: T, len: T -> output: string"
     attrs = "T: {int32, int64}, unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
@@ -162,7 +162,7 @@ class Substr(Op):
 
 
 def substring(text: bytes, place: int, count: int, by_byte: bool, index: int) -> bytes:
-    """A part of one string. Raises OpError where it begins outside."""
+    """A substring of one string. Raises OpError if it starts out of range."""
     edges = range(len(text)) if by_byte else character_starts(text)
     wild = place < 0 and count < 0 and not by_byte
     if wild or not -len(edges) <= place <= len(edges):
@@ -171,7 +171,7 @@ def substring(text: bytes, place: int, count: int, by_byte: bool, index: int) ->
         raise OpError(message)
     first = place + len(edges) if place < 0 else place
     if count < 0:
-        # a negative count is a huge one for bytes, and none for characters
+        # TensorFlow converts a negative length to a huge one for bytes, and to 0 for characters
         return text[first:] if by_byte else b""
     stop = first + count
     begin = edges[first] if first < len(edges) else len(text)
@@ -182,7 +182,7 @@ _ALPHABET = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 class EncodeBase64(StringwiseOp):
-    """Base64 in the alphabet that is safe in addresses, with or without padding."""
+    """URL-safe base64 encoding, with or without padding."""
 
     attrs = "pad: bool = false"
 
@@ -193,7 +193,7 @@ class EncodeBase64(StringwiseOp):
 
 
 class DecodeBase64(StringwiseOp):
-    """The inverse of EncodeBase64."""
+    """Inverse of EncodeBase64."""
 
     @staticmethod
     def change(node: Node, text: bytes) -> bytes:
@@ -212,7 +212,7 @@ class DecodeBase64(StringwiseOp):
 
 
 def elements_from_bytes(data: bytes, dtype: Any, little: bool) -> Any:
-    """The numbers that bytes hold; those of a complex number are swapped one by one."""
+    """Reinterpret bytes as numbers; the parts of complex numbers are byte-swapped separately."""
     dtype = np.dtype(dtype)
     if dtype == np.bool_:
         return np.frombuffer(data, np.uint8) != 0
@@ -224,7 +224,7 @@ def elements_from_bytes(data: bytes, dtype: Any, little: bool) -> Any:
 
 
 class DecodeRaw(Op):
-    """The bytes of each string as numbers; all must be of the same length."""
+    """Bytes of each string reinterpreted as numbers; all strings must have the same length."""
 
     signature = "bytes: string -> output: out_type"
     attrs = (
@@ -266,7 +266,7 @@ class DecodeRaw(Op):
 
 
 class DecodePaddedRaw(Op):
-    """The bytes of each string, cut or filled with zeros to a length, as numbers."""
+    """Bytes of each string, truncated or zero-padded to a length, reinterpreted as numbers."""
 
     signature = "input_bytes: string, fixed_length: int32 -> output: out_type"
     attrs = (

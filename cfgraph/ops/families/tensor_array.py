@@ -1,4 +1,4 @@
-"""The state of a TensorArray: one write per index, one read, summed if it holds gradients."""
+"""State of a TensorArray: one write and one read per index; gradient arrays sum their writes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.resource import Resource
 from cfgraph.ops.opdef.variant_math import add_values, zeros_of_dtype
 
-# What happened to an element. Where only the shape is kept, that is what `_values` holds.
+# State flags of an element. With _SHAPE_ONLY, `_values` contains a shape instead of an array.
 _WRITTEN: Final = 1
 _READ: Final = 2
 _SHAPE_ONLY: Final = 4
 
 
 class TensorArray(Resource):
-    """An array of tensors of one type; the value of a handle."""
+    """Array of tensors of one dtype; the value of a TensorArray handle."""
 
     __slots__ = (
         "_exact",
@@ -79,16 +79,16 @@ class TensorArray(Resource):
 
     @property
     def packed_size(self) -> int:
-        """The number of elements that are put together.
+        """The number of elements that pack and concat combine.
 
-        On a gradient array these are the `parts` that one tensor was split into: what was written
-        behind them has its gradient elsewhere.
+        In a gradient array this is the number of pieces that one tensor was unpacked into; elements
+        written after them receive their gradients separately.
         """
         size = self.size
         return size if self.parts is None or not self.is_gradient else self.parts
 
     def put(self, index: Any, value: Any, dtype: DType) -> None:
-        """Write an element; on a gradient array, add to it."""
+        """Write an element; a gradient array adds to it."""
         index = as_index(index)
         size = len(self._values)
         if not 0 <= index < size:
@@ -105,7 +105,7 @@ class TensorArray(Resource):
         self._flags[index] = _WRITTEN
 
     def get(self, index: Any, dtype: DType) -> Any:
-        """Read an element; it is cleared where the array says so."""
+        """Read an element, and clear it if `clear_after_read` is set."""
         index = as_index(index)
         if not 0 <= index < len(self._values):
             self._fail(f"Tried to read from index {index} but array size is: {self.size}")
@@ -126,27 +126,28 @@ class TensorArray(Resource):
         return [self.get(index, dtype) for index in indices]
 
     def put_many(self, indices: Sequence[Any], values: Sequence[Any], dtype: DType) -> None:
-        """Write several elements, the last one first."""
+        """Write several elements, in reverse order."""
         for index, value in zip(reversed(indices), reversed(values), strict=True):
             self.put(index, value, dtype)
 
     def mark(self, parts: int) -> None:
-        """Remember the number of parts that one tensor was split into; not on a gradient array."""
+        """Record the number of pieces of one unpacked tensor; ignored by gradient arrays."""
         if not self.is_gradient:
             self.parts = parts
 
     def grow_to(self, size: int) -> None:
-        """Make room for `size` elements, where the array is dynamic."""
+        """Extend the array to at least `size` elements."""
         missing = size - len(self._values)
         if missing > 0:
             self._values += [None] * missing
             self._flags += [0] * missing
 
     def gradient(self, source: str, prepend: Sequence[int] = ()) -> TensorArray:
-        """The gradient array of that source, made the first time; this array's size is final.
+        """The gradient array for a gradient source, created on first use; fixes this array's size.
 
-        That of a gradient array, which TensorFlow has not, is for gradients of a higher order: it
-        is read as often as the gradient array is written, and keeps its elements.
+        The gradient array of a gradient array, which TensorFlow does not support, serves
+        higher-order gradients: it is read as often as the gradient array is written, and keeps its
+        elements.
         """
         size = self.size
         found = self._gradients.get(source)
@@ -169,9 +170,9 @@ class TensorArray(Resource):
         return made
 
     def narrow(self, shape: Shape) -> None:
-        """Learn more of the shape of the elements; a reader may know it where the array does not.
+        """Refine the element shape with a shape known to a reader.
 
-        Raises OpError where it is another one than what is known.
+        Raises OpError for incompatible shapes.
         """
         try:
             self._pin(self.element_shape.merge(shape))
@@ -179,12 +180,12 @@ class TensorArray(Resource):
             self._fail(str(error))
 
     def kept(self) -> list[Any]:
-        """The elements that are kept with their values."""
+        """The elements whose values are stored."""
         pairs = zip(self._values, self._flags, strict=True)
         return [value for value, flags in pairs if flags and not flags & _SHAPE_ONLY]
 
     def close(self) -> None:
-        """Free the content; nothing works after that."""
+        """Free the content; later operations raise OpError."""
         self.closed = True
         self._values = []
         self._flags = []
@@ -194,7 +195,7 @@ class TensorArray(Resource):
         self._exact: Any = shape.dims if shape.is_full else None
 
     def _take_shapes(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
-        """Take over the shapes of what was written: reads of those give zeros."""
+        """Copy the shapes of the written elements, so that reads of them return zeros."""
         for index, flags in enumerate(forward._flags):
             if flags & _WRITTEN:
                 value = forward._values[index]
@@ -221,7 +222,7 @@ class TensorArray(Resource):
             self._pin(Shape(value.shape))
 
     def _again(self, index: int, value: Any) -> Any:
-        """What a second write leaves: the sum on a gradient array, else an error."""
+        """Value after a repeated write: the sum in a gradient array. Otherwise raises OpError."""
         flags = self._flags[index]
         if flags & _READ:
             self._refuse(index, "it has already been read.")
@@ -238,7 +239,7 @@ class TensorArray(Resource):
         return value if flags & _SHAPE_ONLY else add_values(old, value)
 
     def _unusual(self, index: int, flags: int) -> Any:
-        """The value of an element that is not simply written: read before, or never written."""
+        """Value of an element in a special state: already read, shape only, or never written."""
         kept = self._values[index]
         if flags & _READ and not flags & _SHAPE_ONLY:
             return kept

@@ -1,4 +1,4 @@
-"""TensorArray ops, versions 1 and 2: the handle is a string or a reference to one."""
+"""TensorArray ops, versions 1 and 2, whose handles are strings or references to strings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cfgraph.ops.opdef.variant_math import unstack_value
 
 
 class TensorArrayV2(TensorArrayV3):
-    """A new array of tensors."""
+    """New array of tensors."""
 
     signature = "size: int32 -> handle: string"
     placement = replace(TensorArrayV3.placement, handle_outputs=(0,))
@@ -43,7 +43,7 @@ class TensorArrayV2(TensorArrayV3):
 
 
 class TensorArrayV1(TensorArrayV3, name="TensorArray"):
-    """A new array of tensors; the first version."""
+    """New array of tensors; version 1."""
 
     signature = "size: int32 -> handle: Ref(string)"
     placement = replace(TensorArrayV3.placement, handle_outputs=(0,))
@@ -54,14 +54,14 @@ class TensorArrayV1(TensorArrayV3, name="TensorArray"):
 
 
 class TensorArrayGradV2(TensorArrayGradV3):
-    """The array that gathers gradients for the elements of another one."""
+    """Array that accumulates the gradients of another array's elements."""
 
     signature = "handle: string, flow_in: float32 -> grad_handle: string"
     placement = replace(TensorArrayGradV3.placement, handle_outputs=(0,))
 
 
 class TensorArrayGrad(TensorArrayGradV3):
-    """The array that gathers gradients for the elements of another one; the first version."""
+    """Array that accumulates the gradients of another array's elements; version 1."""
 
     signature = "handle: string, flow_in: float32 -> grad_handle: Ref(string)"
     placement = replace(TensorArrayGradV3.placement, handle_outputs=(0,))
@@ -74,7 +74,7 @@ class TensorArrayWriteV2(TensorArrayWriteV3):
 
 
 class TensorArrayWrite(TensorArrayWriteV3):
-    """Write one element; the first version."""
+    """Write one element; version 1."""
 
     signature = "handle: Ref(string), index: int32, value: T, flow_in: float32 -> flow_out: float32"
 
@@ -86,31 +86,31 @@ class TensorArrayReadV2(TensorArrayReadV3):
 
 
 class TensorArrayRead(TensorArrayReadV3):
-    """Read one element; the first version."""
+    """Read one element; version 1."""
 
     signature = "handle: Ref(string), index: int32, flow_in: float32 -> value: dtype"
 
 
 class TensorArrayGatherV2(TensorArrayGatherV3):
-    """Read the elements of some indices, stacked."""
+    """Read the elements at several indices, stacked."""
 
     signature = "handle: string, indices: int32, flow_in: float32 -> value: dtype"
 
 
 class TensorArrayGather(TensorArrayGatherV3):
-    """Read the elements of some indices, stacked; the first version."""
+    """Read the elements at several indices, stacked; version 1."""
 
     signature = "handle: Ref(string), indices: int32, flow_in: float32 -> value: dtype"
 
 
 class TensorArrayScatterV2(TensorArrayScatterV3):
-    """Write the slices of a tensor to some indices."""
+    """Write the slices of a tensor to several indices."""
 
     signature = "handle: string, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
 
 
 class TensorArrayScatter(TensorArrayScatterV3):
-    """Write the slices of a tensor to some indices; the first version."""
+    """Write the slices of a tensor to several indices; version 1."""
 
     signature = (
         "handle: Ref(string), indices: int32, value: T, flow_in: float32 -> flow_out: float32"
@@ -118,25 +118,25 @@ class TensorArrayScatter(TensorArrayScatterV3):
 
 
 class TensorArrayConcatV2(TensorArrayConcatV3):
-    """All elements one after the other along their first axis, and their lengths."""
+    """Concatenation of all elements along their first axis, and their lengths."""
 
     signature = "handle: string, flow_in: float32 -> value: dtype, lengths: int64"
 
 
 class TensorArrayConcat(TensorArrayConcatV3):
-    """All elements along their first axis, and their lengths; the first version."""
+    """Concatenation of all elements along their first axis, and their lengths; version 1."""
 
     signature = "handle: Ref(string), flow_in: float32 -> value: dtype, lengths: int64"
 
 
 class TensorArraySplitV2(TensorArraySplitV3):
-    """Cut a tensor into pieces of some lengths along its first axis: the elements."""
+    """Split a tensor along its first axis by lengths, and write the pieces as elements."""
 
     signature = "handle: string, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
 
 
 class TensorArraySplit(TensorArraySplitV3):
-    """Cut a tensor into pieces along its first axis: the elements; the first version."""
+    """Split a tensor along its first axis, and write the pieces as elements; version 1."""
 
     signature = (
         "handle: Ref(string), value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
@@ -144,13 +144,13 @@ class TensorArraySplit(TensorArraySplitV3):
 
 
 class TensorArraySizeV2(TensorArraySizeV3):
-    """The number of elements."""
+    """Number of elements."""
 
     signature = "handle: string, flow_in: float32 -> size: int32"
 
 
 class TensorArraySize(TensorArraySizeV3):
-    """The number of elements; the first version."""
+    """Number of elements; version 1."""
 
     signature = "handle: Ref(string), flow_in: float32 -> size: int32"
 
@@ -162,7 +162,7 @@ class TensorArrayCloseV2(TensorArrayCloseV3):
 
 
 class TensorArrayClose(TensorArrayCloseV3):
-    """Free an array before the run ends; the first version."""
+    """Free an array before the run ends; version 1."""
 
     signature = "handle: Ref(string) ->"
 

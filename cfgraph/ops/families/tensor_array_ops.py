@@ -1,4 +1,4 @@
-"""TensorArray ops, version 3, with their gradients, which use a second array."""
+"""TensorArray ops, version 3, and the gradients of all versions, which use gradient arrays."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cfgraph.ops.opdef.variant_math import stack_values, unstack_value, zeros_of
 
 
 def read_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a read: write, which adds up."""
+    """Gradient of a read: a write to the gradient array, which accumulates."""
     _, index, flow = node.inputs
     flow = _flow_after_gradient(g, flow, dz)
     return None, None, _array_op(g, node, "Write")(_gradient_array(g, node, flow), index, dz, flow)
 
 
 def write_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
-    """Of a write: read."""
+    """Gradient of a write: a read from the gradient array."""
     _, index, value, _ = node.inputs
     done = _flow_after_write(g, node, dflow)
 
@@ -40,7 +40,7 @@ def write_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradie
 
 
 def gather_elements_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of reads of many elements: write them."""
+    """Gradient of a gather: a scatter to the gradient array."""
     _, indices, flow = node.inputs
     flow = _flow_after_gradient(g, flow, dz)
     return (
@@ -51,7 +51,7 @@ def gather_elements_gradient(g: GradientBuilder, node: Node, dz: Output) -> Inpu
 
 
 def scatter_elements_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
-    """Of writes of many elements: read them."""
+    """Gradient of a scatter: a gather from the gradient array."""
     _, indices, value, _ = node.inputs
     done, shape = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
 
@@ -63,13 +63,13 @@ def scatter_elements_gradient(g: GradientBuilder, node: Node, dflow: Output) -> 
 
 
 def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) -> InputGradients:
-    """Of all elements one after the other: cut where they met."""
+    """Gradient of a concatenation: a split into the gradient array."""
     flow, lengths = _flow_after_gradient(g, node.inputs[1], dz), node.output(1)
     return None, _array_op(g, node, "Split")(_gradient_array(g, node, flow), dz, lengths, flow)
 
 
 def split_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
-    """Of elements cut out of a tensor: put them together again."""
+    """Gradient of a split: a concatenation of the gradient array."""
     _, value, _, _ = node.inputs
     done, rest = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
 
@@ -81,13 +81,13 @@ def split_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradie
 
 
 def pack_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a read of all elements: write them."""
+    """Gradient of a pack: an unpack into the gradient array."""
     flow = _flow_after_gradient(g, node.inputs[1], dz)
     return None, g.TensorArrayUnpack(_gradient_array(g, node, flow), dz, flow)
 
 
 def unpack_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
-    """Of a write of all elements: read them."""
+    """Gradient of an unpack: a pack of the gradient array."""
     _, value, _ = node.inputs
     done, shape = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
 
@@ -99,35 +99,35 @@ def unpack_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradi
 
 
 def _array_op(g: GradientBuilder, node: Node, verb: str) -> Callable[..., Output]:
-    """The op that does something to an array in the version that the node has."""
+    """Builder of the TensorArray op for a verb, in the same version as `node`."""
     version = node.op[-2:] if node.op[-2] == "V" else ""
     made: Callable[..., Output] = getattr(g, f"TensorArray{verb}{version}")
     return made
 
 
 def _gradient_array(g: GradientBuilder, node: Node, flow: Output) -> Output:
-    """The array of gradients; with it the size of the array of values becomes final."""
+    """The gradient array; creating it fixes the size of the forward array."""
     return _array_op(g, node, "Grad")(node.inputs[0], flow, source=g.source)
 
 
 def _flow_after_gradient(g: GradientBuilder, flow: Output, dz: Output) -> Output:
-    """The flow, not before the gradient: what was written after the read is there by then."""
+    """The flow after `dz`, so that all forward writes precede the gradient array."""
     return g.with_control_deps(flow, dz)
 
 
 def _flow_after_write(g: GradientBuilder, node: Node, dflow: Output) -> Output:
-    """The gradient of the flow, not before the write that is differentiated.
+    """The gradient of the flow, ordered after the differentiated write.
 
-    Each write hands this on to the one before it, so that all of them are done when the first
-    array of gradients is made.
+    Each write forwards this to the previous write, so that all writes precede the first creation of
+    the gradient array.
     """
     return g.with_control_deps(dflow, node.output(0))
 
 
 class TensorArrayOp(Op, abstract=True):
-    """An op whose input 0 is a TensorArray; its outputs are scalars unless it says more.
+    """Op on a TensorArray at input 0; its outputs are scalars unless overridden.
 
-    `access` is what it does to elements: `read`, `write`, or nothing of the kind.
+    `access` is its effect on elements: `read`, `write`, or empty.
     """
 
     effects = SideEffects(stateful=True)
@@ -140,7 +140,7 @@ class TensorArrayOp(Op, abstract=True):
 
 
 class TensorArrayV3(TensorArrayOp):
-    """A new array of tensors, and the flow that orders what is done with it."""
+    """New array of tensors, and the flow that orders operations on it."""
 
     signature = "size: int32 -> handle: resource, flow: float32"
     attrs = (
@@ -176,7 +176,7 @@ class TensorArrayV3(TensorArrayOp):
 
 
 class TensorArrayGradV3(TensorArrayOp):
-    """The array that gathers gradients for the elements of another one."""
+    """Array that accumulates the gradients of another array's elements."""
 
     signature = "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
     attrs = "source: string"
@@ -191,7 +191,7 @@ class TensorArrayGradV3(TensorArrayOp):
 
 
 class TensorArrayGradWithShape(TensorArrayOp):
-    """The array that gathers gradients whose shapes begin with more dimensions."""
+    """TensorArrayGradV3 for element gradients with additional leading dimensions."""
 
     signature = (
         "handle: resource, flow_in: float32, shape_to_prepend: int32"
@@ -245,7 +245,7 @@ class TensorArrayReadV3(TensorArrayOp):
 
 
 class TensorArraySizeV3(TensorArrayOp):
-    """The number of elements."""
+    """Number of elements."""
 
     signature = "handle: resource, flow_in: float32 -> size: int32"
     gradient = staticmethod(no_gradient)
@@ -266,7 +266,7 @@ class TensorArrayCloseV3(TensorArrayOp):
 
 
 class TensorArrayGatherV3(TensorArrayOp):
-    """Read the elements of some indices, stacked."""
+    """Read the elements at several indices, stacked."""
 
     signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
@@ -297,7 +297,7 @@ class TensorArrayGatherV3(TensorArrayOp):
 def stack_elements(
     xp: ModuleType, array: TensorArray, indices: Sequence[int], dtype: Any, shape: Shape
 ) -> Any:
-    """The elements of these indices, stacked. Raises OpError where their shapes do not fit."""
+    """The elements at these indices, stacked. Raises OpError for inconsistent shapes."""
     array.narrow(shape)
     values = array.get_many(indices, dtype)
     if not values and not shape.is_full:
@@ -324,7 +324,7 @@ def stack_elements(
 
 
 class TensorArrayScatterV3(TensorArrayOp):
-    """Write the slices of a tensor to some indices."""
+    """Write the slices of a tensor to several indices."""
 
     signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
     placement = HostPlacement(host_inputs=(0, 1))
@@ -351,7 +351,7 @@ class TensorArrayScatterV3(TensorArrayOp):
 def write_elements(
     array: TensorArray, indices: Sequence[int], values: Sequence[Any], dtype: Any
 ) -> None:
-    """Write values to these indices. Raises OpError where the array has no room."""
+    """Write values to these indices. Raises OpError if an index is out of range."""
     size = max(indices, default=-1) + 1
     if array.dynamic:
         array.grow_to(size)
@@ -362,7 +362,7 @@ def write_elements(
 
 
 class TensorArrayConcatV3(TensorArrayOp):
-    """All elements one after the other along their first axis, and their lengths."""
+    """Concatenation of all elements along their first axis, and their lengths."""
 
     signature = "handle: resource, flow_in: float32 -> value: dtype, lengths: int64"
     attrs = "element_shape_except0: shape = ?"
@@ -410,7 +410,7 @@ def _concat_elements(
 
 
 class TensorArraySplitV3(TensorArrayOp):
-    """Cut a tensor into pieces of some lengths along its first axis: the elements."""
+    """Split a tensor along its first axis by lengths, and write the pieces as elements."""
 
     signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
     placement = HostPlacement(host_inputs=(0, 2))
@@ -440,7 +440,7 @@ class TensorArraySplitV3(TensorArrayOp):
 
 
 def split_lengths(value: Any, lengths: Any) -> list[Any]:
-    """The pieces of these lengths along axis 0. Raises OpError where they do not add up."""
+    """Pieces of these lengths along axis 0. Raises OpError unless the lengths sum to its size."""
     if lengths.ndim != 1:
         message = f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}"
         raise OpError(message)

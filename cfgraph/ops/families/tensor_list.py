@@ -1,4 +1,4 @@
-"""Tensor lists: immutable values for which editing the newest version costs no copy."""
+"""Tensor lists: persistent values whose newest version is edited without a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UndoEntry = tuple[int, Any]
 
 
 class PersistentList:
-    """A list as a value: each edit gives a new one, and the old one stays what it was."""
+    """Persistent list: each edit returns a new version, and older versions stay unchanged."""
 
     __slots__ = ("_edits", "_list", "_newer", "_undo")
 
@@ -28,7 +28,7 @@ class PersistentList:
         self._undo: UndoEntry = (-1, None)
 
     def all(self) -> list[Any]:
-        """The elements; do not change or keep the list."""
+        """The elements; callers must neither modify nor retain the list."""
         return self._list if self._list is not None else self._restore()
 
     def set(self, index: int, value: Any) -> PersistentList:
@@ -43,7 +43,7 @@ class PersistentList:
         return new
 
     def push(self, value: Any) -> PersistentList:
-        """The list with one element more."""
+        """The list with an element appended."""
         items = self.all()
         new = self._next(items)
         if new._list is items:
@@ -63,7 +63,7 @@ class PersistentList:
         return new
 
     def _next(self, items: list[Any]) -> PersistentList:
-        """The next version: it takes the list over, or a copy of it."""
+        """The next version, which shares the list of elements or copies it."""
         if self._edits > max(len(items), _MINIMUM):
             return PersistentList(items.copy())
         new = PersistentList(items)
@@ -72,7 +72,7 @@ class PersistentList:
         return new
 
     def _restore(self) -> list[Any]:
-        """Bring the shared list back to what it was in this version, newest edit first."""
+        """Revert the shared list to this version, from the newest edit backward."""
         chain: list[PersistentList] = [self]
         while chain[-1]._newer is not None:
             chain.append(chain[-1]._newer)
@@ -88,7 +88,7 @@ class PersistentList:
 
 
 def _revert_edit(items: list[Any], undo: UndoEntry) -> UndoEntry:
-    """Take one edit back; returns what takes that back. Index -1: drop the last element."""
+    """Revert one edit and return its inverse. Index -1 stands for dropping the last element."""
     index, old = undo
     if index < 0:
         return len(items) - 1, items.pop()
@@ -100,7 +100,7 @@ def _revert_edit(items: list[Any], undo: UndoEntry) -> UndoEntry:
 
 
 class TensorList:
-    """A list of tensors of one type; None stands for an element that was reserved only."""
+    """List of tensors of one dtype; None stands for a reserved element without a value."""
 
     __slots__ = ("element_dtype", "element_shape", "items", "max_elements")
     shape = ()
@@ -115,7 +115,7 @@ class TensorList:
         self.max_elements = max_elements
 
     def all(self) -> list[Any]:
-        """The elements; do not change or keep the list."""
+        """The elements; callers must neither modify nor retain the list."""
         return self.items.all()
 
     @property
@@ -124,15 +124,15 @@ class TensorList:
         return len(self.items.all())
 
     def replaced(self, items: PersistentList | list[Any], shape: Shape | None = None) -> TensorList:
-        """A list of the same kind with other elements."""
+        """A list of the same dtype and limit with different elements."""
         return TensorList(self.element_dtype, shape or self.element_shape, items, self.max_elements)
 
     def zeros_like(self) -> TensorList:
-        """The list of the zeros of all elements."""
+        """A list of zeros with the shapes of the elements."""
         return self.replaced([None if v is None else zeros_like_element(v) for v in self.all()])
 
     def add(self, other: Any) -> TensorList:
-        """The list of the sums. Raises OpError where type, length or shape differ."""
+        """Elementwise sum of two lists. Raises OpError if dtype, length, or shapes differ."""
         other = tensor_list_of(other)
         if self.element_dtype is not other.element_dtype:
             message = (
@@ -161,7 +161,7 @@ def _sum_elements(one: Any, other: Any) -> Any:
 
 
 def tensor_list_of(handle: Any, dtype: DType | None = None) -> TensorList:
-    """The list that a handle's value is. Raises OpError for none, or one of another type."""
+    """The tensor list of a handle. Raises OpError for other values and for other dtypes."""
     if not isinstance(handle, TensorList):
         if isinstance(handle, np.ndarray) and not handle.ndim:
             handle = handle[()]
@@ -177,7 +177,7 @@ def tensor_list_of(handle: Any, dtype: DType | None = None) -> TensorList:
 
 
 def merge_shapes(one: Shape, other: Shape) -> Shape:
-    """What both shapes say. Raises OpError where they contradict each other."""
+    """The intersection of two shapes. Raises OpError if they are incompatible."""
     if one.dims is None:
         return other
     try:
@@ -187,7 +187,7 @@ def merge_shapes(one: Shape, other: Shape) -> Shape:
 
 
 def element_shape_of(value: Any) -> Shape:
-    """The shape that an `element_shape` input says: the scalar -1 is unknown rank."""
+    """The shape described by an `element_shape` input; the scalar -1 means unknown rank."""
     sizes: int | Sequence[int] = value.tolist()
     if isinstance(sizes, int):
         if sizes == -1:

@@ -1,4 +1,4 @@
-"""TensorList ops that stack, gather, scatter, concatenate, or split whole lists."""
+"""TensorList ops that stack, gather, scatter, concatenate, or split lists."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TensorListStack(TensorListOp):
 
 
 class TensorListGather(TensorListOp):
-    """The elements of some indices, stacked."""
+    """Elements at several indices, stacked."""
 
     signature = (
         "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
@@ -102,7 +102,7 @@ class TensorListGather(TensorListOp):
         def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
             handle = tensor_list_of(handle, dtype)
             values = handle.all()
-            places = indices.reshape(-1).tolist()  # of any shape, as in TensorFlow
+            places = indices.reshape(-1).tolist()  # indices may have any shape, as in TensorFlow
             for place in places:
                 if not 0 <= place < len(values):
                     message = f"Index {place} out of range; list only has {len(values)} elements."
@@ -118,7 +118,7 @@ class TensorListGather(TensorListOp):
 
 
 class TensorListFromTensor(TensorListOp):
-    """The list of a tensor's slices along its first axis."""
+    """List of a tensor's slices along its first axis."""
 
     signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
     attrs = "shape_type: {int32, int64}"
@@ -151,7 +151,7 @@ def _static_row_shape(value: Any, shape: Any) -> Shape:
 
 
 class TensorListScatter(TensorListOp):
-    """The list that has a tensor's slices at some indices, and no value elsewhere."""
+    """List with a tensor's slices at several indices, and uninitialized elements elsewhere."""
 
     signature = (
         "tensor: element_dtype, indices: int32, element_shape: shape_type -> output_handle: variant"
@@ -191,7 +191,7 @@ def _scatter_elements(items: list[Any], value: Any, indices: Any) -> list[Any]:
 
 
 class TensorListScatterV2(TensorListScatter):
-    """The list of so many elements that has a tensor's slices at some indices."""
+    """TensorListScatter with an explicit number of elements."""
 
     signature = (
         "tensor: element_dtype, indices: int32, element_shape: shape_type, num_elements: int32"
@@ -201,7 +201,7 @@ class TensorListScatterV2(TensorListScatter):
 
 
 class TensorListScatterIntoExistingList(TensorListOp):
-    """The list with some elements replaced by a tensor's slices."""
+    """List with a tensor's slices at several indices, and another list's elements elsewhere."""
 
     signature = (
         "input_handle: variant, tensor: element_dtype, indices: int32 -> output_handle: variant"
@@ -232,7 +232,7 @@ class TensorListScatterIntoExistingList(TensorListOp):
 
 
 class TensorListConcatV2(TensorListOp):
-    """All elements one after the other along their first axis, and their lengths."""
+    """Concatenation of all elements along their first axis, and their lengths."""
 
     signature = (
         "input_handle: variant, element_shape: shape_type, leading_dims: int64"
@@ -261,7 +261,7 @@ def _unknown_length_shape(shape: Shape) -> Shape:
 
 
 class TensorListConcat(TensorListOp):
-    """All elements one after the other along their first axis, and their lengths."""
+    """TensorListConcatV2 with the element shape as an attribute."""
 
     signature = "input_handle: variant -> tensor: element_dtype, lengths: int64"
     attrs = "element_shape: shape = ?"
@@ -318,8 +318,10 @@ def _check_not_scalars(*shapes: Shape) -> None:
 
 
 def _element_lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]) -> list[int]:
-    """The length of each element: its own; of one without a value what `leading` says, else the
-    shape, else the length that all others share.
+    """Length of each element.
+
+    An uninitialized element has its length from `leading`, else from the shape, else from the
+    initialized elements if all have the same length.
     """
     known = {len(value) for value in values if value is not None}
     first = shape.dims[0] if shape.dims else None
@@ -341,7 +343,7 @@ def _element_lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]
 
 
 class TensorListSplit(TensorListOp):
-    """The list of a tensor's pieces of some lengths along its first axis."""
+    """List of a tensor's pieces along its first axis, by lengths."""
 
     signature = (
         "tensor: element_dtype, element_shape: shape_type, lengths: int64 -> output_handle: variant"
@@ -371,7 +373,7 @@ class TensorListSplit(TensorListOp):
 
 
 class TensorListConcatLists(TensorListOp):
-    """The elements of two lists, in one."""
+    """Concatenation of two lists."""
 
     signature = "input_a: variant, input_b: variant -> output: variant"
     attrs = "element_dtype: type"

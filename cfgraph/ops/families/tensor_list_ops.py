@@ -27,7 +27,7 @@ from cfgraph.ops.opdef.variant_math import unstack_value, zeros_of_dtype
 
 
 def push_back_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of one element more: one less."""
+    """Gradient of a push: a pop."""
     value = node.inputs[1]
     popped = g.TensorListPopBack(dlist, g.shape(value), element_dtype=value.dtype).node
     return popped.output(0), popped.output(1)
@@ -36,19 +36,19 @@ def push_back_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGr
 def pop_back_gradient(
     g: GradientBuilder, node: Node, dlist: Output | None, dz: Output | None
 ) -> InputGradients:
-    """Of one element less: one more."""
+    """Gradient of a pop: a push."""
     dlist = dlist or g.zeros_like(node.output(0))
     return g.TensorListPushBack(dlist, dz or g.zeros_like(node.output(1))), None
 
 
 def get_item_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of a read: a list with nothing else."""
+    """Gradient of a read: a list with this element set and zeros elsewhere."""
     source, index, _ = node.inputs
     return g.TensorListSetItem(_zero_list(g, source, dz), index, dz), None, None
 
 
 def set_item_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of a write: a read; what was there before counts no more."""
+    """Gradient of a write: a read for the value, and the list with that element zeroed."""
     source, index, value = node.inputs
 
     def item() -> Output:
@@ -63,17 +63,17 @@ def set_item_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGra
 
 
 def resize_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of another length: the old one."""
+    """Gradient of a resize: a resize to the previous length."""
     return g.TensorListResize(dlist, g.TensorListLength(node.inputs[0])), None
 
 
 def stack_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of the elements as one tensor: its slices."""
+    """Gradient of a stack: the list of slices."""
     return g.TensorListFromTensor(dz, _shape_input(g, g.known_shape(dz)[1:])), None
 
 
 def from_tensor_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of slices: the elements as one tensor."""
+    """Gradient of the conversion from a tensor: the stacked elements."""
     value = node.inputs[0]
     known = g.known_shape(value)
     count = known.dims[0] if known.dims else None
@@ -87,7 +87,7 @@ def from_tensor_gradient(g: GradientBuilder, node: Node, dlist: Output) -> Input
 
 
 def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-    """Of reads of many elements: a list with those; what was read twice gets both."""
+    """Gradient of a gather: a scatter; repeated indices sum."""
     source, indices, _ = node.inputs
     count = g.TensorListLength(source)
     known = g.known_value(indices)
@@ -98,32 +98,32 @@ def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradient
 
 
 def scatter_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of writes of many elements: read them."""
+    """Gradient of a scatter: a gather."""
     value, indices, *others = node.inputs
     return _gather_rows(g, dlist, indices, value), *[None] * (1 + len(others))
 
 
 def scatter_into_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of writes into a list: read them; what was there before counts no more."""
+    """Gradient of a scatter into a list: a gather, and the list with those elements zeroed."""
     source, value, indices = node.inputs
 
     def others() -> Output:
         zeros = g.ZerosLike(_gather_rows(g, dlist, indices, value))
         rest = g.TensorListScatterIntoExistingList(dlist, zeros, indices)
-        # writes behind its end have made the list longer
+        # the scatter may have extended the list
         return g.TensorListResize(rest, g.TensorListLength(source))
 
     return others, lambda: _gather_rows(g, dlist, indices, value), None
 
 
 def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) -> InputGradients:
-    """Of all elements one after the other: cut where they met."""
+    """Gradient of a concatenation: a split by the same lengths."""
     pieces = g.TensorListSplit(dz, _shape_input(g, Shape()), node.output(1))
     return pieces, *[None] * (len(node.inputs) - 1)
 
 
 def split_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
-    """Of elements cut out of a tensor: put them together again."""
+    """Gradient of a split: a concatenation."""
     value, _, lengths = node.inputs
     rest = g.known_shape(value)[1:]
     if rest.is_full:
@@ -136,7 +136,7 @@ def split_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradie
 
 
 def _zero_list(g: GradientBuilder, like: Output, element: Output) -> Output:
-    """A list of zeros, as long as another one."""
+    """A list of reserved elements, which read as zeros, with the length of `like`."""
     length = g.TensorListLength(like)
     return g.TensorListReserve(_shape_input(g, Shape()), length, element_dtype=element.dtype)
 
@@ -146,13 +146,13 @@ def _gather_rows(g: GradientBuilder, source: Output, indices: Output, like: Outp
 
 
 def _shape_input(g: GradientBuilder, shape: Shape) -> Output:
-    """A static shape as ops on lists take it: the scalar -1 is unknown rank."""
+    """A static shape as an `element_shape` input; the scalar -1 means unknown rank."""
     sizes = -1 if shape.dims is None else [-1 if size is None else size for size in shape.dims]
     return g.const(sizes, dtypes.int32)
 
 
 class TensorListOp(Op, abstract=True):
-    """An op on tensor lists. Its outputs are lists, which are scalars, unless overridden."""
+    """Op on tensor lists. Outputs are list handles, which are scalars, unless overridden."""
 
     compilation = CompilerSupport(traceable=False, row_operation="")
     placement = HostPlacement(host_inputs=(0,))
@@ -163,7 +163,7 @@ class TensorListOp(Op, abstract=True):
 
 
 def check_element(handle: TensorList, value: Any) -> None:
-    """Raise OpError unless the list takes elements of this shape."""
+    """Raise OpError unless the shape of `value` fits the list's element shape."""
     shape = handle.element_shape
     if shape.dims != value.shape and not shape.accepts(value.shape):
         message = (
@@ -174,7 +174,7 @@ def check_element(handle: TensorList, value: Any) -> None:
 
 
 def known_element_shape(handle: TensorList, wanted: Any, values: Sequence[Any]) -> Shape:
-    """The shape of an element: what the list and the input say, else what `values` have."""
+    """Element shape from the list and the input, refined by the shapes of `values`."""
     shape = merge_shapes(element_shape_of(wanted), handle.element_shape)
     if not shape.is_full:
         for value in values:
@@ -184,7 +184,7 @@ def known_element_shape(handle: TensorList, wanted: Any, values: Sequence[Any]) 
 
 
 def zero_element(xp: ModuleType, handle: TensorList, wanted: Any, values: Sequence[Any]) -> Any:
-    """The zeros that stand for an element which was reserved only."""
+    """Zeros in place of a reserved element without a value."""
     shape = known_element_shape(handle, wanted, values)
     if shape.dims is None or not shape.is_full:
         message = (
@@ -196,7 +196,7 @@ def zero_element(xp: ModuleType, handle: TensorList, wanted: Any, values: Sequen
 
 
 class EmptyTensorList(TensorListOp):
-    """A list without elements; it may have at most so many, -1 is no limit."""
+    """List without elements; `max_num_elements` -1 means no limit."""
 
     signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
@@ -211,7 +211,7 @@ class EmptyTensorList(TensorListOp):
 
 
 class TensorListReserve(TensorListOp):
-    """A list of so many elements without a value."""
+    """List of `num_elements` elements without values."""
 
     signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
@@ -235,7 +235,7 @@ class TensorListReserve(TensorListOp):
 
 
 class TensorListPushBack(TensorListOp):
-    """The list with one element more."""
+    """List with an element appended."""
 
     signature = "input_handle: variant, tensor: element_dtype -> output_handle: variant"
     compilation = replace(TensorListOp.compilation, row_operation="push")
@@ -260,7 +260,7 @@ def _push_element(handle: TensorList, value: Any, dtype: DType) -> TensorList:
 
 
 class TensorListPushBackBatch(TensorListOp):
-    """Lists, each with one slice of the tensor more."""
+    """Lists, each with one slice of the tensor appended."""
 
     signature = "input_handles: variant, tensor: element_dtype -> output_handles: variant"
     gradient = staticmethod(no_gradient)
@@ -289,7 +289,7 @@ class TensorListPushBackBatch(TensorListOp):
 
 
 class TensorListPopBack(TensorListOp):
-    """The list without its last element, and that element."""
+    """List without its last element, and that element."""
 
     signature = (
         "input_handle: variant, element_shape: int32"
@@ -322,13 +322,13 @@ class TensorListPopBack(TensorListOp):
 
 
 def static_element_shape(context: InferenceContext, slot: int) -> Shape:
-    """The shape that an `element_shape` input says, as far as it is known."""
+    """The shape described by an `element_shape` input, as far as it is statically known."""
     value = context.value(slot)
     return UNKNOWN_SHAPE if value is None else element_shape_of(value)
 
 
 class TensorListLength(TensorListOp):
-    """The number of elements."""
+    """Number of elements."""
 
     signature = "input_handle: variant -> length: int32"
     compilation = replace(TensorListOp.compilation, row_operation="count")
@@ -340,7 +340,7 @@ class TensorListLength(TensorListOp):
 
 
 class TensorListElementShape(TensorListOp):
-    """The shape of the elements: -1 for an unknown size, the scalar -1 for unknown rank."""
+    """Shape of the elements: -1 for unknown sizes, the scalar -1 for unknown rank."""
 
     signature = "input_handle: variant -> element_shape: shape_type"
     attrs = "shape_type: {int32, int64}"
@@ -362,7 +362,7 @@ class TensorListElementShape(TensorListOp):
 
 
 class TensorListResize(TensorListOp):
-    """The list cut, or filled up with elements without a value."""
+    """List truncated, or extended with elements without values."""
 
     signature = "input_handle: variant, size: int32 -> output_handle: variant"
     placement = HostPlacement(host_inputs=(0, 1))
@@ -384,7 +384,7 @@ def _resize_list(handle: TensorList, size: Any) -> TensorList:
 
 
 class TensorListGetItem(TensorListOp):
-    """One element."""
+    """One element of the list."""
 
     signature = "input_handle: variant, index: int32, element_shape: Tshape -> item: element_dtype"
     attrs = "Tshape: {int32, int64} = int32"
@@ -399,7 +399,8 @@ class TensorListGetItem(TensorListOp):
         def get(handle: TensorList, index: Any, shape: Any) -> Any:
             handle = tensor_list_of(handle, dtype)
             values = handle.all()
-            place = index.item()  # a tensor of one element will do, whatever its shape
+            # the index may have any shape with one element, as in TensorFlow
+            place = index.item()
             if not 0 <= place < len(values):
                 message = f"Trying to access element {place} in a list with {len(values)} elements."
                 raise OpError(message)
@@ -414,7 +415,7 @@ class TensorListGetItem(TensorListOp):
 
 
 class TensorListSetItem(TensorListOp):
-    """The list with one element replaced."""
+    """List with one element replaced."""
 
     signature = "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant"
     attrs = "resize_if_index_out_of_bounds: bool = false"
@@ -428,7 +429,8 @@ class TensorListSetItem(TensorListOp):
 
         def put(handle: TensorList, index: Any, value: Any) -> TensorList:
             handle = tensor_list_of(handle, dtype)
-            place = index.item()  # a tensor of one element will do, whatever its shape
+            # the index may have any shape with one element, as in TensorFlow
+            place = index.item()
             length = handle.length
             if resize and place >= length:
                 handle = _resize_list(handle, place + 1)

@@ -1,4 +1,4 @@
-"""Permutations of dimensions."""
+"""Permutations of dimensions and their inverses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class Transpose(Op):
-    """Dimension i of the result is dimension perm[i] of the tensor."""
+    """Permutation of dimensions: dimension i of the result is dimension perm[i] of the input."""
 
     signature = "x: T, perm: Tperm -> y: T"
     attrs = "Tperm: {int32, int64} = int32"
@@ -41,7 +41,7 @@ class Transpose(Op):
         if rank is None or perm is None or data.dims is None:
             return [shape_of_rank(rank)]
         if sorted(axis % rank if -rank <= axis < rank else rank for axis in perm) != [*range(rank)]:
-            message = f"{perm} is no permutation of the dimensions of {data}"
+            message = f"{perm} is not a permutation of the dimensions of {data}"
             raise ValueError(message)
         return [Shape(data.dims[axis] for axis in perm)]
 
@@ -67,7 +67,7 @@ def _permutation_error(value: Any, perm: Any) -> str:
 
 
 class ConjugateTranspose(Transpose):
-    """The complex conjugate of the transpose."""
+    """Complex conjugate of the transpose."""
 
     signature = "x: T, perm: Tperm -> y: T"
     attrs = "Tperm: {int32, int64} = int32"
@@ -91,7 +91,7 @@ def _inverse_permutation(g: GradientBuilder, perm: Output) -> Output:
 
 
 class InvertPermutation(Op):
-    """The permutation that undoes a permutation."""
+    """Inverse of a permutation."""
 
     signature = "x: T -> y: T"
     attrs = "T: {int32, int64} = int32"

@@ -1,4 +1,4 @@
-"""Distinct elements and positions: Where, Unique and variants, ListDiff."""
+"""Distinct elements and positions: Where, Unique and its variants, ListDiff."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cfgraph.ops.opdef.shape_functions import (
 
 
 class Where(Op):
-    """The coordinates of all elements that are true, or not zero, in row-major order."""
+    """Indices of all true or nonzero elements, in row-major order."""
 
     signature = "input: T -> index: int64"
     attrs = f"T: {NUMERIC[:-1]}, bool}} = bool"
@@ -45,9 +45,9 @@ class Where(Op):
 
 
 def first_positions(x: Any) -> tuple[Any, Any]:
-    """Of a vector: where each distinct element is first, and the number of each element.
+    """Index of the first occurrence of each distinct element of a vector, and inverse indices.
 
-    Distinct elements are numbered as they come; NaN differs from itself.
+    Distinct elements are numbered in order of first occurrence; NaN differs from itself.
     """
     if x.dtype == object:
         return _number_items(x.tolist())
@@ -71,7 +71,7 @@ def _number_items(items: list[Any]) -> tuple[Any, Any]:
 
 
 class Unique(Op):
-    """The distinct elements as they come first, and for each element which of them it is."""
+    """Distinct elements in order of first occurrence, and the index of each element among them."""
 
     signature = "x: T -> y: T, idx: out_idx"
     attrs = "out_idx: {int32, int64} = int32"
@@ -124,28 +124,28 @@ def _distinct_rows(rows: Any) -> tuple[Any, Any]:
 
 
 class UniqueV2(Unique):
-    """The distinct slices along an axis as they come first, and which of them each slice is."""
+    """Distinct slices along an axis, and the index of each slice among them."""
 
     signature = "x: T, axis: Taxis -> y: T, idx: out_idx"
     attrs = "Taxis: {int32, int64} = int64, out_idx: {int32, int64} = int32"
 
 
 class UniqueWithCounts(Unique):
-    """Unique, and how often each distinct element is there."""
+    """Unique, and the number of occurrences of each distinct element."""
 
     signature = "x: T -> y: T, idx: out_idx, count: out_idx"
     attrs = "out_idx: {int32, int64} = int32"
 
 
 class UniqueWithCountsV2(Unique):
-    """UniqueV2, and how often each distinct slice is there."""
+    """UniqueV2, and the number of occurrences of each distinct slice."""
 
     signature = "x: T, axis: Taxis -> y: T, idx: out_idx, count: out_idx"
     attrs = "Taxis: {int32, int64} = int64, out_idx: {int32, int64} = int32"
 
 
 class ListDiff(Op):
-    """The elements of x that are not in y, and where they are in x."""
+    """Elements of x that are not in y, and their positions in x."""
 
     signature = "x: T, y: T -> out: T, idx: out_idx"
     attrs = "out_idx: {int32, int64} = int32"

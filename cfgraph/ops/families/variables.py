@@ -1,4 +1,4 @@
-"""Variables: the state of one, and the ops of its reference form."""
+"""Variable state, and the ops on reference variables."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NUMERIC = (
 
 
 _FIRST: Final = (
-    "run its initializer first, in the same session: --init NODE, as `show` says; or begin with"
-    " the variables of a SavedModel or checkpoint: --variables PATH"
+    "run its initializer first, in the same session: --init NODE (`show` lists initializers); or"
+    " restore the variables of a SavedModel or checkpoint: --variables PATH"
 )
 
 
 class Variable(Resource):
-    """A cell: a value or none yet. An assignment replaces the array, it never writes into it."""
+    """Mutable state of a variable. An assignment replaces the array instead of writing into it."""
 
     __slots__ = ("container", "dtype", "name", "resource", "shape", "value")
 
@@ -54,11 +54,11 @@ class Variable(Resource):
 
     @property
     def initialized(self) -> bool:
-        """True once it was assigned to."""
+        """True after the first assignment."""
         return self.value is not None
 
     def read(self) -> Any:
-        """The value. Raises OpError while there is none."""
+        """The value. Raises OpError if the variable is uninitialized."""
         value = self.value
         if value is None:
             raise OpError(self._missing(), hint=_FIRST)
@@ -69,7 +69,7 @@ class Variable(Resource):
         self.value = value
 
     def require_shape(self, value: Any) -> None:
-        """Raise OpError unless a value has the shape of the one that it replaces."""
+        """Raise OpError unless a value has the shape of the current value."""
         old = self.value
         have = (self.shape.dims or ()) if old is None else old.shape
         if have != value.shape:
@@ -80,7 +80,7 @@ class Variable(Resource):
             raise OpError(message)
 
     def copy(self) -> Variable:
-        """Another cell with the same value."""
+        """An independent variable with the same value."""
         return Variable(
             self.dtype,
             self.shape,
@@ -106,9 +106,9 @@ class Variable(Resource):
 def find_variable(
     step: Any, container: str, name: str, make: Callable[[], Variable], dtype: DType
 ) -> Variable:
-    """The session's variable of this name, made where there is none.
+    """The session's variable of this name, created on first use.
 
-    Raises OpError where the name belongs to something else.
+    Raises OpError if the name belongs to another resource.
     """
     found = step.resource(container, name, make)
     if not isinstance(found, Variable) or found.dtype is not dtype:
@@ -118,7 +118,7 @@ def find_variable(
 
 
 class VariableV2(Op):
-    """A reference to a variable that outlives the run."""
+    """Reference to a variable that persists between runs."""
 
     signature = "-> ref: Ref(dtype)"
     attrs = "shape: shape, container: string = '', shared_name: string = ''"
@@ -141,7 +141,7 @@ class VariableV2(Op):
 
 
 class VariableV1(VariableV2, name="Variable"):
-    """A reference to a variable; the older form, in which shape [] says nothing."""
+    """VariableV2 in its older form, in which shape [] stands for an unknown shape."""
 
     signature = "-> ref: Ref(dtype)"
 
@@ -152,7 +152,7 @@ class VariableV1(VariableV2, name="Variable"):
 
 
 class TemporaryVariable(Op):
-    """A reference to a variable that lives until it is destroyed, one an execution."""
+    """Reference to a variable that exists until destroyed; each execution creates one."""
 
     signature = "-> ref: Ref(dtype)"
     attrs = "shape: shape, var_name: string = ''"
@@ -171,7 +171,7 @@ class TemporaryVariable(Op):
 
 
 class DestroyTemporaryVariable(Op):
-    """The last value of a temporary variable, which ends here."""
+    """Final value of a temporary variable, which is destroyed."""
 
     signature = "ref: Ref(T) -> value: T"
     attrs = "var_name: string"
@@ -208,7 +208,7 @@ class IsVariableInitialized(Op):
 
 
 class Assign(Op):
-    """Give a variable a value; hands the reference on."""
+    """Assign a value to a variable; forwards the reference."""
 
     signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
     attrs = "validate_shape: bool = true, use_locking: bool = true"
@@ -236,7 +236,7 @@ class Assign(Op):
 
 
 class AssignUpdateOp(Op, abstract=True):
-    """The variable becomes `combine(old, value)`; hands the reference on."""
+    """Assign `combine(value, operand)` to a variable; forwards the reference."""
 
     effects = SideEffects(stateful=True)
     gradient = staticmethod(no_gradient)
@@ -265,7 +265,7 @@ class AssignUpdateOp(Op, abstract=True):
 
 
 class AssignAdd(AssignUpdateOp):
-    """Add to a variable."""
+    """Add to a variable; forwards the reference."""
 
     signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
     attrs = f"T: {NUMERIC}, use_locking: bool = false"
@@ -273,7 +273,7 @@ class AssignAdd(AssignUpdateOp):
 
 
 class AssignSub(AssignUpdateOp):
-    """Subtract from a variable."""
+    """Subtract from a variable; forwards the reference."""
 
     signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
     attrs = f"T: {NUMERIC}, use_locking: bool = false"
@@ -281,7 +281,7 @@ class AssignSub(AssignUpdateOp):
 
 
 class CountUpTo(Op):
-    """The variable's value, which then grows by one; an error once it has reached the limit."""
+    """Increment a variable and return its previous value; an error at the limit."""
 
     signature = "ref: Ref(T) -> output: T"
     attrs = "limit: int, T: {int32, int64}"
