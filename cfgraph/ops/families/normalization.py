@@ -25,43 +25,43 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 def batch_norm_gradient(
-    g: GradientBuilder, node: Node, dy: Output | None, *others: Output | None
+    g: GradientBuilder, node: Node, dy: Output | None, *other_grads: Output | None
 ) -> InputGradients:
     """Gradients of FusedBatchNorm* with respect to image, scale, and offset.
 
     In training, the batch moments are read from the reserve outputs, which each device fills as its
     own gradient kernel expects. Raises Unsupported if an output other than `y` has a gradient.
     """
-    reject_gradients(node, others, "its moments")
+    reject_gradients(node, other_grads, "its moments")
     assert dy is not None
     op = node.op.replace("FusedBatchNorm", "FusedBatchNormGrad")
     x, scale, _, *moments = node.inputs
     layout = node.attr("data_format")
-    reserved = [node.output(port) for port in range(3, len(others) + 1)]
+    reserved = [node.output(port) for port in range(3, len(other_grads) + 1)]
     if node.attr("is_training"):
-        found = same_attrs(g, op, node, dy, x, scale, *reserved).node
-        dx = found.output(0)
+        grad_node = same_attrs(g, op, node, dy, x, scale, *reserved).node
+        dx = grad_node.output(0)
     else:
-        dy, x = (_move_channels(g, item, layout, last=True) for item in (dy, x))
+        dy, x = (_move_channels(g, tensor, layout, last=True) for tensor in (dy, x))
         attrs = {"epsilon": node.attr("epsilon"), "is_training": False}
         attrs["data_format"] = b"NHWC" if len(layout) == 4 else b"NDHWC"
-        back = getattr(g, op)(dy, x, scale, *moments, *reserved[2:], **attrs)
-        found = back.node
-        dx = _move_channels(g, found.output(0), layout, last=False)
-    return dx, found.output(1), found.output(2), None, None
+        backprop = getattr(g, op)(dy, x, scale, *moments, *reserved[2:], **attrs)
+        grad_node = backprop.node
+        dx = _move_channels(g, grad_node.output(0), layout, last=False)
+    return dx, grad_node.output(1), grad_node.output(2), None, None
 
 
 def _move_channels(g: GradientBuilder, x: Output, layout: bytes, *, last: bool) -> Output:
     """Transpose an image of this layout to channels last, or back to its own layout."""
     if not layout.startswith(b"NC"):
         return x
-    space = list(range(2, len(layout)))
-    first = [0, len(layout) - 1, *range(1, len(layout) - 1)]
-    return g.Transpose(x, int32_constant(g, [0, *space, 1] if last else first))
+    spatial = list(range(2, len(layout)))
+    to_channels_first = [0, len(layout) - 1, *range(1, len(layout) - 1)]
+    return g.Transpose(x, int32_constant(g, [0, *spatial, 1] if last else to_channels_first))
 
 
 def batch_norm_second_gradient(
-    g: GradientBuilder, node: Node, *arrived: Output | None
+    g: GradientBuilder, node: Node, *output_grads: Output | None
 ) -> InputGradients:
     """Gradients of FusedBatchNormGrad* with respect to `y_backprop`, `x`, and `scale`.
 
@@ -70,36 +70,36 @@ def batch_norm_second_gradient(
     s the scale, and P the projection of `_BatchInFloat32.projected`, the node computes
     dx = s r P(dy) and ds = sum(dy u).
     """
-    reject_gradients(node, arrived[3:], "its reserve outputs")
+    reject_gradients(node, output_grads[3:], "its reserve outputs")
     dy, x, *_ = node.inputs
     batch = _BatchInFloat32(g, node)
-    image, along, offset = arrived[:3]
+    image, scale, offset = output_grads[:3]
     by_dy, by_x, by_scale = list[Output](), list[Output](), None
-    dy = batch.wide(dy)
+    dy = batch.to_float32(dy)
     if image is not None:
-        image = batch.wide(image)
+        image = batch.to_float32(image)
         projected = batch.projected(image)
         by_dy.append(g.Mul(batch.slope, projected))
         product = g.Mul(dy, projected)
         by_scale = g.Mul(batch.sum(product), g.Reshape(batch.inverse, int32_constant(g, [-1])))
-        by_x += batch.through_moments(image, dy, product)
-    if along is not None:
-        along = batch.column(along)
-        by_dy.append(g.Mul(along, batch.unit))
-        by_x.append(g.Mul(batch.inverse, batch.projected(g.Mul(along, dy))))
+        by_x += batch.moment_terms(image, dy, product)
+    if scale is not None:
+        scale = batch.column(scale)
+        by_dy.append(g.Mul(scale, batch.unit))
+        by_x.append(g.Mul(batch.inverse, batch.projected(g.Mul(scale, dy))))
     if offset is not None:
         offset = batch.column(offset)
         by_dy.append(offset if by_dy else g.BroadcastTo(offset, g.shape(dy)))
-    grads = [_sum_parts(g, parts, x) for parts in (by_dy, by_x)]
+    grads = [_sum_terms(g, terms, x) for terms in (by_dy, by_x)]
     return *grads, by_scale, *[None] * (len(node.inputs) - 3)
 
 
-def _sum_parts(g: GradientBuilder, parts: list[Output], like: Output) -> Output | None:
+def _sum_terms(g: GradientBuilder, terms: list[Output], like: Output) -> Output | None:
     """The sum of some gradients in the dtype of `like`; None if the list is empty."""
-    if not parts:
+    if not terms:
         return None
-    whole = reduce(g.AddV2, parts)
-    return whole if whole.dtype is like.dtype else g.Cast(whole, DstT=like.dtype)
+    total = reduce(g.AddV2, terms)
+    return total if total.dtype is like.dtype else g.Cast(total, DstT=like.dtype)
 
 
 class _BatchInFloat32:
@@ -107,29 +107,31 @@ class _BatchInFloat32:
 
     def __init__(self, g: GradientBuilder, node: Node) -> None:
         layout = node.attr("data_format")
-        rank, first = len(layout), layout.startswith(b"NC")
+        rank, channels_first = len(layout), layout.startswith(b"NC")
         self.g = g
         self.training: bool = node.attr("is_training")
-        self._axes = int32_constant(g, [0, *range(2, rank)] if first else list(range(rank - 1)))
-        self._column = int32_constant(g, [-1, *[1] * (rank - 2)]) if first else None
+        self._axes = int32_constant(
+            g, [0, *range(2, rank)] if channels_first else list(range(rank - 1))
+        )
+        self._column = int32_constant(g, [-1, *[1] * (rank - 2)]) if channels_first else None
         _, x, scale, mean, variance, *_ = node.inputs
-        x = self.wide(x)
+        x = self.to_float32(x)
         if self.training:
-            centred = g.Sub(x, self.mean(x))
-            spread = self.mean(g.Square(centred))
+            centered = g.Sub(x, self.mean(x))
+            batch_variance = self.mean(g.Square(centered))
         else:
-            centred, spread = g.Sub(x, self.column(mean)), self.column(variance)
-        self.inverse = g.Rsqrt(g.AddV2(spread, node.attr("epsilon")))
-        self.unit = g.Mul(centred, self.inverse)
+            centered, batch_variance = g.Sub(x, self.column(mean)), self.column(variance)
+        self.inverse = g.Rsqrt(g.AddV2(batch_variance, node.attr("epsilon")))
+        self.unit = g.Mul(centered, self.inverse)
         self.slope = g.Mul(self.column(scale), self.inverse)
 
-    def wide(self, v: Output) -> Output:
+    def to_float32(self, v: Output) -> Output:
         """A tensor cast to float32."""
         return v if v.dtype is dtypes.float32 else self.g.Cast(v, DstT=dtypes.float32)
 
     def column(self, v: Output) -> Output:
         """A vector with one value per channel, reshaped to broadcast against the image."""
-        v = self.wide(v)
+        v = self.to_float32(v)
         return v if self._column is None else self.g.Reshape(v, self._column)
 
     def mean(self, v: Output) -> Output:
@@ -145,17 +147,17 @@ class _BatchInFloat32:
         g = self.g
         if not self.training:
             return v
-        along = g.Mul(self.unit, self.mean(g.Mul(v, self.unit)))
-        return g.Sub(g.Sub(v, self.mean(v)), along)
+        component = g.Mul(self.unit, self.mean(g.Mul(v, self.unit)))
+        return g.Sub(g.Sub(v, self.mean(v)), component)
 
-    def through_moments(self, image: Output, dy: Output, product: Output) -> list[Output]:
+    def moment_terms(self, image: Output, dy: Output, product: Output) -> list[Output]:
         """The terms of the gradient with respect to `x` that come from the moments in dx."""
         g = self.g
         if not self.training:
             return []
-        one = g.Mul(self.mean(g.Mul(dy, self.unit)), image)
-        other = g.Mul(self.mean(g.Mul(image, self.unit)), dy)
-        through_unit = self.projected(g.AddV2(one, other))
+        image_term = g.Mul(self.mean(g.Mul(dy, self.unit)), image)
+        dy_term = g.Mul(self.mean(g.Mul(image, self.unit)), dy)
+        through_unit = self.projected(g.AddV2(image_term, dy_term))
         through_inverse = g.Mul(self.unit, self.mean(product))
         rate = g.Mul(self.slope, self.inverse)
         return [g.Neg(g.Mul(rate, g.AddV2(through_unit, through_inverse)))]
@@ -179,55 +181,57 @@ class BatchNormalization(Op, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        first = node.attr("data_format").startswith(b"NC")
+        channels_first = node.attr("data_format").startswith(b"NC")
         training, epsilon = node.attr("is_training"), node.attr("epsilon")
-        factor, spaces = node.attr("exponential_avg_factor"), cls.parsed().simple_outputs or 0
+        factor, output_count = node.attr("exponential_avg_factor"), cls.parsed().simple_outputs or 0
 
         def normalize(x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
-            check_channel_vectors(x, first, training, scale, offset, mean, variance)
-            last = _channels_last(xp, x, first).astype(xp.float32)
-            kind = scale.dtype
+            check_channel_vectors(x, channels_first, training, scale, offset, mean, variance)
+            image = _channels_last(xp, x, channels_first).astype(xp.float32)
+            dtype = scale.dtype
             if not training:
-                y = _normalize(xp, last, scale, offset, mean, variance, epsilon)
+                y = _normalize(xp, image, scale, offset, mean, variance, epsilon)
                 results = mean, variance, mean, variance
             else:
-                at, spread, fresh = _moments(xp, last)
-                y = _normalize(xp, last, scale, offset, at, spread, epsilon)
+                batch_mean, batch_variance, estimates = _moments(xp, image)
+                y = _normalize(xp, image, scale, offset, batch_mean, batch_variance, epsilon)
                 if factor != 1:
-                    fresh = [
+                    estimates = [
                         (1 - factor) * old + factor * new
-                        for old, new in zip((mean, variance), fresh, strict=True)
+                        for old, new in zip((mean, variance), estimates, strict=True)
                     ]
-                results = (*(value.astype(kind) for value in (*fresh, at, spread)),)
-            more = (xp.zeros((0,), dtype=kind),) * (spaces - 5)
-            return (_channels_restored(xp, y, first).astype(x.dtype), *results, *more)
+                results = (
+                    *(value.astype(dtype) for value in (*estimates, batch_mean, batch_variance)),
+                )
+            extra = (xp.zeros((0,), dtype=dtype),) * (output_count - 5)
+            return (_channels_restored(xp, y, channels_first).astype(x.dtype), *results, *extra)
 
         return normalize
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         x = context.inputs[0]
-        first = context.attr("data_format").startswith(b"NC")
-        channels = vector_shape(x.dims[1 if first else -1]) if x.dims else vector_shape()
-        for other in context.inputs[1:3]:
-            channels = channels.merge(other)
+        channels_first = context.attr("data_format").startswith(b"NC")
+        channels = vector_shape(x.dims[1 if channels_first else -1]) if x.dims else vector_shape()
+        for parameter in context.inputs[1:3]:
+            channels = channels.merge(parameter)
         return [x, *[channels] * 4, *[UNKNOWN_SHAPE] * (context.output_count - 5)]
 
 
-def _channels_last(xp: ModuleType, x: Any, first: bool) -> Any:
-    return xp.moveaxis(x, 1, -1) if first else x
+def _channels_last(xp: ModuleType, x: Any, channels_first: bool) -> Any:
+    return xp.moveaxis(x, 1, -1) if channels_first else x
 
 
-def _channels_restored(xp: ModuleType, x: Any, first: bool) -> Any:
-    return xp.moveaxis(x, -1, 1) if first else x
+def _channels_restored(xp: ModuleType, x: Any, channels_first: bool) -> Any:
+    return xp.moveaxis(x, -1, 1) if channels_first else x
 
 
 def _moments(xp: ModuleType, x: Any) -> tuple[Any, Any, list[Any]]:
     """Mean, variance, and estimates of both for the population (Bessel's correction)."""
     count = math.prod(x.shape[:-1])
     if count == 0:
-        nothing = xp.zeros(x.shape[-1], dtype=x.dtype)
-        return nothing, nothing, [nothing + xp.nan] * 2
+        zeros = xp.zeros(x.shape[-1], dtype=x.dtype)
+        return zeros, zeros, [zeros + xp.nan] * 2
     axes = tuple(range(x.ndim - 1))
     mean = xp.mean(x, axis=axes, dtype=x.dtype)
     variance = xp.mean(xp.square(x - mean), axis=axes, dtype=x.dtype)
@@ -240,15 +244,19 @@ def _normalize(
     return (x - mean) * (scale / xp.sqrt(variance + epsilon)) + offset
 
 
-def check_channel_vectors(x: Any, first: bool, training: bool, scale: Any, *others: Any) -> None:
+def check_channel_vectors(
+    x: Any, channels_first: bool, training: bool, scale: Any, *parameters: Any
+) -> None:
     """Raise OpError unless every parameter is a vector with one value per channel."""
     if x.ndim not in (4, 5):
         message = f"input must be 4 or 5-dimensional {list(x.shape)}"
         raise OpError(message)
-    channels = x.shape[1 if first else -1]
-    for place, other in enumerate((scale, *others)):
-        if other.shape != (channels,) and not (training and place > 1 and other.shape == (0,)):
-            message = f"every parameter must hold {channels} numbers, got {list(other.shape)}"
+    channels = x.shape[1 if channels_first else -1]
+    for index, parameter in enumerate((scale, *parameters)):
+        if parameter.shape != (channels,) and not (
+            training and index > 1 and parameter.shape == (0,)
+        ):
+            message = f"every parameter must hold {channels} numbers, got {list(parameter.shape)}"
             raise OpError(message)
 
 
@@ -295,33 +303,33 @@ class BatchNormalizationGradient(Op, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        first = node.attr("data_format").startswith(b"NC")
+        channels_first = node.attr("data_format").startswith(b"NC")
         training, epsilon = node.attr("is_training"), node.attr("epsilon")
 
         def gradient(dy: Any, x: Any, scale: Any, mean: Any, variance: Any, *_: Any) -> Any:
             if dy.shape != x.shape:
                 message = f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}"
                 raise OpError(message)
-            check_channel_vectors(x, first, False, scale, mean, variance)
-            dy, wide = (_channels_last(xp, v, first).astype(xp.float32) for v in (dy, x))
-            axes, count = tuple(range(x.ndim - 1)), math.prod(wide.shape[:-1])
-            centred, inverse = wide - mean, 1 / xp.sqrt(variance + epsilon)
+            check_channel_vectors(x, channels_first, False, scale, mean, variance)
+            dy, image = (_channels_last(xp, v, channels_first).astype(xp.float32) for v in (dy, x))
+            axes, count = tuple(range(x.ndim - 1)), math.prod(image.shape[:-1])
+            centered, inverse = image - mean, 1 / xp.sqrt(variance + epsilon)
             total = xp.sum(dy, axis=axes, dtype=dy.dtype)
-            along = xp.sum(dy * centred, axis=axes, dtype=dy.dtype)
+            centered_sum = xp.sum(dy * centered, axis=axes, dtype=dy.dtype)
             dx = dy
             if training and count:
-                dx = dy - total / count - centred * (xp.square(inverse) * along / count)
-            dx = _channels_restored(xp, dx * (scale * inverse), first).astype(x.dtype)
-            nothing = xp.zeros((), dtype=scale.dtype)
-            return dx, along * inverse, total, nothing, nothing
+                dx = dy - total / count - centered * (xp.square(inverse) * centered_sum / count)
+            dx = _channels_restored(xp, dx * (scale * inverse), channels_first).astype(x.dtype)
+            unused = xp.zeros((), dtype=scale.dtype)
+            return dx, centered_sum * inverse, total, unused, unused
 
         return gradient
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         x = context.inputs[0].merge(context.inputs[1])
-        first = context.attr("data_format").startswith(b"NC")
-        channels = vector_shape(x.dims[1 if first else -1]) if x.dims else vector_shape()
+        channels_first = context.attr("data_format").startswith(b"NC")
+        channels = vector_shape(x.dims[1 if channels_first else -1]) if x.dims else vector_shape()
         channels = channels.merge(context.inputs[2])
         return [x, channels, channels, UNKNOWN_SHAPE, UNKNOWN_SHAPE]
 

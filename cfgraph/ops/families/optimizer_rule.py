@@ -50,15 +50,15 @@ def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRu
 
     def make(rule: type[UpdateRule]) -> type[UpdateRule]:
         for prefix in prefixes:
-            kind = SparseUpdate if "Sparse" in prefix else DenseUpdate
+            form = SparseUpdate if "Sparse" in prefix else DenseUpdate
             cell = "resource" if "Resource" in prefix else "Ref(T)"
             facts = {
                 "__doc__": rule.__doc__,
                 "__module__": rule.__module__,
-                "signature": _signature(rule, cell, sparse=kind is SparseUpdate),
-                "attrs": _attrs(rule, sparse=kind is SparseUpdate),
+                "signature": _signature(rule, cell, sparse=form is SparseUpdate),
+                "attrs": _attrs(rule, sparse=form is SparseUpdate),
             }
-            type(prefix + rule.__name__, (kind, rule), facts)
+            type(prefix + rule.__name__, (form, rule), facts)
         return rule
 
     return make
@@ -73,14 +73,14 @@ def _cell_names(rule: type[UpdateRule]) -> list[str]:
 
 
 def _signature(rule: type[UpdateRule], cell: str, *, sparse: bool) -> str:
-    parts = [f"{name}: {cell}" for name in _cell_names(rule)]
-    for item in rule.inputs.split():
-        name, _, dtype = item.partition(":")
+    arguments = [f"{name}: {cell}" for name in _cell_names(rule)]
+    for entry in rule.inputs.split():
+        name, _, dtype = entry.partition(":")
         if sparse and name in ("grad", "delta"):
-            parts += ["grad: T", "indices: Tindices"]
+            arguments += ["grad: T", "indices: Tindices"]
         else:
-            parts.append(f"{name}: {dtype or 'T'}")
-    return ", ".join(parts) + (" ->" if cell == "resource" else " -> out: Ref(T)")
+            arguments.append(f"{name}: {dtype or 'T'}")
+    return ", ".join(arguments) + (" ->" if cell == "resource" else " -> out: Ref(T)")
 
 
 def _attrs(rule: type[UpdateRule], *, sparse: bool) -> str:
@@ -90,7 +90,11 @@ def _attrs(rule: type[UpdateRule], *, sparse: bool) -> str:
 
 
 def _options(rule: type[UpdateRule], node: Node) -> Mapping[str, Any]:
-    names = [part.partition(":")[0].strip() for part in rule.options.split(",") if part]
+    names = [
+        declaration.partition(":")[0].strip()
+        for declaration in rule.options.split(",")
+        if declaration
+    ]
     return {name: node.attr(name) for name in names}
 
 
@@ -110,7 +114,7 @@ def _update_function(rule: type[UpdateRule], node: Node) -> Callable[..., list[A
 def _gradient_slot(rule: type[UpdateRule]) -> int:
     """The input slot of the gradient."""
     names = [*_cell_names(rule), *rule.inputs.split()]
-    return next(place for place, name in enumerate(names) if name in ("grad", "delta"))
+    return next(slot for slot, name in enumerate(names) if name in ("grad", "delta"))
 
 
 def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: bool) -> Kernel:
@@ -120,16 +124,16 @@ def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: 
     signs = dict(rule.signs)
     if options.get("multiply_linear_by_lr"):  # then the rule does not divide by lr
         signs["lr"] = "non-negative"
-    wanted = {
-        first + place + (sparse and place > names.index("grad")): (name, _SIGNS[sign], sign)
-        for place, name in enumerate(names)
+    required = {
+        first + slot + (sparse and slot > names.index("grad")): (name, _SIGNS[sign], sign)
+        for slot, name in enumerate(names)
         if (sign := signs.get(name)) and (sparse or not rule.signs_of_sparse)
     }
 
     def check(inputs: Sequence[Any]) -> None:
-        for place, (name, holds, sign) in wanted.items():
-            if not holds(inputs[place]):
-                message = f"{name} is not a {sign} scalar: {inputs[place]}"
+        for slot, (name, holds, sign) in required.items():
+            if not holds(inputs[slot]):
+                message = f"{name} is not a {sign} scalar: {inputs[slot]}"
                 raise OpError(message)
 
     return check
@@ -197,10 +201,10 @@ class SparseUpdate(UpdateRule, abstract=True):
             _check_rows(values[0], grad, indices)
             before, after = inputs[count:grad_at], inputs[grad_at + 2 :]
             new = [value.copy() for value in values]
-            for turn in _duplicate_free_rounds(indices):
-                rows = indices[turn]
+            for positions in _duplicate_free_rounds(indices):
+                rows = indices[positions]
                 old = [value[rows] for value in new]
-                changed = update(*old, *before, grad[turn], *after)
+                changed = update(*old, *before, grad[positions], *after)
                 for value, change in zip(new, changed, strict=True):
                     value[rows] = change
             for cell, value in zip(cells, new, strict=True):
@@ -217,10 +221,10 @@ def _check_rows(var: Any, grad: Any, indices: Any) -> None:
             f"fit var of shape {Shape(var.shape)}"
         )
         raise OpError(message)
-    wrong = (indices < 0) | (indices >= len(var))
-    if wrong.any():
-        place = int(wrong.argmax())
-        message = f"Index {indices[place]} at offset {place} in indices is out of range"
+    out_of_range = (indices < 0) | (indices >= len(var))
+    if out_of_range.any():
+        offset = int(out_of_range.argmax())
+        message = f"Index {indices[offset]} at offset {offset} in indices is out of range"
         raise OpError(message)
 
 
@@ -232,6 +236,6 @@ def _duplicate_free_rounds(indices: Any) -> Iterator[Any]:
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
     first = np.searchsorted(ordered, ordered)
-    turn = np.arange(len(order)) - first
-    for number in range(int(turn.max()) + 1 if len(turn) else 0):
-        yield order[turn == number]
+    occurrence = np.arange(len(order)) - first
+    for number in range(int(occurrence.max()) + 1 if len(occurrence) else 0):
+        yield order[occurrence == number]

@@ -35,18 +35,18 @@ class OptionalVariant:
             else OptionalVariant(tuple(map(zeros_like_element, self.values)))
         )
 
-    def add(self, other: Any) -> OptionalVariant:
+    def add(self, addend: Any) -> OptionalVariant:
         """The elementwise sum of two optionals. Raises OpError if only one of them has a value."""
-        other = optional_of(other)
-        if self.values is None and other.values is None:
+        addend = optional_of(addend)
+        if self.values is None and addend.values is None:
             return self
-        if self.values is None or other.values is None:
+        if self.values is None or addend.values is None:
             message = "Cannot add optionals because one has a value and the other doesn't."
             raise OpError(message)
-        if len(self.values) != len(other.values):
+        if len(self.values) != len(addend.values):
             message = "Cannot add optionals because they have different numbers of components."
             raise OpError(message)
-        return OptionalVariant(tuple(map(add_values, self.values, other.values)))
+        return OptionalVariant(tuple(map(add_values, self.values, addend.values)))
 
     def __repr__(self) -> str:
         return "<Optional nothing>" if self.values is None else f"<Optional {self.values!r}>"
@@ -70,8 +70,8 @@ class OptionalNone(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        nothing = OptionalVariant(None)
-        return lambda: nothing
+        empty = OptionalVariant(None)
+        return lambda: empty
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -95,12 +95,12 @@ class OptionalFromValue(Op):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        found = g.OptionalGetValue(
+        components = g.OptionalGetValue(
             dz,
             output_types=node.attr("Toutput_types"),
-            output_shapes=tuple(g.known_shape(item) for item in node.inputs),
+            output_shapes=tuple(g.known_shape(tensor) for tensor in node.inputs),
         )
-        return [found.node.output(i) for i in range(len(node.inputs))]
+        return [components.node.output(i) for i in range(len(node.inputs))]
 
 
 class OptionalHasValue(Op):
@@ -137,10 +137,10 @@ class OptionalGetValue(Op):
             if len(values) != len(shapes):
                 message = f"The given optional has {len(values)} components, expected {len(shapes)}"
                 raise OpError(message)
-            for place, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+            for index, (value, shape) in enumerate(zip(values, shapes, strict=True)):
                 if not shape.accepts(value.shape):
                     message = (
-                        f"The given optional has component {place} of shape "
+                        f"The given optional has component {index} of shape "
                         f"{Shape(value.shape)}, expected {shape}"
                     )
                     raise OpError(message)

@@ -40,8 +40,12 @@ def padding_widths(value: Any, paddings: Any) -> PaddingWidths:
 
 def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: int = 1) -> Shape:
     """The static shape of a tensor with padding added, or removed if `sign` is -1."""
-    of = require_rank(paddings, 2).merge(Shape((None, 2)))
-    rank = data.rank if of.dims is None or of.dims[0] is None else of.dims[0]
+    paddings_shape = require_rank(paddings, 2).merge(Shape((None, 2)))
+    rank = (
+        data.rank
+        if paddings_shape.dims is None or paddings_shape.dims[0] is None
+        else paddings_shape.dims[0]
+    )
     data = data.merge(shape_of_rank(rank))
     if data.dims is None or values is None or values.shape != (len(data.dims), 2):
         return shape_of_rank(rank)
@@ -85,7 +89,7 @@ def _start_offsets(g: GradientBuilder, paddings: Output) -> Output:
     known = g.known_value(paddings)
     if known is not None and paddings.dtype is not None:
         return g.const(known[:, 0], paddings.dtype)
-    begin, end, strides = (g.const(item, dtypes.int32) for item in ([0, 0], [0, 1], [1, 1]))
+    begin, end, strides = (g.const(bounds, dtypes.int32) for bounds in ([0, 0], [0, 1], [1, 1]))
     return g.StridedSlice(
         paddings, begin, end, strides, begin_mask=1, end_mask=1, shrink_axis_mask=2
     )
@@ -118,10 +122,10 @@ def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
         size + before + after for size, (before, after) in zip(value.shape, pairs, strict=True)
     ]
     result = xp.full(sizes, fill, value.dtype)
-    inside = [
+    interior = [
         slice(before, before + size) for size, (before, _) in zip(value.shape, pairs, strict=True)
     ]
-    result[tuple(inside)] = value
+    result[tuple(interior)] = value
     return result
 
 
@@ -157,16 +161,16 @@ class MirrorPad(Op):
         return g.MirrorPadGrad(dz, node.inputs[1], mode=node.attr("mode")), None
 
 
-def _too_wide(most: int, before: int, after: int) -> str:
-    return f"paddings must be no greater than {most}, got {before}, {after}"
+def _too_wide(limit: int, before: int, after: int) -> str:
+    return f"paddings must be no greater than {limit}, got {before}, {after}"
 
 
 def _mirror_indices(size: int, before: int, after: int, edge: int) -> Any:
     """Source indices along one dimension, including its mirror images."""
-    places = np.arange(size)
+    indices = np.arange(size)
     last = size - edge
     return np.concatenate(
-        [places[edge : edge + before][::-1], places, places[last - after : last][::-1]]
+        [indices[edge : edge + before][::-1], indices, indices[last - after : last][::-1]]
     )
 
 
@@ -202,7 +206,7 @@ class MirrorPadGrad(Op):
 
 
 def _fold_mirror(xp: ModuleType, value: Any, axis: int, before: int, after: int, edge: int) -> Any:
-    def part(start: int, stop: int, step: int = 1) -> Any:
+    def segment(start: int, stop: int, step: int = 1) -> Any:
         return value[(*(slice(None),) * axis, slice(start, stop))][
             (*(slice(None),) * axis, slice(None, None, step))
         ]
@@ -214,11 +218,11 @@ def _fold_mirror(xp: ModuleType, value: Any, axis: int, before: int, after: int,
 
     whole = value.shape[axis]
     size = whole - before - after
-    result = part(before, whole - after)
+    result = segment(before, whole - after)
     if before:
-        left = [zeros(edge), part(0, before, -1), zeros(size - before - edge)]
+        left = [zeros(edge), segment(0, before, -1), zeros(size - before - edge)]
         result = result + xp.concatenate(left, axis)
     if after:
-        right = [zeros(size - after - edge), part(whole - after, whole, -1), zeros(edge)]
+        right = [zeros(size - after - edge), segment(whole - after, whole, -1), zeros(edge)]
         result = result + xp.concatenate(right, axis)
     return result

@@ -80,12 +80,12 @@ class PoolingWindow:
     def __init__(
         self,
         layout: ImageLayout,
-        move: SlidingWindow,
+        slide: SlidingWindow,
         sizes: tuple[int, ...],
         depth: int,
         depth_stride: int,
     ) -> None:
-        self.layout, self.slide, self.sizes, self.depth = layout, move, sizes, depth
+        self.layout, self.slide, self.sizes, self.depth = layout, slide, sizes, depth
         self.depth_stride = depth_stride
 
     def fit(self, image: Any) -> WindowGrid:
@@ -95,10 +95,10 @@ class PoolingWindow:
             raise OpError(message)
         return self.slide.fit(image.shape[1:-1], self.sizes)
 
-    def check_flat(self, what: str) -> None:
+    def check_flat(self, operation: str) -> None:
         """Raise OpError for a window over several channels."""
         if self.depth != 1 or self.depth_stride != 1:
-            message = f"{what} is not yet supported on the depth dimension."
+            message = f"{operation} is not yet supported on the depth dimension."
             raise OpError(message)
 
     def check_depth(self, channels: int) -> None:
@@ -118,10 +118,10 @@ class PoolingWindow:
             raise OpError(message)
 
 
-def check_pooled_shape(name: str, array: Any, want: Sequence[int]) -> None:
+def check_pooled_shape(name: str, array: Any, expected: Sequence[int]) -> None:
     """Raise OpError unless an array has the expected shape."""
-    if tuple(array.shape) != tuple(want):
-        message = f"{name} has shape {list(array.shape)}, expected {list(want)}"
+    if tuple(array.shape) != tuple(expected):
+        message = f"{name} has shape {list(array.shape)}, expected {list(expected)}"
         raise OpError(message)
 
 
@@ -133,12 +133,12 @@ def first_maxima(xp: ModuleType, fit: WindowGrid, x: Any) -> tuple[Any, Any]:
     padded = fit.pad(xp, x)
     inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
     best = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
-    where = xp.full(best.shape, -1, dtype="int32")
-    for place, (_, view) in enumerate(fit.views()):
+    positions = xp.full(best.shape, -1, dtype="int32")
+    for index, (_, view) in enumerate(fit.views()):
         value = padded[view]
-        better = ((value > best) | (where < 0)) & inside[view]
-        best, where = xp.where(better, value, best), xp.where(better, place, where)
-    return best, where
+        better = ((value > best) | (positions < 0)) & inside[view]
+        best, positions = xp.where(better, value, best), xp.where(better, index, positions)
+    return best, positions
 
 
 _AVERAGE_2D = (

@@ -34,10 +34,10 @@ def escape_bytes(text: bytes) -> bytes:
     return b"".join(_ESCAPES.get(byte) or bytes([byte]) for byte in text)
 
 
-def shortest_number(value: float, digits: int, more: int, kind: Any) -> str:
+def shortest_number(value: float, digits: int, max_digits: int, kind: Any) -> str:
     """A number with `digits` digits, or `more` if `digits` do not restore the same value."""
     text = f"%.{digits}g" % value
-    return text if math.isnan(value) or kind(float(text)) == value else f"%.{more}g" % value
+    return text if math.isnan(value) or kind(float(text)) == value else f"%.{max_digits}g" % value
 
 
 def format_element(value: Any, *, quoted: bool) -> bytes:
@@ -64,52 +64,59 @@ def is_showable(array: Any) -> bool:
 def format_flat(value: Any, limit: int) -> bytes:
     """The first `limit` elements of a tensor, rows in brackets, without an outer bracket."""
     array = np.asarray(value)
-    most = array.size if limit < 0 else min(limit, array.size)
-    rest = b"..." if array.size > most else b""
+    count = array.size if limit < 0 else min(limit, array.size)
+    ellipsis = b"..." if array.size > count else b""
     if not is_showable(array):
-        return b" ".join([b"?"] * most) + rest
-    items = list(array.ravel())
+        return b" ".join([b"?"] * count) + ellipsis
+    elements = list(array.ravel())
     if array.ndim == 0:
-        return b" ".join(format_element(v, quoted=False) for v in items[:most]) + rest
-    parts: list[bytes] = []
-    _flat_rows(items, array.shape, most, 0, 0, parts)
-    return b"".join(parts) + rest
+        return b" ".join(format_element(v, quoted=False) for v in elements[:count]) + ellipsis
+    output: list[bytes] = []
+    _flat_rows(elements, array.shape, count, 0, 0, output)
+    return b"".join(output) + ellipsis
 
 
 def _flat_rows(
-    items: list[Any], shape: tuple[int, ...], limit: int, dim: int, done: int, parts: list[bytes]
+    elements: list[Any],
+    shape: tuple[int, ...],
+    limit: int,
+    dim: int,
+    written: int,
+    output: list[bytes],
 ) -> int:
     """Append the text of one subarray to `parts`; return the total number of elements written."""
-    if done >= limit:
-        return done
+    if written >= limit:
+        return written
     if dim == len(shape) - 1:
-        for place in range(shape[dim]):
-            if done >= limit:
+        for index in range(shape[dim]):
+            if written >= limit:
                 if dim:
-                    parts.append(b"...")
-                return done
-            parts.append((b" " if place else b"") + format_element(items[done], quoted=False))
-            done += 1
-        return done
+                    output.append(b"...")
+                return written
+            output.append(
+                (b" " if index else b"") + format_element(elements[written], quoted=False)
+            )
+            written += 1
+        return written
     for _ in range(shape[dim]):
-        if done >= limit:
+        if written >= limit:
             break
-        parts.append(b"[")
-        done = _flat_rows(items, shape, limit, dim + 1, done, parts)
-        parts.append(b"]")
-    return done
+        output.append(b"[")
+        written = _flat_rows(elements, shape, limit, dim + 1, written, output)
+        output.append(b"]")
+    return written
 
 
 def format_nested(value: Any, limit: int) -> bytes:
     """A tensor in nested brackets with the first and last `limit` elements of each dimension."""
     array = np.asarray(value)
-    most = array.size if limit < 0 else min(limit, array.size)
+    count = array.size if limit < 0 else min(limit, array.size)
     if not is_showable(array):
-        marks = b" ".join([b"?"] * most) + (b"..." if 0 <= limit < array.size else b"")
+        marks = b" ".join([b"?"] * count) + (b"..." if 0 <= limit < array.size else b"")
         return b"[" + marks + b"]" if array.ndim else marks
-    if array.ndim == 0 and most == 0:
+    if array.ndim == 0 and count == 0:
         return b"..."
-    return _nested_rows(array, most, 0, array.ndim)
+    return _nested_rows(array, count, 0, array.ndim)
 
 
 def _nested_rows(array: Any, ends: int, dim: int, rank: int) -> bytes:
@@ -130,7 +137,7 @@ def _nested_rows(array: Any, ends: int, dim: int, rank: int) -> bytes:
 
 
 def _rows(array: Any, start: int, stop: int) -> list[Any]:
-    return [array[place, ...] for place in range(start, stop)]
+    return [array[index, ...] for index in range(start, stop)]
 
 
 _FILE = "file://"
@@ -218,13 +225,13 @@ class Print(SameShape):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        limit, most = node.attr("summarize"), node.attr("first_n")
-        message, done = node.attr("message").decode(errors="replace"), 0
+        limit, first_n = node.attr("summarize"), node.attr("first_n")
+        message, count = node.attr("message").decode(errors="replace"), 0
 
         def show(step: Step, value: Any, *data: Any) -> Any:
-            nonlocal done
-            if most < 0 or done < most:
-                done += 1
+            nonlocal count
+            if first_n < 0 or count < first_n:
+                count += 1
                 step.print(f"{message}{bracket_values(data, limit)}\n")
             return value
 

@@ -183,8 +183,8 @@ class PerParameterSampler(Sampler, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        each = context.shape_value(0)
-        return [UNKNOWN_SHAPE if each.rank is None else each + context.inputs[1]]
+        samples = context.shape_value(0)
+        return [UNKNOWN_SHAPE if samples.rank is None else samples + context.inputs[1]]
 
 
 class RandomGamma(PerParameterSampler):
@@ -203,8 +203,8 @@ class RandomGamma(PerParameterSampler):
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
         alpha, sample = node.inputs[1], node.output()
-        along = g.Mul(dy, add_in_float32(g, "RandomGammaGrad", alpha, sample))
-        return None, sum_to_shape(g, along, alpha, sample)
+        product = g.Mul(dy, add_in_float32(g, "RandomGammaGrad", alpha, sample))
+        return None, sum_to_shape(g, product, alpha, sample)
 
 
 def draw_poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any:
@@ -325,8 +325,8 @@ def sample_classes(logits: Any, points: Any, dtype: Any) -> Any:
     top = np.max(np.where(finite, wide, -np.inf), axis=1, keepdims=True)
     weights = np.where(finite, np.exp(wide - np.where(np.isfinite(top), top, 0)), 0)
     totals = np.cumsum(weights, axis=1)
-    found = [
+    classes = [
         np.searchsorted(row, point * row[-1], side="right")
         for row, point in zip(totals, points, strict=True)
     ]
-    return np.array(found, dtype).reshape(points.shape)
+    return np.array(classes, dtype).reshape(points.shape)

@@ -102,13 +102,13 @@ class Range(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("Tidx")
         if dtype.is_integer:
-            return _integer_type(dtype.numpy)
+            return _integer_range(dtype.numpy)
         return lambda start, limit, delta: _range_steps(start, limit, delta, dtype.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        for of in context.inputs:
-            require_rank(of, 0)
+        for input_shape in context.inputs:
+            require_rank(input_shape, 0)
         bounds = [context.value(slot) for slot in range(3)]
         if any(bound is None for bound in bounds):
             return [vector_shape()]
@@ -121,8 +121,8 @@ class Range(Op):
     gradient = staticmethod(no_gradient)
 
 
-def _integer_type(dtype: Any) -> Kernel:
-    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+def _integer_range(dtype: Any) -> Kernel:
+    lowest, highest = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     arange: Any = np.arange
 
     def integers(start: Any, limit: Any, delta: Any) -> Any:
@@ -130,7 +130,7 @@ def _integer_type(dtype: Any) -> Kernel:
             _check_scalars(start, limit, delta)
         first, step = int(start), int(delta)
         end = first + _range_count(first, int(limit), step) * step
-        if least <= end <= most:
+        if lowest <= end <= highest:
             return arange(first, end, step, dtype)
         # `end` may overflow the dtype in which arange would compute
         return arange(first, end, step).astype(dtype)
@@ -145,9 +145,9 @@ def _range_steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
 
 
 def _check_scalars(start: Any, limit: Any, delta: Any) -> None:
-    for name, item in (("start", start), ("limit", limit), ("delta", delta)):
-        if item.ndim:
-            message = f"{name} must be a scalar, got shape {list(item.shape)}"
+    for name, value in (("start", start), ("limit", limit), ("delta", delta)):
+        if value.ndim:
+            message = f"{name} must be a scalar, got shape {list(value.shape)}"
             raise OpError(message)
 
 
@@ -164,11 +164,11 @@ def _range_count(start: Any, limit: Any, delta: Any) -> int:
         raise OpError(message)
     if isinstance(delta, int | np.integer):
         return -(-abs(int(limit) - int(start)) // abs(int(delta)))
-    many = math.ceil(abs(np.float64((limit - start) / delta)))
-    if many > 2**48:
-        message = f"Requires ((limit - start) / delta) <= 2^48, it is {many}"
+    count = math.ceil(abs(np.float64((limit - start) / delta)))
+    if count > 2**48:
+        message = f"Requires ((limit - start) / delta) <= 2^48, it is {count}"
         raise OpError(message)
-    return many
+    return count
 
 
 class LinSpace(Op):
@@ -228,31 +228,31 @@ class OneHot(Op):
             if not -1 <= axis <= rank:
                 message = f"Expected axis to be -1 or in [0, {rank + 1}).  But received: {axis}"
                 raise OpError(message)
-            for name, item in (("depth", depth), ("on_value", on_value), ("off_value", off_value)):
-                if item.ndim:
-                    message = f"{name} must be a scalar, but got shape {list(item.shape)}"
+            for name, value in (("depth", depth), ("on_value", on_value), ("off_value", off_value)):
+                if value.ndim:
+                    message = f"{name} must be a scalar, but got shape {list(value.shape)}"
                     raise OpError(message)
             if depth < 0:
                 message = f"depth must be non-negative, got: {depth}"
                 raise OpError(message)
-            place = rank if axis == -1 else axis
-            classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - place))
-            chosen = xp.expand_dims(indices, place) == classes
+            position = rank if axis == -1 else axis
+            classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - position))
+            chosen = xp.expand_dims(indices, position) == classes
             return xp.where(chosen, on_value, off_value)
 
         return one_hot
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        of, depth = context.inputs[0], static_int(context, 1)
+        indices, depth = context.inputs[0], static_int(context, 1)
         if depth is not None and depth < 0:
             message = f"depth must not be negative, got {depth}"
             raise ValueError(message)
         require_rank(context.inputs[2], 0)
         require_rank(context.inputs[3], 0)
-        if of.dims is None:
+        if indices.dims is None:
             return [shape_of_rank(None)]
-        place = static_axis(context.attr("axis"), len(of.dims) + 1)
-        return [Shape((*of.dims[:place], depth, *of.dims[place:]))]
+        position = static_axis(context.attr("axis"), len(indices.dims) + 1)
+        return [Shape((*indices.dims[:position], depth, *indices.dims[position:]))]
 
     gradient = staticmethod(no_gradient)

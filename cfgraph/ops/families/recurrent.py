@@ -24,45 +24,54 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 _GATES = "the gates of the cell"
 
 
-def lstm_cell_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> InputGradients:
+def lstm_cell_gradient(
+    g: GradientBuilder, node: Node, *output_grads: Output | None
+) -> InputGradients:
     """Gradients of LSTMBlockCell."""
     x, _, h, w, *_ = node.inputs
     values = [node.output(port) for port in range(6)]
-    back = same_attrs(
-        g, "LSTMBlockCellGrad", node, *node.inputs, *values, *_state_gradients(g, node, arrived)
+    backprop = same_attrs(
+        g,
+        "LSTMBlockCellGrad",
+        node,
+        *node.inputs,
+        *values,
+        *_state_gradients(g, node, output_grads),
     )
-    state, gates, *peepholes = (back.node.output(port) for port in range(5))
-    into = g.MatMul(gates, w, transpose_b=True)
-    read = g.ConcatV2(x, h, int32_constant(g, 1))
+    state, gates, *peepholes = (backprop.node.output(port) for port in range(5))
+    inputs_grad = g.MatMul(gates, w, transpose_b=True)
+    inputs = g.ConcatV2(x, h, int32_constant(g, 1))
     return (
-        lambda: _split_columns(g, into, x, h)[0],
+        lambda: _split_columns(g, inputs_grad, x, h)[0],
         state,
-        lambda: _split_columns(g, into, x, h)[1],
-        lambda: g.MatMul(read, gates, transpose_a=True),
+        lambda: _split_columns(g, inputs_grad, x, h)[1],
+        lambda: g.MatMul(inputs, gates, transpose_a=True),
         *peepholes,
         lambda: g.BiasAddGrad(gates),
     )
 
 
 def lstm_sequence_gradient(
-    g: GradientBuilder, node: Node, *arrived: Output | None
+    g: GradientBuilder, node: Node, *output_grads: Output | None
 ) -> InputGradients:
     """Gradients of BlockLSTM and BlockLSTMV2."""
     op = node.op.replace("LSTM", "LSTMGrad")
     values = [node.output(port) for port in range(7)]
-    back = same_attrs(g, op, node, *node.inputs, *values, *_state_gradients(g, node, arrived))
-    return None, *(back.node.output(port) for port in range(8))
+    backprop = same_attrs(
+        g, op, node, *node.inputs, *values, *_state_gradients(g, node, output_grads)
+    )
+    return None, *(backprop.node.output(port) for port in range(8))
 
 
-def gru_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> InputGradients:
+def gru_gradient(g: GradientBuilder, node: Node, *output_grads: Output | None) -> InputGradients:
     """Gradients of GRUBlockCell."""
     x, h, *_ = node.inputs
-    reject_gradients(node, arrived[:3], _GATES)
+    reject_gradients(node, output_grads[:3], _GATES)
     r, u, c, _ = (node.output(port) for port in range(4))
-    back = same_attrs(
-        g, "GRUBlockCellGrad", node, *node.inputs, r, u, c, *filter(None, arrived[3:])
+    backprop = same_attrs(
+        g, "GRUBlockCellGrad", node, *node.inputs, r, u, c, *filter(None, output_grads[3:])
     )
-    dx, dh, candidate, gates = (back.node.output(port) for port in range(4))
+    dx, dh, candidate, gates = (backprop.node.output(port) for port in range(4))
     return (
         dx,
         dh,
@@ -76,29 +85,31 @@ def gru_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> Inp
 
 
 def _state_gradients(
-    g: GradientBuilder, node: Node, arrived: tuple[Output | None, ...]
+    g: GradientBuilder, node: Node, output_grads: tuple[Output | None, ...]
 ) -> tuple[Output, Output]:
     """The gradients of cell state and output; zeros for a missing one."""
-    _, state, *gates, output = arrived
-    reject_gradients(node, [arrived[0], *gates], _GATES)
+    _, state, *gates, output = output_grads
+    reject_gradients(node, [output_grads[0], *gates], _GATES)
     present = state or output
     assert present is not None
     return state or g.ZerosLike(present), output or g.ZerosLike(present)
 
 
-def _split_columns(g: GradientBuilder, both: Output, x: Output, h: Output) -> tuple[Output, Output]:
+def _split_columns(
+    g: GradientBuilder, columns: Output, x: Output, h: Output
+) -> tuple[Output, Output]:
     """The columns of `both` that belong to the input, and those of the previous output."""
     widths = g.known_shape(x)[1:] + g.known_shape(h)[1:]
     if widths.is_full:
         sizes = int32_constant(g, list(widths))
     else:
-        second = [
-            g.Slice(g.shape(item), int32_constant(g, [1]), int32_constant(g, [1]))
-            for item in (x, h)
+        second_dims = [
+            g.Slice(g.shape(tensor), int32_constant(g, [1]), int32_constant(g, [1]))
+            for tensor in (x, h)
         ]
-        sizes = g.ConcatV2(*second, int32_constant(g, 0))
-    parts = g.SplitV(both, sizes, int32_constant(g, 1), num_split=2).node
-    return parts.output(0), parts.output(1)
+        sizes = g.ConcatV2(*second_dims, int32_constant(g, 0))
+    pieces = g.SplitV(columns, sizes, int32_constant(g, 1), num_split=2).node
+    return pieces.output(0), pieces.output(1)
 
 
 _LSTM_STATE = "x: T, cs_prev: T, h_prev: T, w: T, wci: T, wcf: T, wco: T, b: T"
@@ -119,9 +130,9 @@ class LstmCell(NamedTuple):
 
     def gates(self, x: Any, h: Any) -> dict[str, Any]:
         """The pre-activations of the input, forget, cell, and output gates, by letter."""
-        both = self.xp.concatenate([x, h], axis=1) @ self.w
-        both = both if self.b is None else both + self.b
-        return dict(zip(self.order, self.xp.split(both, 4, axis=1), strict=True))
+        activations = self.xp.concatenate([x, h], axis=1) @ self.w
+        activations = activations if self.b is None else activations + self.b
+        return dict(zip(self.order, self.xp.split(activations, 4, axis=1), strict=True))
 
     def forward(self, x: Any, cs_prev: Any, h_prev: Any) -> tuple[Any, ...]:
         """One forward step: i, cs, f, o, ci, co, h."""
@@ -250,7 +261,7 @@ class LSTMBlockCellGrad(LstmOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         used = node.attr("use_peephole")
 
-        def back(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
+        def backward(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
             peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
             check_peephole_vectors(peepholes)
             check_lstm_shapes(x, cs_prev, h_prev, w, peepholes if used else (), b)
@@ -260,7 +271,7 @@ class LSTMBlockCellGrad(LstmOp):
                 sums = tuple(xp.zeros_like(peephole) for peephole in peepholes)
             return (cs_prev_grad, gates, *sums)
 
-        return computed_in_float32(back, node.attr("T"))
+        return computed_in_float32(backward, node.attr("T"))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -292,8 +303,8 @@ class BlockLSTM(LstmOp):
             for t in range(int(length)):
                 steps.append(cell.forward(x[t], cs, h))
                 cs, h = steps[-1][1], steps[-1][6]
-            none = xp.zeros_like(cs)
-            rows = [*steps, *[(none,) * 7] * (len(x) - len(steps))]
+            zeros = xp.zeros_like(cs)
+            rows = [*steps, *[(zeros,) * 7] * (len(x) - len(steps))]
             if not rows:
                 return (xp.zeros((0, *cs.shape), dtype=cs.dtype),) * 7
             return tuple(xp.stack(column) for column in zip(*rows, strict=True))
@@ -342,11 +353,11 @@ class BlockLSTMGrad(LstmOp):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def back(length: Any, x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
+        def backward(length: Any, x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
             check_sequence_length(length, x)
             check_lstm_shapes(x, cs_prev, h_prev, w, rest[:3], rest[3])
             peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
-            cell, wide = cls.cell(node, xp, w, peepholes, None), x.shape[2]
+            cell, width = cls.cell(node, xp, w, peepholes, None), x.shape[2]
             cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
             w_grad, b_grad = xp.zeros_like(w), xp.zeros_like(rest[3])
             sums = tuple(xp.zeros_like(p) for p in peepholes)
@@ -354,17 +365,17 @@ class BlockLSTMGrad(LstmOp):
             for t in reversed(range(int(length))):
                 before = (cs[t - 1], h[t - 1]) if t else (cs_prev, h_prev)
                 values = (i[t], cs[t], f[t], o[t], ci[t], co[t])
-                cs_back, gates, more = cell.backward(
+                cs_back, gates, peephole_grads = cell.backward(
                     before[0], values, rest[11][t] + cs_back, rest[12][t] + h_back
                 )
-                both = gates @ w.T
-                x_grads[t], h_back = both[:, :wide], both[:, wide:]
+                inputs_grad = gates @ w.T
+                x_grads[t], h_back = inputs_grad[:, :width], inputs_grad[:, width:]
                 w_grad = w_grad + xp.concatenate([x[t], before[1]], axis=1).T @ gates
                 b_grad = b_grad + xp.sum(gates, axis=0)
-                sums = tuple(a + b for a, b in zip(sums, more, strict=True))
+                sums = tuple(a + b for a, b in zip(sums, peephole_grads, strict=True))
             return (xp.stack(x_grads), cs_back, h_back, w_grad, *sums, b_grad)
 
-        return computed_in_float32(back, node.attr("T"))
+        return computed_in_float32(backward, node.attr("T"))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -439,17 +450,17 @@ class GRUBlockCellGrad(Op):
         dc = dh * (1 - u) * (1 - c * c)
         du = dh * (h - c) * u * (1 - u)
         through_c = dc @ w_c.T
-        wide = x.shape[1]
-        dhr = through_c[:, wide:]
+        width = x.shape[1]
+        dhr = through_c[:, width:]
         gates = xp.concatenate([dhr * h * r * (1 - r), du], axis=1)
         through_ru = gates @ w_ru.T
-        dx = through_c[:, :wide] + through_ru[:, :wide]
-        return dx, through_ru[:, wide:] + dhr * r + dh * u, dc, gates
+        dx = through_c[:, :width] + through_ru[:, :width]
+        return dx, through_ru[:, width:] + dhr * r + dh * u, dc, gates
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        x, h, both = context.inputs[0], context.inputs[1], UNKNOWN_SHAPE
+        x, h, gates = context.inputs[0], context.inputs[1], UNKNOWN_SHAPE
         if h.rank == 2:
             batch, units = h
-            both = Shape((batch, None if units is None else 2 * units))
-        return [x, h, h, both]
+            gates = Shape((batch, None if units is None else 2 * units))
+        return [x, h, h, gates]

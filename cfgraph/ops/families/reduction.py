@@ -59,7 +59,7 @@ def euclidean_norm_gradient(g: GradientBuilder, node: Node, dz: Output) -> Input
     """Gradient of EuclideanNorm: dz * x / norm; NaN if the norm is zero."""
     norm, x = node.output(), node.inputs[0]
     if x.dtype is not None and x.dtype.is_complex:
-        dz, norm = (g.Real(item, Tout=x.dtype.real) for item in (dz, norm))
+        dz, norm = (g.Real(tensor, Tout=x.dtype.real) for tensor in (dz, norm))
         share = g.Cast(g.RealDiv(dz, norm), DstT=x.dtype)
         return g.Mul(x, _broadcastable_result(g, node, share)), None
     return g.RealDiv(x, _broadcastable_result(g, node, g.RealDiv(norm, dz))), None
@@ -70,19 +70,19 @@ def product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradien
 
     Exclusive cumulative products compute it, because a division fails for zeros.
     """
-    x, dx, places = node.inputs[0], _broadcastable_result(g, node, dz), _static_axes(g, node)
-    if places is None:
+    x, dx, axes = node.inputs[0], _broadcastable_result(g, node, dz), _static_axes(g, node)
+    if axes is None:
         return g.Mul(dx, conjugate(g, _product_of_others_dynamic_axes(g, node))), None
-    others, rest, dims = [], x, list(g.known_shape(x))
-    places = [place for place in places if dims[place] != 1]
-    if not places:
+    factors, rest, dims = [], x, list(g.known_shape(x))
+    axes = [axis for axis in axes if dims[axis] != 1]
+    if not axes:
         return _repeat_to_input(g, node, dx), None
-    for place in places:
-        axis = int32_constant(g, place)
-        others.append(_product_of_others(g, rest, axis))
-        if place != places[-1]:
-            rest = g.Prod(rest, axis, keep_dims=True)
-    return g.Mul(dx, conjugate(g, reduce(g.Mul, reversed(others)))), None
+    for axis in axes:
+        axis_tensor = int32_constant(g, axis)
+        factors.append(_product_of_others(g, rest, axis_tensor))
+        if axis != axes[-1]:
+            rest = g.Prod(rest, axis_tensor, keep_dims=True)
+    return g.Mul(dx, conjugate(g, reduce(g.Mul, reversed(factors)))), None
 
 
 def _static_axes(g: GradientBuilder, node: Node) -> list[int] | None:
@@ -96,24 +96,24 @@ def _static_axes(g: GradientBuilder, node: Node) -> list[int] | None:
 
 def _broadcastable_result(g: GradientBuilder, node: Node, y: Output) -> Output:
     """A tensor of the result's shape, reshaped to broadcast against the input."""
-    x, places = node.inputs[0], _static_axes(g, node)
-    if node.attr("keep_dims") or (places is not None and places == list(range(len(places)))):
+    x, axes = node.inputs[0], _static_axes(g, node)
+    if node.attr("keep_dims") or (axes is not None and axes == list(range(len(axes)))):
         return y
-    if places is None:
+    if axes is None:
         return g.Reshape(y, _sizes_with_ones(g, node))
     shape = g.known_shape(x)
     if shape.is_full:
-        sizes = [1 if place in places else size for place, size in enumerate(shape)]
+        sizes = [1 if axis in axes else size for axis, size in enumerate(shape)]
         return g.Reshape(y, int32_constant(g, sizes))
-    for place in places:
-        y = g.ExpandDims(y, int32_constant(g, place))
+    for axis in axes:
+        y = g.ExpandDims(y, int32_constant(g, axis))
     return y
 
 
 def _sizes_with_ones(g: GradientBuilder, node: Node) -> Output:
     """The shape of the input with size 1 for the reduced axes."""
-    sizes, places = g.shape(node.inputs[0]), _nonnegative_axes(g, node)
-    return g.DynamicStitch(_axes_of(g, sizes), places, sizes, g.OnesLike(places))
+    sizes, axes = g.shape(node.inputs[0]), _nonnegative_axes(g, node)
+    return g.DynamicStitch(_axes_of(g, sizes), axes, sizes, g.OnesLike(axes))
 
 
 def _nonnegative_axes(g: GradientBuilder, node: Node) -> Output:
@@ -137,12 +137,12 @@ def _repeat_to_input(g: GradientBuilder, node: Node, y: Output) -> Output:
 
 def _reduced_count(g: GradientBuilder, node: Node, dz: Output) -> Output | int:
     """The number of elements per result, in the dtype of the results."""
-    x, places = node.inputs[0], _static_axes(g, node)
-    dims = list(g.known_shape(x)) if places is not None else []
-    sizes = [size for place in places or () if (size := dims[place]) is not None]
-    if places is not None and len(sizes) == len(places):
+    x, axes = node.inputs[0], _static_axes(g, node)
+    dims = list(g.known_shape(x)) if axes is not None else []
+    sizes = [size for axis in axes or () if (size := dims[axis]) is not None]
+    if axes is not None and len(sizes) == len(axes):
         return max(prod(sizes), 1)
-    before, after = (g.Prod(g.shape(item), int32_constant(g, 0)) for item in (x, dz))
+    before, after = (g.Prod(g.shape(tensor), int32_constant(g, 0)) for tensor in (x, dz))
     return g.Cast(g.FloorDiv(before, g.Maximum(after, 1)), DstT=dz.dtype)
 
 
@@ -158,15 +158,15 @@ def _product_of_others_dynamic_axes(g: GradientBuilder, node: Node) -> Output:
     The axes are moved to the front and flattened into one.
     """
     x, sizes = node.inputs[0], g.shape(node.inputs[0])
-    places = g.Reshape(_nonnegative_axes(g, node), int32_constant(g, [-1]))
-    rest = g.ListDiff(_axes_of(g, sizes), places)
-    order = g.ConcatV2(places, rest, int32_constant(g, 0))
+    axes = g.Reshape(_nonnegative_axes(g, node), int32_constant(g, [-1]))
+    rest = g.ListDiff(_axes_of(g, sizes), axes)
+    order = g.ConcatV2(axes, rest, int32_constant(g, 0))
     moved = g.Transpose(x, order)
-    both = [
-        g.Prod(g.GatherV2(sizes, part, int32_constant(g, 0)), int32_constant(g, 0))
-        for part in (places, rest)
+    extents = [
+        g.Prod(g.GatherV2(sizes, group, int32_constant(g, 0)), int32_constant(g, 0))
+        for group in (axes, rest)
     ]
-    flat = _product_of_others(g, g.Reshape(moved, g.Pack(both)), int32_constant(g, 0))
+    flat = _product_of_others(g, g.Reshape(moved, g.Pack(extents)), int32_constant(g, 0))
     return g.Transpose(g.Reshape(flat, g.shape(moved)), g.InvertPermutation(order))
 
 
@@ -201,14 +201,14 @@ class Reduction(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        have, keep = context.inputs[0], context.attr("keep_dims")
+        data, keep = context.inputs[0], context.attr("keep_dims")
         indices = context.value(1)
-        if have.dims is None:
+        if data.dims is None:
             return [UNKNOWN_SHAPE]
         if indices is None:
-            return [shape_of_rank(len(have.dims)) if keep else UNKNOWN_SHAPE]
-        axes = {static_axis(int(axis), len(have.dims)) for axis in indices.reshape(-1)}
-        return [Shape(_reduced_sizes(have.dims, axes, keep))]
+            return [shape_of_rank(len(data.dims)) if keep else UNKNOWN_SHAPE]
+        axes = {static_axis(int(axis), len(data.dims)) for axis in indices.reshape(-1)}
+        return [Shape(_reduced_sizes(data.dims, axes, keep))]
 
 
 def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:
@@ -221,8 +221,8 @@ def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:
 
 def _reduced_sizes(sizes: Sequence[Any], axes: Container[int], keep: bool) -> list[Any]:
     if keep:
-        return [1 if place in axes else size for place, size in enumerate(sizes)]
-    return [size for place, size in enumerate(sizes) if place not in axes]
+        return [1 if axis in axes else size for axis, size in enumerate(sizes)]
+    return [size for axis, size in enumerate(sizes) if axis not in axes]
 
 
 class Sum(Reduction):
@@ -348,11 +348,11 @@ class ArgExtremum(Op, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        function, wanted = getattr(xp, cls.function), node.attr("output_type").numpy
+        function, dtype = getattr(xp, cls.function), node.attr("output_type").numpy
         floats = node.attr("T").is_floating
         worst = node.attr("T").numpy.type(cls.worst) if floats else None
 
-        def place(value: Any, dimension: Any) -> Any:
+        def arg_extremum(value: Any, dimension: Any) -> Any:
             if dimension.ndim:
                 message = f"dim must be a scalar, but received tensor of shape: {dimension.shape}"
                 raise OpError(message)
@@ -362,9 +362,9 @@ class ArgExtremum(Op, abstract=True):
                 raise OpError(message)
             if floats:  # NaN is never the extreme
                 value = xp.where(xp.isnan(value), worst, value)
-            return function(value, axis=axis).astype(wanted)
+            return function(value, axis=axis).astype(dtype)
 
-        return place
+        return arg_extremum
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -373,8 +373,8 @@ class ArgExtremum(Op, abstract=True):
             return [UNKNOWN_SHAPE]
         if axis is None:
             return [shape_of_rank(len(dims) - 1)] if dims else [UNKNOWN_SHAPE]
-        place = static_axis(axis, len(dims))
-        return [Shape(dims[:place] + dims[place + 1 :])]
+        position = static_axis(axis, len(dims))
+        return [Shape(dims[:position] + dims[position + 1 :])]
 
 
 class ArgMax(ArgExtremum):

@@ -43,11 +43,11 @@ class Reshape(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        data, wanted = context.inputs[0], context.shape_value(1)
-        if wanted.dims is None:
+        data, requested = context.inputs[0], context.shape_value(1)
+        if requested.dims is None:
             return [UNKNOWN_SHAPE]
         known = context.value(1) is not None
-        return [_reshaped_shape(data, list(wanted.dims), known)]
+        return [_reshaped_shape(data, list(requested.dims), known)]
 
     gradient = staticmethod(_reshape_gradient)
 
@@ -87,10 +87,10 @@ def _reshape(value: Any, shape: Any) -> Any:
 
 def _reshape_empty(value: Any, sizes: list[int]) -> Any:
     """Reshape an empty tensor; -1 is inferred as if no dimension had size 0."""
-    have = math.prod(size for size in value.shape if size)
-    left = have // math.prod(size for size in sizes if size > 0)
+    total = math.prod(size for size in value.shape if size)
+    inferred = total // math.prod(size for size in sizes if size > 0)
     try:
-        return value.reshape([left if size == -1 else size for size in sizes])
+        return value.reshape([inferred if size == -1 else size for size in sizes])
     except ValueError:
         raise OpError(_reshape_error(value, np.array(sizes))) from None
 
@@ -99,9 +99,9 @@ def _reshape_error(value: Any, shape: Any) -> str:
     sizes = shape.reshape(-1).tolist()
     if shape.ndim != 1:
         return f"the shape must be a vector, got shape {list(shape.shape)}"
-    for place, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         if size < -1:
-            return f"Size {place} must be non-negative, not {size}"
+            return f"Size {index} must be non-negative, not {size}"
     if sizes.count(-1) > 1:
         return f"Only one input size may be -1, but there are {sizes.count(-1)} in {sizes}"
     rest = math.prod(size for size in sizes if size != -1)
@@ -135,8 +135,8 @@ class ExpandDims(Op):
             return [UNKNOWN_SHAPE]
         if axis is None or axis.size != 1:
             return [shape_of_rank(len(data.dims) + 1)]
-        place = static_axis(int(axis.reshape(-1)[0]), len(data.dims) + 1)
-        return [Shape((*data.dims[:place], 1, *data.dims[place:]))]
+        position = static_axis(int(axis.reshape(-1)[0]), len(data.dims) + 1)
+        return [Shape((*data.dims[:position], 1, *data.dims[position:]))]
 
     gradient = staticmethod(_reshape_gradient)
 
@@ -144,13 +144,13 @@ class ExpandDims(Op):
 def _expand_dims(value: Any, axis: Any) -> Any:
     sizes = value.shape
     rank = len(sizes)
-    place = operator.index(axis if axis.ndim == 0 else _single_axis(axis))
-    if place < 0:
-        place += rank + 1
-    if not 0 <= place <= rank:
+    position = operator.index(axis if axis.ndim == 0 else _single_axis(axis))
+    if position < 0:
+        position += rank + 1
+    if not 0 <= position <= rank:
         message = f"Tried to expand dim index {axis} for tensor with {rank} dimensions."
         raise OpError(message)
-    return value.reshape((*sizes[:place], 1, *sizes[place:]))
+    return value.reshape((*sizes[:position], 1, *sizes[position:]))
 
 
 def _single_axis(axis: Any) -> Any:
@@ -180,12 +180,12 @@ class Squeeze(Op):
         if data.dims is None:
             return [UNKNOWN_SHAPE]
         if axes:
-            places = {static_axis(axis, len(data.dims)) for axis in axes}
-            for place in places:
-                if data.dims[place] not in (None, 1):
-                    message = f"dimension {place} of {data} has not size 1"
+            dims = {static_axis(axis, len(data.dims)) for axis in axes}
+            for dim in dims:
+                if data.dims[dim] not in (None, 1):
+                    message = f"dimension {dim} of {data} has not size 1"
                     raise ValueError(message)
-            return [Shape(size for place, size in enumerate(data.dims) if place not in places)]
+            return [Shape(size for dim, size in enumerate(data.dims) if dim not in dims)]
         if None in data.dims:
             return [UNKNOWN_SHAPE]
         return [Shape(size for size in data.dims if size != 1)]
@@ -194,7 +194,7 @@ class Squeeze(Op):
 
 
 def _squeezed_sizes(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
-    rank, gone = len(sizes), set()
+    rank, removed = len(sizes), set()
     for axis in axes:
         if not -rank <= axis < rank:
             message = f"Tried to squeeze dim index {axis} for tensor with {rank} dimensions."
@@ -202,5 +202,5 @@ def _squeezed_sizes(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
         if sizes[axis] != 1:
             message = f"Can not squeeze dim[{axis}], expected a dimension of 1, got {sizes[axis]}"
             raise OpError(message)
-        gone.add(axis % rank)
-    return [size for place, size in enumerate(sizes) if place not in gone]
+        removed.add(axis % rank)
+    return [size for dim, size in enumerate(sizes) if dim not in removed]

@@ -44,27 +44,27 @@ class ResizeGrid:
     def nearest(self, size: int, count: int) -> Any:
         """The nearest input row of each output row."""
         rows = np.arange(count, dtype=np.float32)
-        places = (rows + np.float32(0.5) if self.centers else rows) * self.scale(size, count)
+        positions = (rows + np.float32(0.5) if self.centers else rows) * self.scale(size, count)
         if self.corners:
-            places = places.astype(np.float64) + 0.5
-        return np.clip(np.floor(places).astype(np.int64), 0, size - 1)
+            positions = positions.astype(np.float64) + 0.5
+        return np.clip(np.floor(positions).astype(np.int64), 0, size - 1)
 
     def between(self, size: int, count: int) -> tuple[Any, Any, Any]:
         """The input rows below and above each output row, and the weight of the upper one."""
         rows, half = np.arange(count, dtype=np.float32), np.float32(0.5)
         scale = self.scale(size, count)
-        places = (rows + half) * scale - half if self.centers else rows * scale
-        floor = np.floor(places)
+        positions = (rows + half) * scale - half if self.centers else rows * scale
+        floor = np.floor(positions)
         low = np.maximum(floor, 0).astype(np.int64)
-        high = np.minimum(np.ceil(places), size - 1).astype(np.int64)
-        return low, high, (places - floor).astype(np.float32)
+        high = np.minimum(np.ceil(positions), size - 1).astype(np.int64)
+        return low, high, (positions - floor).astype(np.float32)
 
     def weights(self, size: int, count: int) -> Any:
         """The interpolation matrix, [output rows, input rows]."""
-        low, high, part = self.between(size, count)
+        low, high, fraction = self.between(size, count)
         matrix, rows = np.zeros((count, size), np.float32), np.arange(count)
-        matrix[rows, low] += 1 - part
-        matrix[rows, high] += part
+        matrix[rows, low] += 1 - fraction
+        matrix[rows, high] += fraction
         return matrix
 
     def choices(self, size: int, count: int, dtype: Any) -> Any:
@@ -157,11 +157,14 @@ class ResizeBilinear(ResizeOp):
             check_image_batch(x)
             height, width = check_image_size(size)
             x = x.astype(xp.float32)
-            left, right, part = (xp.asarray(v) for v in grid.between(x.shape[2], width))
-            part = part[:, None]
-            top, bottom, down = (xp.asarray(v) for v in grid.between(x.shape[1], height))
-            wide = x[:, :, left] + (x[:, :, right] - x[:, :, left]) * part
-            return wide[:, top] + (wide[:, bottom] - wide[:, top]) * down[:, None, None]
+            left, right, x_fraction = (xp.asarray(v) for v in grid.between(x.shape[2], width))
+            x_fraction = x_fraction[:, None]
+            top, bottom, y_fraction = (xp.asarray(v) for v in grid.between(x.shape[1], height))
+            stretched = x[:, :, left] + (x[:, :, right] - x[:, :, left]) * x_fraction
+            return (
+                stretched[:, top]
+                + (stretched[:, bottom] - stretched[:, top]) * y_fraction[:, None, None]
+            )
 
         return resize
 
@@ -173,8 +176,8 @@ class ResizeBilinear(ResizeOp):
 def transposed_resize(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:
     """Multiply the images by the transposed interpolation matrices of rows and columns."""
     down = xp.tensordot(xp.asarray(rows).T, dy, axes=((1,), (1,)))
-    across = xp.tensordot(xp.asarray(columns).T, down, axes=((1,), (2,)))
-    return across.transpose((2, 1, 0, 3))
+    result = xp.tensordot(xp.asarray(columns).T, down, axes=((1,), (2,)))
+    return result.transpose((2, 1, 0, 3))
 
 
 class ResizeBilinearGrad(Op):
@@ -219,10 +222,10 @@ class ResizeNearestNeighborGrad(ResizeOp):
         def gradient(dy: Any, size: Any) -> Any:
             check_image_batch(dy)
             height, width = check_image_size(size)
-            wide = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
-            rows = grid.choices(height, dy.shape[1], wide)
-            columns = grid.choices(width, dy.shape[2], wide)
-            return transposed_resize(xp, dy.astype(wide), rows, columns).astype(dy.dtype)
+            dtype = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
+            rows = grid.choices(height, dy.shape[1], dtype)
+            columns = grid.choices(width, dy.shape[2], dtype)
+            return transposed_resize(xp, dy.astype(dtype), rows, columns).astype(dy.dtype)
 
         return gradient
 

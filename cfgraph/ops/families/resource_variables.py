@@ -38,11 +38,11 @@ def _variable_handle(
         return Variable(dtype, shape, name, container=container, resource=True)
 
     def handle(step: Any) -> Variable:
-        found = make() if name == ANONYMOUS else step.resource(container, name, make)
-        if not isinstance(found, Variable):
-            message = f"Trying to access resource {name} as a variable, but it is {found!r}"
+        resource = make() if name == ANONYMOUS else step.resource(container, name, make)
+        if not isinstance(resource, Variable):
+            message = f"Trying to access resource {name} as a variable, but it is {resource!r}"
             raise OpError(message)
-        return found
+        return resource
 
     return handle
 
@@ -268,16 +268,18 @@ class DestroyResourceOp(Op):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         ignore = node.attr("ignore_lookup_error")
 
-        def destroy(step: Any, found: Any) -> None:
-            if not isinstance(found, Variable):
-                if name := getattr(found, "name", None):
-                    step.forget(getattr(found, "container", ""), name)
+        def destroy(step: Any, resource: Any) -> None:
+            if not isinstance(resource, Variable):
+                if name := getattr(resource, "name", None):
+                    step.forget(getattr(resource, "container", ""), name)
                 return
-            if not found.initialized and not ignore:
-                message = f"Resource {found.container or 'localhost'}/{found.name} does not exist."
+            if not resource.initialized and not ignore:
+                message = (
+                    f"Resource {resource.container or 'localhost'}/{resource.name} does not exist."
+                )
                 raise OpError(message)
-            found.value = None
-            step.forget(found.container, found.name)
+            resource.value = None
+            step.forget(resource.container, resource.name)
 
         return destroy
 
@@ -352,8 +354,8 @@ class ResourceGatherNd(Op):
 
         def gather(step: Any, cell: Variable, indices: Any) -> Any:
             array, indices = with_index_depth(xp, read(step, cell), indices)
-            where, _ = index_vectors(xp, indices, array.shape, check=True)
-            return array[(*where, ...)]
+            index, _ = index_vectors(xp, indices, array.shape, check=True)
+            return array[(*index, ...)]
 
         return gather
 

@@ -40,8 +40,8 @@ class ReverseV2(SameShape):
         data, axes = context.inputs[0], context.value(1)
         require_rank(context.inputs[1], 1)
         if axes is not None and data.rank is not None:
-            places = [static_axis(axis, data.rank) for axis in axes.tolist()]
-            if len(set(places)) != len(places):
+            dims = [static_axis(axis, data.rank) for axis in axes.tolist()]
+            if len(set(dims)) != len(dims):
                 message = "axis contains duplicates"
                 raise ValueError(message)
         return [data]
@@ -56,14 +56,14 @@ def _reverse(value: Any, axis: Any) -> Any:
     if not rank:
         return value
     index = [slice(None)] * rank
-    for place in axis.tolist():
-        if not -rank <= place < rank:
-            message = f"'axis'[{place}] is out of valid range [0, {rank - 1}]"
+    for dim in axis.tolist():
+        if not -rank <= dim < rank:
+            message = f"'axis'[{dim}] is out of valid range [0, {rank - 1}]"
             raise OpError(message)
-        if index[place].step == -1:
-            message = f"axis {place % rank} specified more than once."
+        if index[dim].step == -1:
+            message = f"axis {dim % rank} specified more than once."
             raise OpError(message)
-        index[place] = slice(None, None, -1)
+        index[dim] = slice(None, None, -1)
     return value[tuple(index)]
 
 
@@ -86,7 +86,7 @@ class Reverse(SameShape):
                 raise OpError(message)
             if not value.ndim:
                 return value
-            steps = (-1 if turn else None for turn in dims.tolist())
+            steps = (-1 if is_reversed else None for is_reversed in dims.tolist())
             return value[tuple(slice(None, None, step) for step in steps)]
 
         return reverse
@@ -117,12 +117,12 @@ class ReverseSequence(SameShape):
             if xp is np:
                 _check_lengths(lengths, value.shape[seq])
             rank = value.ndim
-            along, across = [1] * rank, [1] * rank
-            along[seq], across[batch] = value.shape[seq], value.shape[batch]
-            place = xp.arange(value.shape[seq]).reshape(along)
-            many = lengths.reshape(across)
+            seq_shape, batch_shape = [1] * rank, [1] * rank
+            seq_shape[seq], batch_shape[batch] = value.shape[seq], value.shape[batch]
+            positions = xp.arange(value.shape[seq]).reshape(seq_shape)
+            counts = lengths.reshape(batch_shape)
             return xp.take_along_axis(
-                value, xp.where(place < many, many - 1 - place, place), axis=seq
+                value, xp.where(positions < counts, counts - 1 - positions, positions), axis=seq
             )
 
         return reverse_sequence
@@ -160,10 +160,10 @@ def _check_sequences(value: Any, lengths: Any, seq: int, batch: int) -> None:
         raise OpError(message)
 
 
-def _check_lengths(lengths: Any, most: int) -> None:
-    for place, length in enumerate(lengths.tolist()):
-        if not 0 <= length <= most:
-            message = f"seq_lengths({place}) = {length} is not in [0, {most}]"
+def _check_lengths(lengths: Any, limit: int) -> None:
+    for index, length in enumerate(lengths.tolist()):
+        if not 0 <= length <= limit:
+            message = f"seq_lengths({index}) = {length} is not in [0, {limit}]"
             raise OpError(message)
 
 
@@ -186,9 +186,9 @@ class Roll(SameShape):
                 message = "shift and axis must have the same size, and be scalars or vectors"
                 raise OpError(message)
             axes = axis.reshape(-1).tolist()
-            for place in axes:
-                if not -rank <= place < rank:
-                    message = f"axis {place} is out of range"
+            for dim in axes:
+                if not -rank <= dim < rank:
+                    message = f"axis {dim} is out of range"
                     raise OpError(message)
             return xp.roll(value, tuple(shift.reshape(-1).tolist()), tuple(axes))
 

@@ -42,16 +42,16 @@ class ScanOp(SameShape, abstract=True):
             if axis.ndim:
                 message = f"ScanOp: axis must be a scalar, not {list(axis.shape)}"
                 raise OpError(message)
-            place = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
+            dim = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
             if x.size == 0:
                 return x
             if reverse:
-                x = xp.flip(x, place)
+                x = xp.flip(x, dim)
             if exclusive:
-                first = xp.full_like(x[_slice_up_to(place, 1)], neutral)
-                x = xp.concatenate((first, x[_slice_up_to(place, -1)]), place)
-            result = kernel(xp, x, place)
-            return xp.flip(result, place) if reverse else result
+                first = xp.full_like(x[_slice_up_to(dim, 1)], neutral)
+                x = xp.concatenate((first, x[_slice_up_to(dim, -1)]), dim)
+            result = kernel(xp, x, dim)
+            return xp.flip(result, dim) if reverse else result
 
         return computed_in_float32(scan, node.attr("T"))
 
@@ -118,13 +118,13 @@ class CumulativeLogsumexp(ScanOp):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         x, axis = node.inputs
         size = g.Log(g.Abs(dz))
-        nothing = g.const(extreme_finite(node.attr("T").numpy, largest=False), node.attr("T"))
+        lowest = g.const(extreme_finite(node.attr("T").numpy, largest=False), node.attr("T"))
         # replace -inf: the log-sum-exp of no elements, first element of an exclusive scan
-        sums = g.Maximum(node.output(), nothing) if node.attr("exclusive") else node.output()
+        sums = g.Maximum(node.output(), lowest) if node.attr("exclusive") else node.output()
 
-        def weighed(chosen: Output) -> Output:
+        def weighted(chosen: Output) -> Output:
             # computed in logarithms, because exp of the scanned elements may overflow
-            share = g.Sub(g.SelectV2(chosen, size, nothing), sums)
+            share = g.Sub(g.SelectV2(chosen, size, lowest), sums)
             return g.Exp(g.AddV2(g.CumulativeLogsumexp(share, axis, **_reversed_flags(node)), x))
 
-        return g.Sub(weighed(g.Greater(dz, 0)), weighed(g.Less(dz, 0))), None
+        return g.Sub(weighted(g.Greater(dz, 0)), weighted(g.Less(dz, 0))), None

@@ -19,11 +19,11 @@ _BAD_INDICES_ATTR = "bad_indices_policy: string = ''"
 
 
 def scatter_updates(
-    xp: ModuleType, array: Any, indices: Any, updates: Any, how: str, *, ignore: bool
+    xp: ModuleType, array: Any, indices: Any, updates: Any, combiner: str, *, ignore: bool
 ) -> Any:
     """A copy of `array` with updates at index vectors. Raises OpError if the shapes do not fit.
 
-    `how` is `set`, `add`, `subtract`, `min`, or `max`; `ignore` drops updates out of bounds.
+    `combiner` is `set`, `add`, `subtract`, `min`, or `max`; `ignore` drops updates out of bounds.
     """
     if not indices.ndim or not updates.ndim:
         message = "indices and updates must have rank at least one"
@@ -44,19 +44,19 @@ def scatter_updates(
     if not indices.size or not array.size:
         message = "Indices and updates specified for empty output shape"
         raise OpError(message)
-    where, bad = index_vectors(xp, indices, array.shape, check=not ignore)
+    index, bad = index_vectors(xp, indices, array.shape, check=not ignore)
     if bad is not None and hasattr(array, "at"):
         # JAX drops updates out of bounds
-        where = (xp.where(bad, array.shape[0], where[0]), *where[1:])
+        index = (xp.where(bad, array.shape[0], index[0]), *index[1:])
     elif bad is not None:
-        where, updates = tuple(part[~bad] for part in where), updates[~bad]
-    if how == "set":
-        return updated_at(array, where, updates)
-    if how in ("min", "max") and array.dtype.kind not in "iu":
+        index, updates = tuple(component[~bad] for component in index), updates[~bad]
+    if combiner == "set":
+        return updated_at(array, index, updates)
+    if combiner in ("min", "max") and array.dtype.kind not in "iu":
         # a NaN update leaves the old element, as comparisons with NaN are false
-        never = array.dtype.type(float("inf") if how == "min" else float("-inf"))
-        updates = xp.where(xp.isnan(updates), never, updates)
-    return accumulated_at(xp, array, where, updates, how)
+        neutral = array.dtype.type(float("inf") if combiner == "min" else float("-inf"))
+        updates = xp.where(xp.isnan(updates), neutral, updates)
+    return accumulated_at(xp, array, index, updates, combiner)
 
 
 def _check_static_shapes(tensor: Shape, indices: Shape, updates: Shape) -> None:
@@ -120,15 +120,15 @@ def _gathered_gradient(g: GradientBuilder, node: Node, dz: Output, indices: Outp
 
 
 class TensorScatterOp(Op, abstract=True):
-    """A tensor with updates at index vectors, combined with the old elements by `how`."""
+    """A tensor with updates at index vectors, combined with the old elements by `combiner`."""
 
-    how: ClassVar[str]
+    combiner: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        how, ignore = cls.how, node.attr("bad_indices_policy") == b"IGNORE"
+        combiner, ignore = cls.combiner, node.attr("bad_indices_policy") == b"IGNORE"
         return lambda tensor, indices, updates: scatter_updates(
-            xp, tensor, indices, updates, how, ignore=ignore
+            xp, tensor, indices, updates, combiner, ignore=ignore
         )
 
     @classmethod
@@ -143,18 +143,18 @@ class TensorScatterUpdate(TensorScatterOp):
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int16, int32, int64, uint16}}, {_BAD_INDICES_ATTR}"
-    how = "set"
+    combiner = "set"
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         _, indices, updates = node.inputs
 
-        def of_rest() -> Output:
+        def tensor_gradient() -> Output:
             policy = node.attr("bad_indices_policy")
             zeros = g.zeros_like(updates)
             return g.TensorScatterUpdate(dz, indices, zeros, bad_indices_policy=policy)
 
-        return of_rest, None, lambda: _gathered_gradient(g, node, dz, indices)
+        return tensor_gradient, None, lambda: _gathered_gradient(g, node, dz, indices)
 
 
 class TensorScatterAdd(TensorScatterOp):
@@ -162,7 +162,7 @@ class TensorScatterAdd(TensorScatterOp):
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
-    how = "add"
+    combiner = "add"
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -174,7 +174,7 @@ class TensorScatterSub(TensorScatterOp):
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
-    how = "subtract"
+    combiner = "subtract"
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -187,15 +187,15 @@ class TensorScatterExtreme(TensorScatterOp, abstract=True):
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         x, indices, updates = node.inputs
-        kept = g.Cast(g.Equal(x, node.output()), DstT=x.dtype)
+        unchanged = g.Cast(g.Equal(x, node.output()), DstT=x.dtype)
         chosen = g.Cast(
             g.Equal(updates, _gathered_gradient(g, node, node.output(), indices)), DstT=x.dtype
         )
         policy = node.attr("bad_indices_policy")
-        count = g.TensorScatterAdd(kept, indices, chosen, bad_indices_policy=policy)
+        count = g.TensorScatterAdd(unchanged, indices, chosen, bad_indices_policy=policy)
         share = g.RealDiv(dz, count)
         return (
-            lambda: g.Mul(kept, share),
+            lambda: g.Mul(unchanged, share),
             None,
             lambda: g.Mul(chosen, _gathered_gradient(g, node, share, indices)),
         )
@@ -206,7 +206,7 @@ class TensorScatterMin(TensorScatterExtreme):
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
-    how = "min"
+    combiner = "min"
 
 
 class TensorScatterMax(TensorScatterExtreme):
@@ -214,7 +214,7 @@ class TensorScatterMax(TensorScatterExtreme):
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
-    how = "max"
+    combiner = "max"
 
 
 class ScatterNdNonAliasingAdd(TensorScatterOp):
@@ -227,6 +227,6 @@ class ScatterNdNonAliasingAdd(TensorScatterOp):
         f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
     )
     compilation = CompilerSupport(compiled=False)
-    how = "add"
+    combiner = "add"
 
     gradient = TensorScatterAdd.gradient

@@ -91,9 +91,9 @@ def _update_rows(
             f"params.shape {Shape(array.shape)}"
         )
         raise OpError(message)
-    wrong = (indices < 0) | (indices >= len(array))
-    if wrong.any():
-        first = np.argwhere(wrong)[0].tolist()
+    out_of_range = (indices < 0) | (indices >= len(array))
+    if out_of_range.any():
+        first = np.argwhere(out_of_range)[0].tolist()
         bad = indices[tuple(first)]
         message = f"indices{first or ''} = {bad} is not in [0, {len(array)})"
         raise OpError(message)
@@ -113,9 +113,9 @@ def _update_positions(
     """Update the slices of a variable at index vectors."""
     array = cell.read()
     whole, vectors = with_index_depth(xp, array, indices)
-    where, bad = index_vectors(xp, vectors, whole.shape, check=check)
-    wanted = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
-    if updates.shape != wanted:
+    index, bad = index_vectors(xp, vectors, whole.shape, check=check)
+    expected = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
+    if updates.shape != expected:
         message = (
             f"Must have updates.shape = indices.shape[:-1] + params.shape[indices.shape[-1]:], "
             f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
@@ -123,8 +123,8 @@ def _update_positions(
         )
         raise OpError(message)
     if bad is not None:
-        where, updates = tuple(part[~bad] for part in where), updates[~bad]
-    cell.value = change(xp, whole, where, updates).reshape(array.shape)
+        index, updates = tuple(component[~bad] for component in index), updates[~bad]
+    cell.value = change(xp, whole, index, updates).reshape(array.shape)
 
 
 class ScatterRows(Op, abstract=True):
