@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cfgraph.ir.devices import has_own_memory
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.runtime.device_kinds import has_own_memory
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter
 

@@ -14,8 +14,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.node_effects import may_write
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import lookup, may_write
 from cfgraph.ops.shape_inference import infer_node_shapes
 from cfgraph.ops.static_values import StaticValue
 

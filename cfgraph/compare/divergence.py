@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.compare.evaluation_point import EvaluationPoint
-from cfgraph.compare.value_difference import value_difference
+from cfgraph.compare.differences import value_difference
+from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.errors import CfgraphError
 from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.tracing import message_bytes

@@ -15,8 +15,13 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
 from cfgraph.compare.divergence import Divergence, difference_message, first_divergence
-from cfgraph.compare.evaluation_point import EvaluationPoint
-from cfgraph.compare.sample_point import NORMAL_FLOATS, POSITIVE_FLOATS, SampleOptions, sample_point
+from cfgraph.compare.sample_point import (
+    NORMAL_FLOATS,
+    POSITIVE_FLOATS,
+    EvaluationPoint,
+    SampleOptions,
+    sample_point,
+)
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.families.functional import is_functional

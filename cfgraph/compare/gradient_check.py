@@ -11,7 +11,6 @@ import numpy as np
 from cfgraph.analysis.gradient_paths import stopping_tensors
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.compare.evaluation_point import EvaluationPoint
 from cfgraph.compare.finite_differences import (
     SINGLE_PRECISION,
     Accuracy,
@@ -24,6 +23,7 @@ from cfgraph.compare.sample_point import (
     NORMAL_FLOATS,
     POSITIVE_FLOATS,
     DimensionSizes,
+    EvaluationPoint,
     SampleOptions,
     sample_point,
 )

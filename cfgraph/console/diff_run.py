@@ -30,9 +30,8 @@ from cfgraph.console.diff import (
 )
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.output import Page, page
-from cfgraph.console.run_inputs import RunInputs
+from cfgraph.console.run_inputs import RunInputs, VariableSource
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
-from cfgraph.console.variable_source import VariableSource
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import node_name

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.graph_files import Source
-from cfgraph.console.variable_source import VariableSource
+from cfgraph.console.run_inputs import VariableSource
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node

@@ -26,8 +26,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
-from cfgraph.console.run_inputs import RunInputs
-from cfgraph.console.variable_source import VariableSource
+from cfgraph.console.run_inputs import RunInputs, VariableSource
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles

@@ -6,9 +6,10 @@ import sys
 from contextlib import redirect_stdout
 from typing import Any
 
-from cfgraph.compare.value_difference import ValueDifference, value_difference
+from cfgraph.compare.differences import ValueDifference, value_difference
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.console.output import note
+from cfgraph.console.run_inputs import VariableSource
 from cfgraph.console.run_memory import memory_limits, swap_threshold
 from cfgraph.console.run_observers import RunObservers
 from cfgraph.console.run_report import RunOutcome, print_outcome
@@ -21,7 +22,6 @@ from cfgraph.console.run_request import (
     write_array,
 )
 from cfgraph.console.taps import Taps
-from cfgraph.console.variable_source import VariableSource
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output

@@ -1,9 +1,67 @@
-"""Inputs at which graphs are run for a comparison, as options of a command."""
+"""Inputs and initial variables of the runs that a command compares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from cfgraph.console.graph_files import Source, saved_model_variables
+from cfgraph.console.output import note
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_names
+from cfgraph.runtime.restore import required_variables, restore_for_graph, saved_model_state
+from cfgraph.runtime.state import State
+
+_MAX_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSource:
+    """Source of variables: `path` if it is set, else the SavedModel that is run."""
+
+    path: str | None = None
+    quiet: bool = False
+
+    def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
+        """Return the variables of a graph, or those that `wanted` needs; a note names their origin.
+
+        Returns None if there are none. Raises UsageError if `path` contains none of them.
+        """
+        keys = None if wanted is None else required_variables(source.graph, wanted)
+        if self.path is not None:
+            origin, state = self.path, _restore_from(source.graph, self.path, keys)
+        else:
+            saved = saved_model_variables(source)
+            if saved is None or keys == set():
+                return None
+            try:
+                origin, state = saved.prefix, saved_model_state(source.graph, saved, keys)
+            except Unsupported as error:
+                note(f"warning: the variables are not restored: {error.message}")
+                return None
+        count = "1 variable" if len(state) == 1 else f"{len(state)} variables"
+        note(f"note: restored {count} from {origin}", self.quiet)
+        return state
+
+
+def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None) -> State:
+    """Restore the variables of a graph from a path.
+
+    Raises UsageError if it contains none of them.
+    """
+    if keys is None:
+        keys = required_variables(graph, tuple(graph))
+    if keys == set():
+        message = "--variables is given, but no variable is needed"
+        raise UsageError(message, path=path, hint="remove --variables")
+    state = restore_for_graph(graph, path, keys)
+    if keys and not len(state):
+        wanted = first_names([name for _, name in sorted(keys)], _MAX_NAMES)
+        message = f"contains none of the required variables: {wanted}"
+        hint = "a checkpoint of a SavedModel uses other names: pass the folder of the SavedModel"
+        raise UsageError(message, path=path, hint=hint)
+    return state
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from typing import Any
 
 from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.errors import UsageError
-from cfgraph.ir.devices import parse_devices, short_device_name
+from cfgraph.ir.devices import device_label, is_simulated, parse_devices, short_device_name
 from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size
-from cfgraph.runtime.device_kinds import device_label, is_simulated
 from cfgraph.runtime.memory.accounting import CopyTotals, DeviceMemory
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 

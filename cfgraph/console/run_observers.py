@@ -27,12 +27,12 @@ from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
 from cfgraph.console.taps import Taps
 from cfgraph.console.timeline import Timeline
 from cfgraph.console.values import summary_text
+from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.options import Color
 from cfgraph.runtime.cost_model import Calibration
-from cfgraph.runtime.device_kinds import device_label
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent
 from cfgraph.runtime.trace.summary import Total, Totals

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cfgraph.compare.value_difference import ValueDifference
+from cfgraph.compare.differences import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Page, note, pad, page, width

@@ -19,9 +19,8 @@ from cfgraph.analysis.summary import (
 from cfgraph.console.output import Column, OutputTable, Styled
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.ir import registry
-from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.devices import device_label, is_simulated, short_device_name
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.runtime.device_kinds import device_label, is_simulated
 
 
 def partitions_table(parts: Partitions) -> OutputTable:

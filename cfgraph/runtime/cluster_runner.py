@@ -20,6 +20,7 @@ from cfgraph.ops.opdef.op import Kernel, Op, function_calls
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
     CompiledFunction,
+    HostTransfer,
     TraceableFunction,
     first_occurrence,
     gpu_transfer,
@@ -27,7 +28,6 @@ from cfgraph.runtime.jax.compile import (
     load_jax,
     xla_context,
 )
-from cfgraph.runtime.jax.dlpack import HostTransfer
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream

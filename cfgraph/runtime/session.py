@@ -14,7 +14,7 @@ import numpy as np
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
-from cfgraph.ir.devices import parse_devices
+from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
@@ -22,7 +22,6 @@ from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
-from cfgraph.runtime.device_kinds import is_gpu
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.references import dereference

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from cfgraph.analysis.transfers import sends_by_key
 from cfgraph.errors import RunTimeout
-from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.deadlock import explain_deadlock
-from cfgraph.runtime.device_kinds import has_own_memory
 from cfgraph.runtime.engine.executor import MISSING, Executor
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import Plan
@@ -21,8 +20,7 @@ from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.engine.tracing import trace_wrapper
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
-from cfgraph.runtime.memory.instrument import MemoryInstrumentation
-from cfgraph.runtime.memory.owners import memory_owners
+from cfgraph.runtime.memory.instrument import MemoryInstrumentation, memory_owners
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
 

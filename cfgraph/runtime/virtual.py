@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from cfgraph.analysis.transfers import RendezvousKey
-from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.device_kinds import host_device
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.frame_state import Fire, Iteration
 from cfgraph.runtime.engine.link import FireWrapper

@@ -10,8 +10,13 @@ import pytest
 
 import cfgraph
 from cfgraph.ir.function_graph import FunctionInstances
-from cfgraph.runtime.jax.compile import CompiledFunction, TraceableFunction, load_jax, xla_context
-from cfgraph.runtime.jax.dlpack import DlpackTransfer
+from cfgraph.runtime.jax.compile import (
+    CompiledFunction,
+    DlpackTransfer,
+    TraceableFunction,
+    load_jax,
+    xla_context,
+)
 
 pytest.importorskip("jax", reason="the extra `xla` is not installed")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
 ORDER = (
-    *("device_kinds", "state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
+    *("state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
     *("gpu", "jax", "abstract_run", "cluster_members", "cluster_runner", "quiescent_state"),
     *("deadlock", "simulator", "gpu_simulator", "virtual", "prepare", "session", "restore"),
 )

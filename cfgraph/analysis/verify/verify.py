@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding, require_no_findings
-from cfgraph.analysis.verify import device_rules, edge_rules, function_rules, node_rules
+from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
 from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
 from cfgraph.ir.functions import Function
@@ -20,16 +20,16 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, require_graph
 
 _RULES: Final[tuple[VerifyRule, ...]] = (
-    node_rules.check_names,
-    node_rules.check_ops,
-    node_rules.check_attributes,
-    node_rules.check_constants,
-    edge_rules.check_edges,
-    edge_rules.check_cycles,
-    edge_rules.check_frames,
-    edge_rules.check_parallel_iterations,
-    edge_rules.check_next_iterations,
-    edge_rules.check_loop_structure,
+    graph_rules.check_names,
+    graph_rules.check_ops,
+    graph_rules.check_attributes,
+    graph_rules.check_constants,
+    graph_rules.check_edges,
+    graph_rules.check_cycles,
+    graph_rules.check_frames,
+    graph_rules.check_parallel_iterations,
+    graph_rules.check_next_iterations,
+    graph_rules.check_loop_structure,
     function_rules.check_named_functions,
     function_rules.check_calls,
     device_rules.check_devices,
@@ -42,7 +42,7 @@ _RULES_OF_GRAPHS: Final[tuple[VerifyRule, ...]] = (
 )
 # the findings of other rules do not depend on devices
 _ON_DEVICES: Final = frozenset(
-    {edge_rules.check_loop_structure, device_rules.check_devices, device_rules.check_transfers}
+    {graph_rules.check_loop_structure, device_rules.check_devices, device_rules.check_transfers}
 )
 
 _cache: WeakKeyDictionary[Graph, _CachedFindings] = WeakKeyDictionary()

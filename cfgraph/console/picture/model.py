@@ -22,11 +22,11 @@ from cfgraph.console.show_tables import output_types
 from cfgraph.console.values import value_text
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ops.families.functional import FunctionalOp, is_cluster_call
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.runtime.device_kinds import device_label
 
 _MAX_ATTR_LENGTH: Final = 240
 # larger tensors are described by their type, and not decoded

@@ -15,9 +15,9 @@ from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.console.taps import TapPattern
 from cfgraph.console.values import type_text, value_text
 from cfgraph.errors import CfgraphError
+from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.runtime.device_kinds import device_label
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import KEYS, Totals
 

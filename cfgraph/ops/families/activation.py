@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.elementwise import (
     SameShape,
     gradient_from_input,
@@ -18,7 +19,6 @@ from cfgraph.ops.opdef.elementwise import (
 )
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace
 from cfgraph.ops.opdef.elementwise import (
     Elementwise,
     binary_gradients,
@@ -22,7 +22,6 @@ from cfgraph.ops.opdef.elementwise import (
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, NUMBERS, REAL, SIGNED, one_of
 from cfgraph.ops.opdef.variant_math import add_values

@@ -11,11 +11,10 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
-from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace
 from cfgraph.ops.opdef.elementwise import binary_gradients
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, zero_gradient
 from cfgraph.ops.opdef.op import Kernel, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.matmul import matmul_flops
-from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -20,7 +20,6 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 ELLIPSIS = "..."

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.elementwise import (
     Elementwise,
     gradient_from_input,
@@ -16,7 +17,6 @@ from cfgraph.ops.opdef.elementwise import (
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import Kernel
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, SIGNED, UNSIGNED, one_of
 
 

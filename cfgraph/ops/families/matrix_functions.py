@@ -15,12 +15,11 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
-from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 from cfgraph.ops.opdef.type_sets import COMPLEX, REAL, one_of
 

@@ -11,6 +11,7 @@ from typing import Any
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -20,7 +21,6 @@ from cfgraph.ops.opdef.gradient_api import (
     same_attrs,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 

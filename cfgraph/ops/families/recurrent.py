@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -18,7 +19,6 @@ from cfgraph.ops.opdef.gradient_api import (
     same_attrs,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _GATES = "the gates of the cell"

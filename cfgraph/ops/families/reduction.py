@@ -17,6 +17,7 @@ from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -25,7 +26,6 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     runtime_axis,

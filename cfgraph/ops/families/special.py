@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.elementwise import (
     Elementwise,
     GradientFunction,
@@ -24,7 +25,6 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.op import Kernel, OpError
-from cfgraph.ops.opdef.precision import computed_in_float32
 from cfgraph.ops.opdef.type_sets import FLOATS, one_of
 
 

@@ -17,8 +17,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.evaluation import constant_slots
-from cfgraph.ops.opdef.node_effects import may_write
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import lookup, may_write
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
 from cfgraph.passes.cluster.formation.cycle_graph import skip_transparent
 from cfgraph.passes.cluster.functionalize.function_body import ArgumentNames, base_dtypes

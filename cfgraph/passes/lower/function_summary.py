@@ -17,8 +17,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.identity import IdentityN
-from cfgraph.ops.opdef.node_effects import has_effect
-from cfgraph.ops.opdef.op import is_a
+from cfgraph.ops.opdef.op import has_effect, is_a
 from cfgraph.passes.lower.functional_node import FunctionalNode
 
 

@@ -23,8 +23,7 @@ from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradient
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call
 from cfgraph.passes.lower.lower_cond import lower_conditional
-from cfgraph.passes.lower.lower_for import lower_for
-from cfgraph.passes.lower.lower_while import lower_while
+from cfgraph.passes.lower.lower_while import lower_for, lower_while
 from cfgraph.passes.lower.plan import LoweringPlan
 from cfgraph.passes.lower.rewriter import Rewriter
 from cfgraph.passes.report import Report, op_counts

@@ -25,6 +25,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.functional import is_functional
 from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.partition.control_loops import DistributedLoops
 from cfgraph.passes.partition.cut import EdgeCutter
 from cfgraph.passes.partition.device_crossings import (
     COPIED_ROLES,
@@ -33,7 +34,6 @@ from cfgraph.passes.partition.device_crossings import (
     node_devices,
     sorted_devices,
 )
-from cfgraph.passes.partition.distributed_loops import DistributedLoops
 from cfgraph.passes.report import Report, op_counts
 
 

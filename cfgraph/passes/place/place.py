@@ -21,8 +21,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ops.families.functional import is_functional
 from cfgraph.passes.lower.lower import lower
-from cfgraph.passes.place.colocation_groups import ColocationGroups
-from cfgraph.passes.place.constraints import DeviceConstraints, satisfies_request
+from cfgraph.passes.place.constraints import ColocationGroups, DeviceConstraints, satisfies_request
 from cfgraph.passes.place.op_placement import PlacementFacts
 from cfgraph.passes.place.rules import (
     PLACEMENT_SCHEMA,

@@ -10,25 +10,150 @@ TYPE   := f32, float32, DT_FLOAT, …, optionally with sizes: f32[2,3]
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 import sys
+import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.names import first_names
+from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.shapes import Shape
-from cfgraph.runtime.feeds import npy
 from cfgraph.runtime.feeds.conversion import check_shape, feed_type, fit_to_tensor
 from cfgraph.runtime.feeds.literals import GENERATORS, generate, parse_literal
+
+MAX_BYTES: Final = 2 << 30
+_MAGIC: Final = b"\x93NUMPY"
+_PICKLE: Final = b"\x80"
+_HEADERS: Final = {
+    (1, 0): npy_format.read_array_header_1_0,
+    (2, 0): npy_format.read_array_header_2_0,
+}
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a file. Raises InvalidInput if it is missing, unreadable, or too large."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        message = f"cannot read the file: {error.strerror}"
+        raise InvalidInput(message, path=path, code="CFG001") from None
+    if len(data) > MAX_BYTES:
+        message = f"the file has more than {MAX_BYTES} bytes"
+        raise InvalidInput(message, path=path, code="CFG002")
+    return data
+
+
+def read_npy(path: str) -> Any:
+    """The array of an .npy file. Raises InvalidInput for other content."""
+    return decode_npy(read_bytes(path), path)
+
+
+def decode_npy(data: bytes, path: str) -> Any:
+    """The array in the bytes of an .npy file. Raises InvalidInput for other content."""
+    if not data:
+        raise InvalidInput("the file is empty", path=path, code="CFG002")
+    if data[:1] == _PICKLE:
+        raise _pickled(path)
+    if not data.startswith(_MAGIC):
+        raise InvalidInput("the file is not an .npy file", path=path, code="CFG030")
+    stream = io.BytesIO(data)
+    shape, fortran, dtype = _header(stream, path)
+    if dtype.hasobject:
+        raise _pickled(path)
+    if dtype.fields or dtype.subdtype or dtype.kind in "mM":
+        message = f"arrays of NumPy dtype {dtype} cannot be fed"
+        raise InvalidInput(message, path=path, code="CFG030")
+    count = math.prod(shape)
+    actual, expected = len(data) - stream.tell(), count * dtype.itemsize
+    if actual != expected:
+        message = (
+            f"an array of {list(shape)} {dtype.name} takes {expected} bytes, the file has {actual}"
+        )
+        hint = "the file may be truncated" if actual < expected else None
+        raise InvalidInput(message, path=path, hint=hint, code="CFG030")
+    flat = np.frombuffer(data, dtype, count, stream.tell())
+    array = flat.reshape(shape, order="F" if fortran else "C")
+    return array.astype(dtype.newbyteorder("="), order="C", copy=True)
+
+
+def _header(stream: IO[bytes], path: str) -> tuple[tuple[int, ...], bool, Any]:
+    try:
+        version = npy_format.read_magic(stream)
+        if version not in _HEADERS:
+            raise ValueError(f"version {version[0]}.{version[1]}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # headers of Python 2
+            shape, fortran, dtype = _HEADERS[version](stream)
+        if any(size < 0 for size in shape):
+            raise ValueError("a negative size")
+    except Exception as error:  # NumPy's reader raises many kinds of errors
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        message = f"the header of the .npy file is damaged: {reason}"
+        raise InvalidInput(message, path=path, code="CFG030") from None
+    return shape, fortran, dtype
+
+
+def _pickled(path: str) -> InvalidInput:
+    message = "the file holds pickled Python objects, which are never loaded"
+    hint = "save an array of numbers, booleans or bytes (dtype S)"
+    return InvalidInput(message, path=path, hint=hint, code="CFG031")
+
+
+def read_npz(path: str) -> Iterator[tuple[str, Any]]:
+    """The arrays of an .npz archive by key. Raises InvalidInput for other content."""
+    archive = _read_archive(path)
+    for name in archive.namelist():
+        yield name.removesuffix(".npy"), _member(archive, name, path)
+
+
+def read_npz_key(path: str, key: str) -> Any:
+    """One array of an .npz archive. Raises UsageError for an unknown key."""
+    archive = _read_archive(path)
+    keys = {name.removesuffix(".npy"): name for name in archive.namelist()}
+    if key not in keys:
+        hint = did_you_mean(key, keys) or f"it has {', '.join(sorted(keys)) or 'no arrays'}"
+        raise UsageError(f"the archive has no array {key!r}", path=path, hint=hint, code="CFG032")
+    return _member(archive, keys[key], path)
+
+
+def _read_archive(path: str) -> zipfile.ZipFile:
+    data = read_bytes(path)
+    if data[:1] == _PICKLE:
+        raise _pickled(path)
+    try:
+        return zipfile.ZipFile(io.BytesIO(data))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        message = f"the file is not an .npz archive: {error}"
+        raise InvalidInput(message, path=path, code="CFG030") from None
+
+
+def _member(archive: zipfile.ZipFile, name: str, path: str) -> Any:
+    location = f"{path}[{name.removesuffix('.npy')}]"
+    if archive.getinfo(name).file_size > MAX_BYTES:
+        message = f"the array unpacks to more than {MAX_BYTES} bytes"
+        raise InvalidInput(message, path=location, code="CFG002")
+    try:
+        data = archive.read(name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError) as error:
+        message = f"the archive is damaged: {error}"
+        raise InvalidInput(message, path=location, code="CFG030") from None
+    return decode_npy(data, location)
+
 
 # names that an error lists
 _MAX_LISTED: Final = 5
@@ -163,7 +288,7 @@ def _feed_tensor(graph: Graph, name: str) -> Output:
 
 
 def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
-    arrays = _json_archive(path) if path.endswith(".json") else npy.read_npz(path)
+    arrays = _json_archive(path) if path.endswith(".json") else read_npz(path)
     for name, value in arrays:
         tensor = _feed_tensor(graph, name)
         with _error_prefix(f"feed {tensor.name}, from {path}"):
@@ -174,7 +299,7 @@ def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
 
 def _json_archive(path: str) -> Iterator[tuple[str, str]]:
     try:
-        values = json.loads(npy.read_bytes(path))
+        values = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the file is not valid JSON: {error}", path=path, code="CFG030"
@@ -195,18 +320,18 @@ def _evaluate(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, see
 
 def _from_file(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
     if spec.key is not None:
-        return npy.read_npz_key(spec.text, spec.key)
+        return read_npz_key(spec.text, spec.key)
     if spec.text == "-":
         if sys.stdin.isatty():
             raise UsageError("standard input is a terminal, not an .npy file", code="CFG033")
-        return npy.decode_npy(sys.stdin.buffer.read(), "standard input")
+        return decode_npy(sys.stdin.buffer.read(), "standard input")
     if spec.text.endswith(".npz"):
-        arrays = dict(npy.read_npz(spec.text))
+        arrays = dict(read_npz(spec.text))
         if len(arrays) == 1:
             return next(iter(arrays.values()))
         hint = f"write @{spec.text}[KEY]; it has {first_names(sorted(arrays), _MAX_LISTED)}"
         raise UsageError("the archive has several arrays", hint=hint, code="CFG033")
-    return npy.read_npy(spec.text)
+    return read_npy(spec.text)
 
 
 def _from_raw(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
@@ -214,7 +339,7 @@ def _from_raw(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, see
     if spec.dtype.is_object:
         raise UsageError("strings cannot be read from raw bytes", code="CFG034")
     sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
-    data = npy.read_bytes(spec.text)
+    data = read_bytes(spec.text)
     expected = math.prod(sizes) * spec.dtype.numpy.itemsize
     if len(data) != expected:
         message = f"{spec.dtype}{Shape(sizes)} takes {expected} bytes, the file has {len(data)}"

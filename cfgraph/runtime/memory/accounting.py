@@ -13,9 +13,14 @@ from itertools import groupby
 from typing import Any, Final
 
 from cfgraph.errors import ExecutionError, UsageError
-from cfgraph.ir.devices import parse_devices, short_device_name, short_device_names
+from cfgraph.ir.devices import (
+    device_label,
+    has_own_memory,
+    parse_devices,
+    short_device_name,
+    short_device_names,
+)
 from cfgraph.ir.units import format_byte_size
-from cfgraph.runtime.device_kinds import device_label, has_own_memory
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.memory.placement import Buffer, buffer_of
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE, Swapper

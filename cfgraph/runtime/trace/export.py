@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import IO, Any, Final
 
-from cfgraph.runtime.device_kinds import device_label, is_simulated
+from cfgraph.ir.devices import device_label, is_simulated
 from cfgraph.runtime.trace.events import (
     FROM_HOST,
     ROOT_FRAME,

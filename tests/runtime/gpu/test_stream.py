@@ -14,7 +14,7 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.shared_variables import SharedVariables
+from cfgraph.runtime.gpu.plan import SharedVariables
 from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuMessage, GpuStream
 from tests.runtime.gpu import cuda
 from tests.runtime.gpu.stand_in import library

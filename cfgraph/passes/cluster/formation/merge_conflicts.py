@@ -29,8 +29,7 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.node_effects import may_write
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import lookup, may_write
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
 
