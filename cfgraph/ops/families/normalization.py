@@ -45,8 +45,8 @@ def batch_norm_gradient(
         dy, x = (_move_channels(g, tensor, layout, last=True) for tensor in (dy, x))
         attrs = {"epsilon": node.attr("epsilon"), "is_training": False}
         attrs["data_format"] = b"NHWC" if len(layout) == 4 else b"NDHWC"
-        backprop = getattr(g, op)(dy, x, scale, *moments, *reserved[2:], **attrs)
-        grad_node = backprop.node
+        nhwc_gradient = getattr(g, op)(dy, x, scale, *moments, *reserved[2:], **attrs)
+        grad_node = nhwc_gradient.node
         dx = _move_channels(g, grad_node.output(0), layout, last=False)
     return dx, grad_node.output(1), grad_node.output(2), None, None
 

@@ -131,8 +131,8 @@ def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: 
     }
 
     def check(inputs: Sequence[Any]) -> None:
-        for slot, (name, holds, sign) in required.items():
-            if not holds(inputs[slot]):
+        for slot, (name, is_valid, sign) in required.items():
+            if not is_valid(inputs[slot]):
                 message = f"{name} is not a {sign} scalar: {inputs[slot]}"
                 raise OpError(message)
 

@@ -35,7 +35,7 @@ def escape_bytes(text: bytes) -> bytes:
 
 
 def shortest_number(value: float, digits: int, max_digits: int, kind: Any) -> str:
-    """A number with `digits` digits, or `more` if `digits` do not restore the same value."""
+    """A number with `digits` digits, or `max_digits` if those do not restore the same value."""
     text = f"%.{digits}g" % value
     return text if math.isnan(value) or kind(float(text)) == value else f"%.{max_digits}g" % value
 
@@ -84,7 +84,7 @@ def _flat_rows(
     written: int,
     output: list[bytes],
 ) -> int:
-    """Append the text of one subarray to `parts`; return the total number of elements written."""
+    """Append the text of one subarray to `output`; return the total number of elements written."""
     if written >= limit:
         return written
     if dim == len(shape) - 1:
@@ -178,8 +178,8 @@ class StringFormat(Op):
 
         def fill(*inputs: Any) -> Any:
             texts = [
-                format_nested(value, limit) + rest
-                for value, rest in zip(inputs, pieces[1:], strict=True)
+                format_nested(value, limit) + literal
+                for value, literal in zip(inputs, pieces[1:], strict=True)
             ]
             return string_array([pieces[0] + b"".join(texts)], ())
 

@@ -196,9 +196,9 @@ class RandomGamma(PerParameterSampler):
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any, alpha: Any) -> Any:
         sizes = (*check_shape(shape), *alpha.shape)
-        wide = np.asarray(alpha, np.float64)
-        drawn = np.asarray(generator.standard_gamma(np.where(wide > 0, wide, 0), sizes))
-        return np.where(wide >= 0, drawn, np.nan).astype(node.attr("T").numpy)
+        alpha64 = np.asarray(alpha, np.float64)
+        drawn = np.asarray(generator.standard_gamma(np.where(alpha64 > 0, alpha64, 0), sizes))
+        return np.where(alpha64 >= 0, drawn, np.nan).astype(node.attr("T").numpy)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -209,9 +209,9 @@ class RandomGamma(PerParameterSampler):
 
 def draw_poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any:
     """Samples of the Poisson distribution per rate; NaN (floats only) for an invalid rate."""
-    sizes, wide = (*check_shape(shape), *rate.shape), np.asarray(rate, np.float64)
-    valid = np.isfinite(wide) & (wide >= 0)
-    drawn = np.asarray(generator.poisson(np.where(valid, wide, 0), sizes))
+    sizes, rate64 = (*check_shape(shape), *rate.shape), np.asarray(rate, np.float64)
+    valid = np.isfinite(rate64) & (rate64 >= 0)
+    drawn = np.asarray(generator.poisson(np.where(valid, rate64, 0), sizes))
     if np.issubdtype(dtype, np.floating):
         drawn = np.where(valid, drawn, np.nan)
     return drawn.astype(dtype)
@@ -320,10 +320,10 @@ def check_logits(logits: Any, count: Any) -> None:
 
 def sample_classes(logits: Any, points: Any, dtype: Any) -> Any:
     """The class at each point of its row's cumulative distribution; points are in [0, 1)."""
-    wide = logits.astype(np.float64)
-    finite = np.isfinite(wide)
-    top = np.max(np.where(finite, wide, -np.inf), axis=1, keepdims=True)
-    weights = np.where(finite, np.exp(wide - np.where(np.isfinite(top), top, 0)), 0)
+    logits64 = logits.astype(np.float64)
+    finite = np.isfinite(logits64)
+    maxima = np.max(np.where(finite, logits64, -np.inf), axis=1, keepdims=True)
+    weights = np.where(finite, np.exp(logits64 - np.where(np.isfinite(maxima), maxima, 0)), 0)
     totals = np.cumsum(weights, axis=1)
     classes = [
         np.searchsorted(row, point * row[-1], side="right")

@@ -98,7 +98,7 @@ def _state_gradients(
 def _split_columns(
     g: GradientBuilder, columns: Output, x: Output, h: Output
 ) -> tuple[Output, Output]:
-    """The columns of `both` that belong to the input, and those of the previous output."""
+    """The columns that belong to the input, and those of the previous output."""
     widths = g.known_shape(x)[1:] + g.known_shape(h)[1:]
     if widths.is_full:
         sizes = int32_constant(g, list(widths))
