@@ -1,19 +1,57 @@
-"""Findings of an analysis: a code, a message, and a location in the graph."""
+"""Findings about a graph, and the catalog of codes (`codes.toml`)."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
-from cfgraph.errors import CfgraphError, InvalidInput
+from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.ir.names import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One kind of finding: title, level, explanation, and fix."""
+
+    code: str
+    title: str
+    level: str
+    explanation: str
+    fix: str
+
+
+@cache
+def catalog() -> dict[str, Code]:
+    """All codes in ascending order."""
+    text = resources.files("cfgraph.analysis").joinpath("codes.toml").read_text("utf-8")
+    return {code: Code(code, **entry) for code, entry in sorted(tomllib.loads(text).items())}
+
+
+def find_code(code: str) -> Code:
+    """The entry of a code, ignoring case. Raises UsageError for an unknown code."""
+    known = catalog()
+    entry = known.get(code.upper())
+    if entry is None:
+        raise UsageError(f"unknown code {code!r}", hint=similar_code_hint(code) or "as in CFG201")
+    return entry
+
+
+def similar_code_hint(code: str) -> str | None:
+    """A hint that names the closest code with the same first digit, or None."""
+    kind = code.upper()[: len("CFG0")]
+    return did_you_mean(code.upper(), [known for known in catalog() if known.startswith(kind)])
+
 
 LEVELS = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error, warning, or note; `code` is in the catalog (`cfgraph.analysis.codes`)."""
+    """One error, warning, or note; `code` is in the catalog (`cfgraph.analysis.findings`)."""
 
     code: str
     level: str

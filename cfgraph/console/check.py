@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from cfgraph.analysis.check import CheckReport, check, report_load_error
-from cfgraph.analysis.codes import catalog, similar_code_hint
-from cfgraph.analysis.findings import LEVELS, Finding
+from cfgraph.analysis.findings import LEVELS, Finding, catalog, similar_code_hint
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import STDIN, Source, read_graph
 from cfgraph.console.json_output import print_document

@@ -10,8 +10,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from cfgraph import __version__
-from cfgraph.analysis.codes import catalog
-from cfgraph.analysis.findings import LEVELS, Finding
+from cfgraph.analysis.findings import LEVELS, Finding, catalog
 from cfgraph.console.json_output import render_json
 from cfgraph.console.output import clean_lines
 

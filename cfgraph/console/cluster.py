@@ -26,13 +26,14 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.options import split_list
 from cfgraph.passes.cluster.cluster import cluster
-from cfgraph.passes.cluster.formation.rejection_reasons import (
+from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,
     NODE_REASONS,
     REGION_REASONS,
+    Clustering,
+    CompilationGain,
     RejectionReason,
 )
-from cfgraph.passes.cluster.formation.report import Clustering, CompilationGain
 from cfgraph.passes.lower.lower import lower
 
 _MAX_OPS: Final = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 
-from cfgraph.analysis.codes import find_code
+from cfgraph.analysis.findings import find_code
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import page
 from cfgraph.errors import UsageError

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.analysis.codes import catalog, find_code
-from cfgraph.analysis.findings import LEVELS
+from cfgraph.analysis.findings import LEVELS, catalog, find_code
 from cfgraph.errors import UsageError
 
 SECTIONS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.analysis.codes import catalog
+from cfgraph.analysis.findings import catalog
 from tests.analysis.graph_text import codes_and_nodes, findings
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "errors"

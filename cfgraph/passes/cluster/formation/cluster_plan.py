@@ -11,8 +11,7 @@ from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, Comp
 from cfgraph.passes.cluster.formation.grow import ClusterGrowth, node_weight
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
-from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
-from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport
+from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport, RejectionReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.evaluation import constant_slots
 from cfgraph.ops.opdef.op import Op, lookup, role_of
-from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.report import RejectionReason
 
 _DEVICE_KINDS: Final = (None, "CPU", "GPU")
 _COMPILE_ATTR: Final = "_XlaCompile"

@@ -28,7 +28,7 @@ from cfgraph.passes.cluster.formation.merge_conflicts import (
     FetchEffects,
     merge_conflict,
 )
-from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.report import RejectionReason
 
 # constants up to this size are copied into every cluster that reads them
 MAX_CHEAP_ELEMENTS: Final = 16

@@ -31,7 +31,7 @@ from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.op import lookup, may_write
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.report import RejectionReason
 
 # above this number of outputs, no two nodes are considered needed by the same outputs
 _MAX_OUTPUTS: Final = 4096

@@ -25,7 +25,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.rejection_reasons import not_functionalizable
+from cfgraph.passes.cluster.formation.report import not_functionalizable
 from cfgraph.passes.cluster.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,

@@ -29,10 +29,7 @@ from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.rejection_reasons import (
-    NotFunctionalizable,
-    not_functionalizable,
-)
+from cfgraph.passes.cluster.formation.report import NotFunctionalizable, not_functionalizable
 from cfgraph.passes.cluster.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,

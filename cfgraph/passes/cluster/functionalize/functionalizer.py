@@ -27,12 +27,12 @@ from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
 from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule, liveness_rule
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
-from cfgraph.passes.cluster.formation.rejection_reasons import (
+from cfgraph.passes.cluster.formation.report import (
     NotFunctionalizable,
+    RegionReport,
     RejectionReason,
     not_functionalizable,
 )
-from cfgraph.passes.cluster.formation.report import RegionReport
 from cfgraph.passes.cluster.functionalize.functionalize_cond import (
     ConditionalRegion,
     PredicateSides,

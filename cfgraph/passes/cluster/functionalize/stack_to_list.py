@@ -23,7 +23,7 @@ from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.rejection_reasons import not_functionalizable
+from cfgraph.passes.cluster.formation.report import not_functionalizable
 from cfgraph.passes.cluster.functionalize.handle_uses import (
     anchored_constant,
     detach_handle,

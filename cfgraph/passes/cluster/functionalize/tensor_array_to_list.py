@@ -33,7 +33,7 @@ from cfgraph.ops.families.tensor_array_ops import (
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.rejection_reasons import not_functionalizable
+from cfgraph.passes.cluster.formation.report import not_functionalizable
 from cfgraph.passes.cluster.functionalize.handle_uses import (
     detach_handle,
     element_shape_constant,

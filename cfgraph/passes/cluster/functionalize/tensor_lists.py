@@ -15,12 +15,12 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.rejection_reasons import (
+from cfgraph.passes.cluster.formation.report import (
     NotFunctionalizable,
+    RegionReport,
     RejectionReason,
     not_functionalizable,
 )
-from cfgraph.passes.cluster.formation.report import RegionReport
 from cfgraph.passes.cluster.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
 from cfgraph.passes.cluster.functionalize.tensor_array_to_list import (
     tensor_array_to_list,
