@@ -114,8 +114,8 @@ def _column_like(g: GradientBuilder, x: Output, y: Output) -> Output:
     if rank == 1:
         return x
     if rank is None:
-        rest = (int32_constant(g, [item]) for item in (1, 0, 1))
-        ones = g.OnesLike(g.StridedSlice(g.shape(y), *rest, end_mask=1))
+        bounds = (int32_constant(g, [value]) for value in (1, 0, 1))
+        ones = g.OnesLike(g.StridedSlice(g.shape(y), *bounds, end_mask=1))
     elif shape.is_full:
         return g.Reshape(x, int32_constant(g, [*shape, *[1] * (rank - 1)]))
     else:
@@ -267,12 +267,12 @@ class SegmentMean(SortedSegment):
     @classmethod
     def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
         total = combine_segments(xp, np.add, 0, rows, ids, count)
-        many = np.maximum(np.bincount(ids, minlength=count), 1).astype(rows.dtype)
-        many = many.reshape((-1,) + (1,) * (rows.ndim - 1))
+        counts = np.maximum(np.bincount(ids, minlength=count), 1).astype(rows.dtype)
+        counts = counts.reshape((-1,) + (1,) * (rows.ndim - 1))
         if rows.dtype.kind not in "iu":
-            return total / many
+            return total / counts
         # integer division truncates toward zero, as in C
-        quotient = np.abs(total) // many
+        quotient = np.abs(total) // counts
         return np.where(total < 0, -quotient, quotient).astype(rows.dtype)
 
     gradient = classmethod(segment_mean_gradient)
@@ -376,8 +376,8 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
             if xp is not np:
                 return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
             if flat.size and flat.max() >= count:
-                place = int((flat >= count).argmax())
-                message = f"segment_ids[{place}] = {flat[place]} is out of range [0, {count})"
+                position = int((flat >= count).argmax())
+                message = f"segment_ids[{position}] = {flat[position]} is out of range [0, {count})"
                 raise OpError(message)
             if flat.size and flat.min() < 0:
                 rows, flat = rows[flat >= 0], flat[flat >= 0]
@@ -399,12 +399,12 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
 
 
 def combine_unsorted_segments(
-    xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int
+    xp: ModuleType, reduction: str, start: Any, rows: Any, ids: Any, count: int
 ) -> Any:
     """Reduce slices without checking segment numbers: slices out of range are dropped."""
     segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
     inside = xp.where((ids < 0) | (ids >= count), count, ids)
-    return accumulated_at(xp, segments, inside, rows, how)[:count]
+    return accumulated_at(xp, segments, inside, rows, reduction)[:count]
 
 
 class UnsortedSegmentSum(UnsortedSegmentOp):

@@ -64,7 +64,7 @@ class ShapeN(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape(of.rank) for of in context.inputs[: context.output_count]]
+        return [vector_shape(shape.rank) for shape in context.inputs[: context.output_count]]
 
 
 class Rank(Op):

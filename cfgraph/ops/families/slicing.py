@@ -38,8 +38,8 @@ class Slice(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, begin, size = context.inputs[0], static_ints(context, 1), static_ints(context, 2)
-        of = require_rank(context.inputs[1].merge(context.inputs[2]), 1)
-        rank = of.dims[0] if of.dims else None
+        bounds = require_rank(context.inputs[1].merge(context.inputs[2]), 1)
+        rank = bounds.dims[0] if bounds.dims else None
         data = data.merge(shape_of_rank(rank))
         sizes = context.shape_value(2)
         if data.dims is None:
@@ -49,14 +49,14 @@ class Slice(Op):
         if begin is None:
             return [
                 Shape(
-                    None if want == -1 and dim != 0 else max(want, 0)
-                    for want, dim in zip(size, data.dims, strict=True)
+                    None if extent == -1 and dim != 0 else max(extent, 0)
+                    for extent, dim in zip(size, data.dims, strict=True)
                 )
             ]
         return [
             Shape(
-                _static_slice_size(dim, start, want)
-                for dim, start, want in zip(data.dims, begin, size, strict=True)
+                _static_slice_size(dim, start, extent)
+                for dim, start, extent in zip(data.dims, begin, size, strict=True)
             )
         ]
 
@@ -74,26 +74,26 @@ class Slice(Op):
 def _static_slice_margins(g: GradientBuilder, node: Node) -> list[list[int]] | None:
     """Extents of each dimension before and after the slice, None if not statically known."""
     x, begin, size = node.inputs
-    starts, wants, dims = g.known_value(begin), g.known_value(size), g.known_shape(x).dims
-    if starts is None or wants is None or dims is None:
+    starts, extents, dims = g.known_value(begin), g.known_value(size), g.known_shape(x).dims
+    if starts is None or extents is None or dims is None:
         return None
     margins = []
-    for dim, start, want in zip(dims, starts.tolist(), wants.tolist(), strict=True):
-        if want != -1 and dim is None:
+    for dim, start, extent in zip(dims, starts.tolist(), extents.tolist(), strict=True):
+        if extent != -1 and dim is None:
             return None
-        margins.append([start, 0 if want == -1 or dim is None else dim - start - want])
+        margins.append([start, 0 if extent == -1 or dim is None else dim - start - extent])
     return margins
 
 
-def _static_slice_size(dim: int | None, start: int, want: int) -> int | None:
-    if want == -1:
-        want = -1 if dim is None else dim - start
+def _static_slice_size(dim: int | None, start: int, extent: int) -> int | None:
+    if extent == -1:
+        extent = -1 if dim is None else dim - start
         if dim is None:
             return None
-    if start < 0 or want < 0 or (dim is not None and start + want > dim):
-        message = f"a slice of size {want} from {start} does not fit a dimension of size {dim}"
+    if start < 0 or extent < 0 or (dim is not None and start + extent > dim):
+        message = f"a slice of size {extent} from {start} does not fit a dimension of size {dim}"
         raise ValueError(message)
-    return want
+    return extent
 
 
 def _slice_value(value: Any, begin: Any, size: Any) -> Any:
@@ -107,15 +107,15 @@ def _slice_value(value: Any, begin: Any, size: Any) -> Any:
     if not rank:
         return value
     index = []
-    for axis, (start, want, whole) in enumerate(
+    for axis, (start, extent, dim) in enumerate(
         zip(begin.tolist(), size.tolist(), value.shape, strict=True)
     ):
-        stop = whole if want == -1 else start + want
-        if not 0 <= start <= whole:
-            message = f"Expected begin[{axis}] in [0, {whole}], but got {start}"
+        stop = dim if extent == -1 else start + extent
+        if not 0 <= start <= dim:
+            message = f"Expected begin[{axis}] in [0, {dim}], but got {start}"
             raise OpError(message)
-        if not start <= stop <= whole:
-            message = f"Expected size[{axis}] in [0, {whole - start}], but got {want}"
+        if not start <= stop <= dim:
+            message = f"Expected size[{axis}] in [0, {dim - start}], but got {extent}"
             raise OpError(message)
         index.append(slice(start, stop))
     return value[tuple(index)]
@@ -146,31 +146,33 @@ class StridedSliceMasks:
         if self.ellipsis & (self.ellipsis - 1):
             message = "Multiple ellipses in slice spec not allowed"
             raise OpError(message)
-        return tuple(self._item(place, begin, end, strides) for place in range(len(strides)))
+        return tuple(
+            self._index_entry(position, begin, end, strides) for position in range(len(strides))
+        )
 
-    def _item(
+    def _index_entry(
         self,
-        place: int,
+        position: int,
         begin: Sequence[int | None] | None,
         end: Sequence[int | None] | None,
         strides: Sequence[int],
     ) -> Any:
-        bit = 1 << place
+        bit = 1 << position
         if self.ellipsis & bit:
             return Ellipsis
         if self.new_axis & bit:
             return None
-        stride = strides[place]
+        stride = strides[position]
         if stride == 0:
-            message = f"strides[{place}] must be non-zero"
+            message = f"strides[{position}] must be non-zero"
             raise OpError(message)
-        start = begin[place] if begin is not None else None
+        start = begin[position] if begin is not None else None
         if self.shrink & bit:
             if stride < 0:
                 message = "only stride 1 allowed on non-range indexing."
                 raise OpError(message)
             return -1 if start is None else start
-        stop = end[place] if end is not None else None
+        stop = end[position] if end is not None else None
         return slice(None if self.begin & bit else start, None if self.end & bit else stop, stride)
 
 

@@ -101,12 +101,12 @@ def _logits_gradient(
     g: GradientBuilder, node: Node, dloss: Output | None, dback: Output | None
 ) -> Output:
     """Gradient with respect to the logits, from the gradients of both outputs."""
-    parts = []
+    terms = []
     if dloss is not None:
-        parts.append(g.Mul(_column(g, dloss), node.output(1)))
+        terms.append(g.Mul(_column(g, dloss), node.output(1)))
     if dback is not None:
-        parts.append(_softmax_gradient(g, dback, g.Softmax(node.inputs[0])))
-    return parts[0] if len(parts) == 1 else g.AddV2(*parts)
+        terms.append(_softmax_gradient(g, dback, g.Softmax(node.inputs[0])))
+    return terms[0] if len(terms) == 1 else g.AddV2(*terms)
 
 
 def _column(g: GradientBuilder, x: Output) -> Output:
@@ -138,26 +138,26 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
     ) -> InputGradients:
         logits, labels = node.inputs
 
-        def of_labels() -> Output:
-            parts = [] if dback is None else [g.Neg(dback)]
+        def labels_gradient() -> Output:
+            terms = [] if dback is None else [g.Neg(dback)]
             if dloss is not None:
-                parts.append(g.Mul(_column(g, dloss), g.Neg(g.LogSoftmax(logits))))
-            total = parts[0] if len(parts) == 1 else g.AddV2(*parts)
+                terms.append(g.Mul(_column(g, dloss), g.Neg(g.LogSoftmax(logits))))
+            total = terms[0] if len(terms) == 1 else g.AddV2(*terms)
             return sum_to_shape(g, total, labels, logits)
 
         return lambda: sum_to_shape(
             g, _logits_gradient(g, node, dloss, dback), logits, labels
-        ), of_labels
+        ), labels_gradient
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        both = context.inputs[0].broadcast(context.inputs[1])
-        if both.rank is None:
-            both = Shape((None, None))
-        if both.rank != 2:
-            message = f"logits and labels must make a matrix, not {both}"
+        shape = context.inputs[0].broadcast(context.inputs[1])
+        if shape.rank is None:
+            shape = Shape((None, None))
+        if shape.rank != 2:
+            message = f"logits and labels must make a matrix, not {shape}"
             raise ValueError(message)
-        return [both[:1], both]
+        return [shape[:1], shape]
 
 
 class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
@@ -210,10 +210,10 @@ def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
         raise OpError(message)
     if xp is not np:
         return
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if len(wrong):
+    invalid = labels[(labels < 0) | (labels >= classes)]
+    if len(invalid):
         message = (
-            f"Received a label value of {wrong[0]} which is outside the valid range of "
+            f"Received a label value of {invalid[0]} which is outside the valid range of "
             f"[0, {classes}).  Label values: {' '.join(map(str, labels.tolist()))}"
         )
         raise OpError(message)

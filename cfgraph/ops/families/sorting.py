@@ -39,8 +39,8 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     # a stable sort of the reversed rows puts the first of equal elements in front
     turned = value[..., ::-1]
     order = turned.argsort(axis=-1, kind="stable") if xp is np else xp.argsort(turned, axis=-1)
-    places = (size - 1 - order)[..., ::-1][..., :k]
-    return xp.take_along_axis(value, places, axis=-1), places.astype(dtype)
+    indices = (size - 1 - order)[..., ::-1][..., :k]
+    return xp.take_along_axis(value, indices, axis=-1), indices.astype(dtype)
 
 
 class TopKV2(Op):
@@ -121,14 +121,14 @@ class NthElement(Op):
         reverse = node.attr("reverse")
 
         def nth_element(value: Any, n: Any) -> Any:
-            place = int(n)
+            position = int(n)
             if value.ndim < 1:
                 message = f"Input must be >= 1-D, got shape {list(value.shape)}"
                 raise OpError(message)
-            if not 0 <= place < value.shape[-1]:
-                message = f"Input must have at least n+1 columns, n is {place}"
+            if not 0 <= position < value.shape[-1]:
+                message = f"Input must have at least n+1 columns, n is {position}"
                 raise OpError(message)
-            return xp.sort(value, axis=-1)[..., -1 - place if reverse else place]
+            return xp.sort(value, axis=-1)[..., -1 - position if reverse else position]
 
         return nth_element
 
@@ -172,8 +172,8 @@ class InTopKV2(Op):
             if not classes:
                 return xp.zeros(targets.shape, bool)
             inside = (targets >= 0) & (targets < classes)
-            place = xp.clip(targets, 0, classes - 1)[:, None]
-            chosen = xp.take_along_axis(predictions, place, axis=1)
+            columns = xp.clip(targets, 0, classes - 1)[:, None]
+            chosen = xp.take_along_axis(predictions, columns, axis=1)
             above = (predictions > chosen).sum(axis=1)
             return inside & xp.isfinite(predictions).all(axis=1) & (above < k)
 
@@ -252,14 +252,14 @@ class Bucketize(SameShape):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        bounds = [float(item) for item in node.attr("boundaries")]
+        bounds = [float(boundary) for boundary in node.attr("boundaries")]
         if sorted(bounds) != bounds:
             message = "Expected sorted boundaries"
             raise OpError(message)
-        wide = np.float64 if node.attr("T").numpy == np.float64 else np.float32
-        edges = xp.asarray(np.array(bounds, np.float32).astype(wide))
+        precision = np.float64 if node.attr("T").numpy == np.float64 else np.float32
+        edges = xp.asarray(np.array(bounds, np.float32).astype(precision))
 
         def bucketize(value: Any) -> Any:
-            return xp.searchsorted(edges, value.astype(wide), "right").astype(np.int32)
+            return xp.searchsorted(edges, value.astype(precision), "right").astype(np.int32)
 
         return bucketize

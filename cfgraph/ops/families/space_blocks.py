@@ -27,8 +27,8 @@ def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePair
     """Move each position within a spatial block to the batch dimension. Raises OpError."""
     _check_block(value, block, pairs)
     count = len(block)
-    rest = value.shape[count + 1 :]
-    borders = [[0, 0], *pairs, *([[0, 0]] * len(rest))]
+    trailing = value.shape[count + 1 :]
+    borders = [[0, 0], *pairs, *([[0, 0]] * len(trailing))]
     if any(before or after for before, after in borders):
         value = xp.pad(value, borders)
     batch, space = value.shape[0], value.shape[1 : count + 1]
@@ -36,29 +36,31 @@ def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePair
         if size % step:
             message = f"padded_shape={size} is not divisible by block_shape={step}"
             raise OpError(message)
-    cut = [part for size, step in zip(space, block, strict=True) for part in (size // step, step)]
-    value = value.reshape([batch, *cut, *rest])
+    cut = [
+        factor for size, step in zip(space, block, strict=True) for factor in (size // step, step)
+    ]
+    value = value.reshape([batch, *cut, *trailing])
     order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count + 1, 2)]
     value = value.transpose([*order, *range(2 * count + 1, value.ndim)])
     small = [size // step for size, step in zip(space, block, strict=True)]
-    return value.reshape([batch * math.prod(block), *small, *rest])
+    return value.reshape([batch * math.prod(block), *small, *trailing])
 
 
 def batch_to_space(value: Any, block: list[int], crops: SizePairs) -> Any:
     """Inverse of `space_to_batch`. Raises OpError."""
     _check_block(value, block, crops)
-    count, whole = len(block), math.prod(block)
-    batch, space, rest = value.shape[0], value.shape[1 : count + 1], value.shape[count + 1 :]
-    if batch % whole:
+    count, block_size = len(block), math.prod(block)
+    batch, space, trailing = value.shape[0], value.shape[1 : count + 1], value.shape[count + 1 :]
+    if batch % block_size:
         message = f"Input batch dimension ({batch}) is not divisible by product of block sizes"
-        raise OpError(message + f" ({whole})")
-    value = value.reshape([*block, batch // whole, *space, *rest])
+        raise OpError(message + f" ({block_size})")
+    value = value.reshape([*block, batch // block_size, *space, *trailing])
     order = [count]
-    for place in range(count):
-        order += [count + 1 + place, place]
+    for axis in range(count):
+        order += [count + 1 + axis, axis]
     value = value.transpose([*order, *range(2 * count + 1, value.ndim)])
     large = [size * step for size, step in zip(space, block, strict=True)]
-    value = value.reshape([batch // whole, *large, *rest])
+    value = value.reshape([batch // block_size, *large, *trailing])
     inside = []
     for size, (before, after) in zip(large, crops, strict=True):
         if before + after > size:
@@ -111,23 +113,23 @@ class SpaceBatchOp(Op, abstract=True):
         data = require_rank_at_least(context.inputs[0], 1 if block is None else len(block) + 1)
         if data.dims is None or block is None:
             return [shape_of_rank(data.rank)]
-        rest = data.dims[len(block) + 1 :]
+        trailing = data.dims[len(block) + 1 :]
         if pairs is None:
             pairs = [None] * len(block)
-        whole, batch = math.prod(block), data.dims[0]
+        block_size, batch = math.prod(block), data.dims[0]
         if cls.to_batch:
-            first = None if batch is None else batch * whole
+            first = None if batch is None else batch * block_size
             space = [
                 None if dim is None or pair is None else exact_quotient(dim + sum(pair), step)
                 for dim, step, pair in zip(data.dims[1:], block, pairs, strict=False)
             ]
         else:
-            first = None if batch is None else exact_quotient(batch, whole)
+            first = None if batch is None else exact_quotient(batch, block_size)
             space = [
                 None if dim is None or pair is None else _cropped_size(dim * step, pair)
                 for dim, step, pair in zip(data.dims[1:], block, pairs, strict=False)
             ]
-        return [Shape((first, *space, *rest))]
+        return [Shape((first, *space, *trailing))]
 
     @classmethod
     def static_block(
@@ -283,14 +285,14 @@ class SpaceDepthOp(Op, abstract=True):
                 check_image_rank(value).transpose((0, 2, 3, 1)), size
             ).transpose((0, 3, 1, 2))
 
-        def of_vectors(value: Any) -> Any:
-            count, depth, high, wide, lanes = value.shape
-            flat = value.transpose((0, 2, 3, 1, 4)).reshape((count, high, wide, depth * lanes))
+        def rearrange_vectors(value: Any) -> Any:
+            count, depth, height, width, lanes = value.shape
+            flat = value.transpose((0, 2, 3, 1, 4)).reshape((count, height, width, depth * lanes))
             flat = cls.rearranged(flat, size)
             flat = flat.reshape((*flat.shape[:3], flat.shape[3] // lanes, lanes))
             return flat.transpose((0, 3, 1, 2, 4))
 
-        return of_vectors
+        return rearrange_vectors
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -301,9 +303,9 @@ class SpaceDepthOp(Op, abstract=True):
         if layout == b"NHWC":
             return [Shape((data.dims[0], *cls.static_sizes(data.dims[1:], size)))]
         if layout == b"NCHW":
-            _, depth, high, wide = data.dims
-            high, wide, depth = cls.static_sizes((high, wide, depth), size)
-            return [Shape((data.dims[0], depth, high, wide))]
+            _, depth, height, width = data.dims
+            height, width, depth = cls.static_sizes((height, width, depth), size)
+            return [Shape((data.dims[0], depth, height, width))]
         return [shape_of_rank(5)]
 
     inverse: ClassVar[str]
@@ -323,23 +325,23 @@ class SpaceToDepth(SpaceDepthOp):
 
     @staticmethod
     def rearranged(value: Any, size: int) -> Any:
-        count, high, wide, depth = value.shape
-        if high % size or wide % size:
+        count, height, width, depth = value.shape
+        if height % size or width % size:
             message = (
-                f"Image width {wide} and height {high} should be divisible by block_size: {size}"
+                f"Image width {width} and height {height} should be divisible by block_size: {size}"
             )
             raise OpError(message)
-        cut = value.reshape((count, high // size, size, wide // size, size, depth))
+        cut = value.reshape((count, height // size, size, width // size, size, depth))
         return cut.transpose((0, 1, 3, 2, 4, 5)).reshape(
-            (count, high // size, wide // size, size * size * depth)
+            (count, height // size, width // size, size * size * depth)
         )
 
     @staticmethod
     def static_sizes(dims: BlockSizes, size: int) -> list[int | None]:
-        high, wide, depth = dims
+        height, width, depth = dims
         return [
-            None if high is None else exact_quotient(high, size),
-            None if wide is None else exact_quotient(wide, size),
+            None if height is None else exact_quotient(height, size),
+            None if width is None else exact_quotient(width, size),
             None if depth is None else depth * size * size,
         ]
 
@@ -353,19 +355,21 @@ class DepthToSpace(SpaceDepthOp):
 
     @staticmethod
     def rearranged(value: Any, size: int) -> Any:
-        count, high, wide, depth = value.shape
+        count, height, width, depth = value.shape
         if depth % (size * size):
             message = f"Input depth dimension {depth} should be divisible by: {size * size}"
             raise OpError(message)
-        left = depth // (size * size)
-        cut = value.reshape((count, high, wide, size, size, left))
-        return cut.transpose((0, 1, 3, 2, 4, 5)).reshape((count, high * size, wide * size, left))
+        channels = depth // (size * size)
+        cut = value.reshape((count, height, width, size, size, channels))
+        return cut.transpose((0, 1, 3, 2, 4, 5)).reshape(
+            (count, height * size, width * size, channels)
+        )
 
     @staticmethod
     def static_sizes(dims: BlockSizes, size: int) -> list[int | None]:
-        high, wide, depth = dims
+        height, width, depth = dims
         return [
-            None if high is None else high * size,
-            None if wide is None else wide * size,
+            None if height is None else height * size,
+            None if width is None else width * size,
             None if depth is None else exact_quotient(depth, size * size),
         ]

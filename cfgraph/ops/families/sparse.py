@@ -26,21 +26,21 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 def sparse_to_dense_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradients with respect to the values and the default value of SparseToDense."""
-    places, _, values, _ = node.inputs
-    found = g.GatherNd(dz, _index_rows(g, places, node.inputs[1]))
+    indices, _, values, _ = node.inputs
+    gathered = g.GatherNd(dz, _index_rows(g, indices, node.inputs[1]))
 
-    def of_default() -> Output:
-        return g.Sub(_sum_rows(g, g.Reshape(dz, int32_constant(g, [-1]))), _sum_rows(g, found))
+    def default_gradient() -> Output:
+        return g.Sub(_sum_rows(g, g.Reshape(dz, int32_constant(g, [-1]))), _sum_rows(g, gathered))
 
-    return None, None, lambda: sum_to_shape(g, found, values, found), of_default
+    return None, None, lambda: sum_to_shape(g, gathered, values, gathered), default_gradient
 
 
-def _index_rows(g: GradientBuilder, places: Output, shape: Output) -> Output:
+def _index_rows(g: GradientBuilder, indices: Output, shape: Output) -> Output:
     """Indices as a matrix, also if they are a vector or a scalar."""
-    if g.known_shape(places).rank == 2:
-        return places
+    if g.known_shape(indices).rank == 2:
+        return indices
     return g.Reshape(
-        places, g.ConcatV2(int32_constant(g, [-1]), g.shape(shape), int32_constant(g, 0))
+        indices, g.ConcatV2(int32_constant(g, [-1]), g.shape(shape), int32_constant(g, 0))
     )
 
 
@@ -50,26 +50,26 @@ def _sum_rows(g: GradientBuilder, x: Output) -> Output:
 
 def sparse_matmul_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
     """Gradient of a sparse matrix times a dense matrix."""
-    places, values, shape, b = node.inputs
+    indices, values, shape, b = node.inputs
     adjoint_a, adjoint_b = node.attr("adjoint_a"), node.attr("adjoint_b")
     swap = int32_constant(g, [1, 0])
 
-    def of_values() -> Output:
-        row, column = (g.Unpack(places, num=2, axis=1).node.output(port) for port in (0, 1))
+    def values_gradient() -> Output:
+        row, column = (g.Unpack(indices, num=2, axis=1).node.output(port) for port in (0, 1))
         if adjoint_a:
             row, column = column, row
-        other = g.Transpose(b, swap) if adjoint_b else conjugate(g, b)
+        dense = g.Transpose(b, swap) if adjoint_b else conjugate(g, b)
         factors = (
-            g.GatherV2(x, at, int32_constant(g, 0)) for x, at in ((dz, row), (other, column))
+            g.GatherV2(x, index, int32_constant(g, 0)) for x, index in ((dz, row), (dense, column))
         )
-        found = g.Sum(g.Mul(*factors), int32_constant(g, [1]))
-        return conjugate(g, found) if adjoint_a else found
+        products = g.Sum(g.Mul(*factors), int32_constant(g, [1]))
+        return conjugate(g, products) if adjoint_a else products
 
-    def of_b() -> Output:
-        product = g.SparseTensorDenseMatMul(places, values, shape, dz, adjoint_a=not adjoint_a)
+    def b_gradient() -> Output:
+        product = g.SparseTensorDenseMatMul(indices, values, shape, dz, adjoint_a=not adjoint_a)
         return g.ConjugateTranspose(product, swap) if adjoint_b else product
 
-    return None, of_values, None, of_b
+    return None, values_gradient, None, b_gradient
 
 
 def sparse_add_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -78,19 +78,19 @@ def sparse_add_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGrad
 
 
 def sparse_reorder_gradient(
-    g: GradientBuilder, node: Node, dplaces: Output | None, dvalues: Output
+    g: GradientBuilder, node: Node, dindices: Output | None, dvalues: Output
 ) -> InputGradients:
     """Gradient of SparseReorder.
 
     Reordering 0, 1, … instead of the values yields the permutation.
     """
-    places, values, shape = node.inputs
+    indices, values, shape = node.inputs
 
-    def of_values() -> Output:
-        origin = g.SparseReorder(places, _enumerate(g, values), shape).node.output(1)
+    def values_gradient() -> Output:
+        origin = g.SparseReorder(indices, _enumerate(g, values), shape).node.output(1)
         return g.GatherV2(dvalues, g.InvertPermutation(origin), int32_constant(g, 0))
 
-    return None, of_values, None
+    return None, values_gradient, None
 
 
 def _enumerate(g: GradientBuilder, x: Output) -> Output:
@@ -109,27 +109,29 @@ def fill_empty_rows_gradient(
     dvalues = grads[1]
     if dvalues is None:
         return [None] * len(node.inputs)
-    found = g.SparseFillEmptyRowsGrad(node.output(3), dvalues).node
-    return None, found.output(0), None, found.output(1)
+    gradients = g.SparseFillEmptyRowsGrad(node.output(3), dvalues).node
+    return None, gradients.output(0), None, gradients.output(1)
 
 
 def fill_empty_rows_second_gradient(
-    g: GradientBuilder, node: Node, kept: Output | None, filled: Output | None
+    g: GradientBuilder, node: Node, dd_values: Output | None, dd_default: Output | None
 ) -> InputGradients:
     """Gradient of SparseFillEmptyRowsGrad with respect to its upstream gradient."""
     back, dvalues = node.inputs
-    whole = g.ZerosLike(dvalues) if filled is None else g.BroadcastTo(filled, g.shape(dvalues))
-    here = g.ZerosLike(node.output(0)) if kept is None else kept
-    return None, g.TensorScatterUpdate(whole, g.ExpandDims(back, int32_constant(g, 1)), here)
+    base = (
+        g.ZerosLike(dvalues) if dd_default is None else g.BroadcastTo(dd_default, g.shape(dvalues))
+    )
+    updates = g.ZerosLike(node.output(0)) if dd_values is None else dd_values
+    return None, g.TensorScatterUpdate(base, g.ExpandDims(back, int32_constant(g, 1)), updates)
 
 
-def check_indices_inside(indices: Any, sizes: Sequence[int], what: str = "indices") -> None:
+def check_indices_inside(indices: Any, sizes: Sequence[int], name: str = "indices") -> None:
     """Raise OpError unless all indices lie within a tensor of these sizes."""
     bad = ((indices < 0) | (indices >= np.array(sizes, np.int64))).any(-1)
     if bad.any():
-        place = int(bad.argmax())
+        row = int(bad.argmax())
         message = (
-            f"{what}[{place}] = {indices[place].tolist()} is out of bounds: "
+            f"{name}[{row}] = {indices[row].tolist()} is out of bounds: "
             f"need 0 <= index < {list(sizes)}"
         )
         raise OpError(message)
@@ -138,10 +140,10 @@ def check_indices_inside(indices: Any, sizes: Sequence[int], what: str = "indice
 def _check_index_order(indices: Any) -> None:
     """Raise OpError unless indices are unique and in row-major order."""
     rows = [tuple(row) for row in indices.tolist()]
-    for place, (row, after) in enumerate(pairwise(rows)):
+    for position, (row, after) in enumerate(pairwise(rows)):
         if row >= after:
-            fault = "repeated" if row == after else "out of order"
-            message = f"indices[{place + 1}] = {list(after)} is {fault}"
+            problem = "repeated" if row == after else "out of order"
+            message = f"indices[{position + 1}] = {list(after)} is {problem}"
             raise OpError(message)
 
 
@@ -218,15 +220,15 @@ class SparseTensorDenseMatMul(Op):
             row, column = indices.T
             if adjoint_a:
                 row, column, sizes, values = column, row, sizes[::-1], values.conj()
-            other = b.conj().T if adjoint_b else b
-            if sizes[1] != other.shape[0]:
+            dense = b.conj().T if adjoint_b else b
+            if sizes[1] != dense.shape[0]:
                 message = (
                     "Cannot multiply A and B because inner dimension does not match: "
-                    f"{sizes[1]} vs. {other.shape[0]}"
+                    f"{sizes[1]} vs. {dense.shape[0]}"
                 )
                 raise OpError(message)
-            result = np.zeros((sizes[0], other.shape[1]), values.dtype)
-            np.add.at(result, row, values[:, None] * other[column])
+            result = np.zeros((sizes[0], dense.shape[1]), values.dtype)
+            np.add.at(result, row, values[:, None] * dense[column])
             return result
 
         return matmul
@@ -266,28 +268,34 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
     if indices.ndim != 2 or shape.ndim != 1 or new_shape.ndim != 1:
         message = "Input indices should be a matrix, input shape and new shape vectors"
         raise OpError(message)
-    old, new = shape.tolist(), new_shape.tolist()
-    if indices.shape[1] != len(old):
+    source, target = shape.tolist(), new_shape.tolist()
+    if indices.shape[1] != len(source):
         message = f"Input tensor rank must match input shape length, {list(indices.shape)}"
         raise OpError(message)
-    if new.count(-1) > 1 or any(size < -1 for size in new):
-        message = f"the new shape {new} may contain only one negative size, which must be -1"
+    if target.count(-1) > 1 or any(size < -1 for size in target):
+        message = f"the new shape {target} may contain only one negative size, which must be -1"
         raise OpError(message)
-    total, rest = math.prod(old), math.prod(size for size in new if size != -1)
-    if -1 in new:
-        if rest <= 0 or total % rest:
-            message = f"Input to reshape is a SparseTensor with {total} dense values, but {new}"
+    total, known = math.prod(source), math.prod(size for size in target if size != -1)
+    if -1 in target:
+        if known <= 0 or total % known:
+            message = f"Input to reshape is a SparseTensor with {total} dense values, but {target}"
             raise OpError(message)
-        new = [total // rest if size == -1 else size for size in new]
-    elif total != rest:
-        message = f"Input to reshape is a tensor with {total} dense values, but {new} has {rest}"
+        target = [total // known if size == -1 else size for size in target]
+    elif total != known:
+        message = (
+            f"Input to reshape is a tensor with {total} dense values, but {target} has {known}"
+        )
         raise OpError(message)
-    sizes = np.array(new, np.int64)
+    sizes = np.array(target, np.int64)
     if not len(indices):
-        return np.zeros((0, len(new)), np.int64), sizes
-    flat = np.ravel_multi_index(tuple(indices.T), old) if old else np.zeros(len(indices), np.int64)
-    found = np.unravel_index(flat, new) if new else ()
-    return np.array(found, np.int64).reshape(len(new), len(indices)).T, sizes
+        return np.zeros((0, len(target)), np.int64), sizes
+    flat = (
+        np.ravel_multi_index(tuple(indices.T), source)
+        if source
+        else np.zeros(len(indices), np.int64)
+    )
+    coordinates = np.unravel_index(flat, target) if target else ()
+    return np.array(coordinates, np.int64).reshape(len(target), len(indices)).T, sizes
 
 
 class SparseTensorDenseAdd(Op):

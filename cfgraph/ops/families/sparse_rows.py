@@ -138,25 +138,25 @@ class SparseConcat(Op):
             if not -rank <= axis < rank:
                 message = f"Concat dimension must be in range [{-rank}, {rank}), got {axis}"
                 raise OpError(message)
-            place, start, moved = axis % rank, 0, []
+            dim, start, moved = axis % rank, 0, []
             result = shapes[0].copy()
-            for item, shape in zip(indices, shapes, strict=True):
-                other = (
-                    np.where(np.arange(rank) == place, shape, result)
+            for coordinates, shape in zip(indices, shapes, strict=True):
+                expected = (
+                    np.where(np.arange(rank) == dim, shape, result)
                     if (shape.size == rank)
                     else None
                 )
-                if other is None or not np.array_equal(other, shape):
+                if expected is None or not np.array_equal(expected, shape):
                     message = f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}"
                     raise OpError(message)
                 step = np.zeros(rank, np.int64)
-                step[place] = start
-                moved.append(item + step)
-                start += int(shape[place])
-            result[place] = start
-            rows, found = np.concatenate(moved), np.concatenate(values)
+                step[dim] = start
+                moved.append(coordinates + step)
+                start += int(shape[dim])
+            result[dim] = start
+            rows, elements = np.concatenate(moved), np.concatenate(values)
             order = np.lexsort(rows.T[::-1])
-            return rows[order], found[order], result
+            return rows[order], elements[order], result
 
         return concat
 

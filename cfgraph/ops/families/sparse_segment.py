@@ -54,9 +54,9 @@ class SparseSegmentOp(Op, abstract=True):
             if size < least:
                 message = f"segment ids must be < num_segments {size}, got {ids[-1]}"
                 raise OpError(message)
-            wide = _sum_type(data.dtype)
+            accumulated = _sum_type(data.dtype)
             total = combine_segments(
-                xp, np.add, 0, data[indices].astype(wide, copy=False), ids, size
+                xp, np.add, 0, data[indices].astype(accumulated, copy=False), ids, size
             )
             if weight:
                 total = total / _segment_divisor(ids, size, weight, total)
@@ -86,7 +86,7 @@ def _segment_row_count(g: GradientBuilder, x: Output) -> Output:
     (size,) = g.known_shape(x)[:1].dims or (None,)
     if size is not None:
         return int32_constant(g, size)
-    first = (int32_constant(g, [item]) for item in (0, 1, 1))
+    first = (int32_constant(g, [value]) for value in (0, 1, 1))
     return g.StridedSlice(g.shape(x), *first, shrink_axis_mask=1)
 
 
@@ -104,10 +104,10 @@ def _sum_type(dtype: Any) -> Any:
     return dtype if dtype.itemsize > 2 or dtype.kind in "iu" else np.dtype(np.float32)
 
 
-def _segment_divisor(ids: Any, size: int, weight: float, like: Any) -> Any:
-    many = np.maximum(np.bincount(ids, minlength=size), 1)
-    scale = many.astype(like.dtype) if weight == 1 else np.sqrt(many.astype(like.dtype))
-    return scale.reshape((-1,) + (1,) * (like.ndim - 1))
+def _segment_divisor(ids: Any, size: int, weight: float, rows: Any) -> Any:
+    counts = np.maximum(np.bincount(ids, minlength=size), 1)
+    scale = counts.astype(rows.dtype) if weight == 1 else np.sqrt(counts.astype(rows.dtype))
+    return scale.reshape((-1,) + (1,) * (rows.ndim - 1))
 
 
 class SparseSegmentSum(SparseSegmentOp):
@@ -189,14 +189,16 @@ class SparseSegmentGradOp(Op, abstract=True):
             if indices.size and not (indices.min() >= 0 and indices.max() < size):
                 message = f"Indices {indices.tolist()} are out of range [0, {size})"
                 raise OpError(message)
-            wide = grad.astype(_sum_type(grad.dtype), copy=False)
+            scaled = grad.astype(_sum_type(grad.dtype), copy=False)
             if weight:
-                wide = wide / _segment_divisor(ids, segments, weight, wide)
+                scaled = scaled / _segment_divisor(ids, segments, weight, scaled)
             if not compact:
-                return combine_segments(xp, np.add, 0, wide[ids], indices, size).astype(grad.dtype)
-            named, place = np.unique(indices, return_inverse=True)
-            total = combine_segments(xp, np.add, 0, wide[ids], place, named.size)
-            return total.astype(grad.dtype), named
+                return combine_segments(xp, np.add, 0, scaled[ids], indices, size).astype(
+                    grad.dtype
+                )
+            selected, positions = np.unique(indices, return_inverse=True)
+            total = combine_segments(xp, np.add, 0, scaled[ids], positions, selected.size)
+            return total.astype(grad.dtype), selected
 
         return sparse_segment_grad
 

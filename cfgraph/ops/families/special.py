@@ -46,10 +46,10 @@ def _half_pi_square(g: GradientBuilder, x: Output) -> Output:
 
 
 def with_limit_at(
-    g: GradientBuilder, x: Output, place: float, limit: float, slope: Output
+    g: GradientBuilder, x: Output, point: float, limit: float, slope: Output
 ) -> Output:
     """The slope, replaced by its limit at a removable singularity."""
-    return g.SelectV2(g.Equal(x, place), constant_like(g, limit, x), slope)
+    return g.SelectV2(g.Equal(x, point), constant_like(g, limit, x), slope)
 
 
 class SpecialFunction(Elementwise, abstract=True):
@@ -179,25 +179,25 @@ class FresnelIntegral(UntraceableFunction, abstract=True):
     """Fresnel integral."""
 
     function = "fresnel"
-    place: ClassVar[int]
+    output_index: ClassVar[int]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        both, place = scipy_special(xp).fresnel, cls.place
-        return computed_in_float32(lambda x: both(x)[place], node.attr("T"))
+        integrals, output_index = scipy_special(xp).fresnel, cls.output_index
+        return computed_in_float32(lambda x: integrals(x)[output_index], node.attr("T"))
 
 
 class FresnelSin(FresnelIntegral):
     """Fresnel sine integral."""
 
-    place = 0
+    output_index = 0
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sin(_half_pi_square(g, x))))
 
 
 class FresnelCos(FresnelIntegral):
     """Fresnel cosine integral."""
 
-    place = 1
+    output_index = 1
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cos(_half_pi_square(g, x))))
 
 
@@ -259,13 +259,13 @@ class Betainc(Elementwise):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         a, b, x = node.inputs
 
-        def of_x() -> Output:
+        def x_gradient() -> Output:
             log_beta = g.Sub(g.AddV2(g.Lgamma(a), g.Lgamma(b)), g.Lgamma(g.AddV2(a, b)))
             log_power = g.AddV2(g.Xlog1py(g.Sub(b, 1), g.Neg(x)), g.Xlogy(g.Sub(a, 1), x))
             slope = g.Exp(g.Sub(log_power, log_beta))
             return sum_to_shape(g, g.Mul(dz, slope), x, node.output())
 
-        return not_differentiable(node, 0), not_differentiable(node, 1), of_x
+        return not_differentiable(node, 0), not_differentiable(node, 1), x_gradient
 
 
 def order_one_gradient(

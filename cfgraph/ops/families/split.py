@@ -53,19 +53,19 @@ class Split(Op):
         data, axis = context.inputs[1], static_int(context, 0)
         if data.dims is None or axis is None:
             return [shape_of_rank(data.rank)] * context.output_count
-        place = static_axis(axis, len(data.dims))
-        size, count = data.dims[place], context.output_count
+        dim = static_axis(axis, len(data.dims))
+        size, count = data.dims[dim], context.output_count
         if size is None:
             return [data] * count
         if size % count:
-            message = f"{data} cannot be split into {count} equal slices along dimension {place}"
+            message = f"{data} cannot be split into {count} equal slices along dimension {dim}"
             raise ValueError(message)
-        return [with_dim(data, place, size // count)] * count
+        return [with_dim(data, dim, size // count)] * count
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-        parts = fill_missing_gradients(g, grads)
-        return None, parts[0] if len(parts) == 1 else g.ConcatV2(parts, node.inputs[0])
+        pieces = fill_missing_gradients(g, grads)
+        return None, pieces[0] if len(pieces) == 1 else g.ConcatV2(pieces, node.inputs[0])
 
 
 def fill_missing_gradients(g: GradientBuilder, grads: Sequence[Output | None]) -> list[Output]:
@@ -74,12 +74,12 @@ def fill_missing_gradients(g: GradientBuilder, grads: Sequence[Output | None]) -
     return [g.zeros_like(some) if grad is None else grad for grad in grads]
 
 
-def _equal_sizes(axis: int, whole: int, count: int) -> list[int]:
-    size, left = divmod(whole, count)
-    if left:
+def _equal_sizes(axis: int, dim_size: int, count: int) -> list[int]:
+    size, remainder = divmod(dim_size, count)
+    if remainder:
         message = (
             f"Number of ways to split should evenly divide the split dimension, but got "
-            f"split_dim {axis} (size = {whole}) and num_split {count}"
+            f"split_dim {axis} (size = {dim_size}) and num_split {count}"
         )
         raise OpError(message)
     return [size] * count
@@ -128,7 +128,7 @@ class SplitV(Op):
                     f"{count} in all; it has the shape {list(size_splits.shape)}"
                 )
                 raise OpError(message)
-            return split_views(value, axis, _part_sizes(size_splits.tolist(), value.shape[axis]))
+            return split_views(value, axis, _resolve_sizes(size_splits.tolist(), value.shape[axis]))
 
         return split_v
 
@@ -139,34 +139,34 @@ class SplitV(Op):
         count = context.output_count
         if data.dims is None or axis is None:
             return [shape_of_rank(data.rank)] * count
-        place = static_axis(axis, len(data.dims))
+        dim = static_axis(axis, len(data.dims))
         if sizes is None or sizes.shape != (count,):
-            return [with_dim(data, place, None)] * count
-        whole, wanted = data.dims[place], sizes.tolist()
-        if whole is not None:
+            return [with_dim(data, dim, None)] * count
+        dim_size, lengths = data.dims[dim], sizes.tolist()
+        if dim_size is not None:
             try:
-                wanted = _part_sizes(wanted, whole)
+                lengths = _resolve_sizes(lengths, dim_size)
             except OpError as error:
                 raise ValueError(str(error)) from None
-        return [with_dim(data, place, None if size < 0 else size) for size in wanted]
+        return [with_dim(data, dim, None if size < 0 else size) for size in lengths]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-        parts = [
+        pieces = [
             g.zeros_like(node.output(port)) if grad is None else grad
             for port, grad in enumerate(grads)
         ]
         axis = node.inputs[2]
         if g.known_shape(axis).rank:
             axis = g.Reshape(axis, g.const([], dtypes.int32))
-        return parts[0] if len(parts) == 1 else g.ConcatV2(parts, axis), None, None
+        return pieces[0] if len(pieces) == 1 else g.ConcatV2(pieces, axis), None, None
 
 
-def _part_sizes(sizes: list[int], whole: int) -> list[int]:
-    if len(sizes) == 1 and sizes[0] != whole:
+def _resolve_sizes(sizes: list[int], dim_size: int) -> list[int]:
+    if len(sizes) == 1 and sizes[0] != dim_size:
         message = (
             "If there is only one output, it must have the same size as the input. "
-            f"Input size: {whole} output size: {sizes[0]}"
+            f"Input size: {dim_size} output size: {sizes[0]}"
         )
         raise OpError(message)
     known = sum(size for size in sizes if size != -1)
@@ -177,14 +177,14 @@ def _part_sizes(sizes: list[int], whole: int) -> list[int]:
     if any(size < -1 for size in sizes):
         message = f"Split size must not be negative, but got {sizes}"
         raise OpError(message)
-    if known > whole or (not free and known != whole):
+    if known > dim_size or (not free and known != dim_size):
         message = (
             "Determined shape must either match input shape along split_dim exactly if fully "
             "specified, or be less than the size of the input along split_dim if not fully "
-            f"specified.  Got: {known} for size {whole}"
+            f"specified.  Got: {known} for size {dim_size}"
         )
         raise OpError(message)
-    return [whole - known if size == -1 else size for size in sizes]
+    return [dim_size - known if size == -1 else size for size in sizes]
 
 
 class Unpack(Op):
@@ -212,9 +212,9 @@ class Unpack(Op):
             before = (slice(None),) * (axis % rank)
             if is_object:
                 return as_outputs(
-                    [unwrap_scalar_object(value[(*before, place, ...)]) for place in range(count)]
+                    [unwrap_scalar_object(value[(*before, index, ...)]) for index in range(count)]
                 )
-            return as_outputs([value[(*before, place)] for place in range(count)])
+            return as_outputs([value[(*before, index)] for index in range(count)])
 
         return unpack
 

@@ -38,14 +38,17 @@ class DynamicPartition(Op):
                     f"partitions.shape = {list(partitions.shape)}"
                 )
                 raise OpError(message)
-            rest = data.shape[depth:]
-            rows, numbers = data.reshape((-1, *rest)) if data.size else data, partitions.reshape(-1)
+            row_shape = data.shape[depth:]
+            rows, numbers = (
+                data.reshape((-1, *row_shape)) if data.size else data,
+                partitions.reshape(-1),
+            )
             if not data.size:
-                rows = data.reshape((numbers.size, *rest))
+                rows = data.reshape((numbers.size, *row_shape))
             bad = (numbers < 0) | (numbers >= count)
             if bad.any():
-                place = int(bad.argmax())
-                message = f"partitions[{place}] = {numbers[place]} is not in [0, {count})"
+                position = int(bad.argmax())
+                message = f"partitions[{position}] = {numbers[position]} is not in [0, {count})"
                 raise OpError(message)
             return as_outputs([rows[numbers == number] for number in range(count)])
 
@@ -63,15 +66,15 @@ class DynamicPartition(Op):
     def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
         data, partitions = node.inputs
         sizes, count = g.shape(partitions), len(grads)
-        zero, one = (g.const(item, dtypes.int32) for item in (0, 1))
+        zero, one = (g.const(value, dtypes.int32) for value in (0, 1))
         numbers = g.Range(zero, g.Prod(sizes, zero), one)
-        places = g.DynamicPartition(g.Reshape(numbers, sizes), partitions, num_partitions=count)
-        indices = [places.node.output(port) for port in range(count)]
-        parts = [
+        positions = g.DynamicPartition(g.Reshape(numbers, sizes), partitions, num_partitions=count)
+        indices = [positions.node.output(port) for port in range(count)]
+        pieces = [
             g.zeros_like(node.output(port)) if grad is None else grad
             for port, grad in enumerate(grads)
         ]
-        rows = g.ParallelDynamicStitch(indices, parts)
+        rows = g.ParallelDynamicStitch(indices, pieces)
         flat = g.known_shape(partitions).rank == 1
         return rows if flat else g.Reshape(rows, g.shape(data)), None
 
@@ -92,17 +95,17 @@ class DynamicStitch(Op):
 
         def dynamic_stitch(*inputs: Any) -> Any:
             indices, data = inputs[:count], inputs[count:]
-            rest = data[0].shape[indices[0].ndim :]
+            row_shape = data[0].shape[indices[0].ndim :]
             size = 0
-            for number, (index, item) in enumerate(zip(indices, data, strict=True)):
-                _check_indices(number, index, item, rest)
+            for number, (index, values) in enumerate(zip(indices, data, strict=True)):
+                _check_indices(number, index, values, row_shape)
                 size = max(size, int(index.max()) + 1 if index.size else 0)
-            result = np.full((size, *rest), fill, dtype.numpy)
-            for index, item in zip(indices, data, strict=True):
+            result = np.full((size, *row_shape), fill, dtype.numpy)
+            for index, values in zip(indices, data, strict=True):
                 if index.size and index.min() < 0:
                     message = f"indices {index.tolist()} are out of range"
                     raise OpError(message)
-                result[index.reshape(-1)] = item.reshape((index.size, *rest))
+                result[index.reshape(-1)] = values.reshape((index.size, *row_shape))
             return result
 
         return dynamic_stitch
@@ -111,23 +114,23 @@ class DynamicStitch(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         count = context.attr("N")
         indices, data = context.inputs[:count], context.inputs[count:]
-        rest: Shape = UNKNOWN_SHAPE
-        for index, item in zip(indices, data, strict=True):
-            if index.rank is None or item.dims is None:
+        row_shape: Shape = UNKNOWN_SHAPE
+        for index, shape in zip(indices, data, strict=True):
+            if index.rank is None or shape.dims is None:
                 continue
-            if index.rank > len(item.dims):
-                message = f"data of shape {item} must start with the shape {index} of its indices"
+            if index.rank > len(shape.dims):
+                message = f"data of shape {shape} must start with the shape {index} of its indices"
                 raise ValueError(message)
-            item[: index.rank].merge(index)
-            rest = rest.merge(item[index.rank :])
-        return [vector_shape(_stitched_shape(context, count)) + rest]
+            shape[: index.rank].merge(index)
+            row_shape = row_shape.merge(shape[index.rank :])
+        return [vector_shape(_stitched_shape(context, count)) + row_shape]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         indices = node.inputs[: node.attr("N")]
         return [
             *[None] * len(indices),
-            *(partial(_partition_gradient, g, dz, item) for item in indices),
+            *(partial(_partition_gradient, g, dz, index) for index in indices),
         ]
 
 
@@ -135,11 +138,12 @@ def _partition_gradient(g: GradientBuilder, dz: Output, indices: Output) -> Outp
     return g.GatherV2(dz, indices, g.const(0, dtypes.int32))
 
 
-def _check_indices(number: int, index: Any, item: Any, rest: tuple[int, ...]) -> None:
-    if item.shape[: index.ndim] != index.shape or item.shape[index.ndim :] != rest:
+def _check_indices(number: int, index: Any, values: Any, row_shape: tuple[int, ...]) -> None:
+    if values.shape[: index.ndim] != index.shape or values.shape[index.ndim :] != row_shape:
         message = (
-            f"data[{number}].shape = {list(item.shape)} must start with indices[{number}].shape = "
-            f"{list(index.shape)}, followed by {list(rest)} as in data[0]"
+            f"data[{number}].shape = {list(values.shape)} must start with "
+            f"indices[{number}].shape = "
+            f"{list(index.shape)}, followed by {list(row_shape)} as in data[0]"
         )
         raise OpError(message)
 

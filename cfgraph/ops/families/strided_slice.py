@@ -50,7 +50,7 @@ class StridedSlice(Op):
             except IndexError:
                 raise OpError(_out_of_bounds(value, where)) from None
 
-        def of_objects(value: Any, begin: Any, end: Any, strides: Any) -> Any:
+        def index_objects(value: Any, begin: Any, end: Any, strides: Any) -> Any:
             # an index of integers only would return the element instead of an array
             where = index(begin, end, strides)
             try:
@@ -58,13 +58,15 @@ class StridedSlice(Op):
             except IndexError:
                 raise OpError(_out_of_bounds(value, where)) from None
 
-        return of_objects if is_object else strided_slice
+        return index_objects if is_object else strided_slice
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, strides = context.inputs[0], context.value(3)
-        of = require_rank(context.inputs[1].merge(context.inputs[2]).merge(context.inputs[3]), 1)
-        count = of.dims[0] if of.dims else None
+        bounds = require_rank(
+            context.inputs[1].merge(context.inputs[2]).merge(context.inputs[3]), 1
+        )
+        count = bounds.dims[0] if bounds.dims else None
         if data.dims is None or count is None:
             return [UNKNOWN_SHAPE]
         known = [context.value(slot) for slot in (1, 2)]
@@ -88,7 +90,7 @@ class StridedSlice(Op):
 
 
 def _out_of_bounds(value: Any, index: tuple[Any, ...]) -> str:
-    used = sum(item is not None and item is not Ellipsis for item in index)
+    used = sum(entry is not None and entry is not Ellipsis for entry in index)
     if used > value.ndim:
         return f"Index out of range using input dim {value.ndim}; input has only {value.ndim} dims"
     return f"slice index {_format_index(index)} out of bounds for shape {list(value.shape)}"
@@ -96,16 +98,16 @@ def _out_of_bounds(value: Any, index: tuple[Any, ...]) -> str:
 
 def _format_index(index: tuple[Any, ...]) -> str:
     return ", ".join(
-        "..." if item is Ellipsis else "newaxis" if item is None else _format_index_item(item)
-        for item in index
+        "..." if entry is Ellipsis else "newaxis" if entry is None else _format_index_entry(entry)
+        for entry in index
     )
 
 
-def _format_index_item(item: Any) -> str:
-    if not isinstance(item, slice):
-        return str(item)
-    bounds = ["" if bound is None else str(bound) for bound in (item.start, item.stop)]
-    return ":".join(bounds if item.step == 1 else [*bounds, str(item.step)])
+def _format_index_entry(entry: Any) -> str:
+    if not isinstance(entry, slice):
+        return str(entry)
+    bounds = ["" if bound is None else str(bound) for bound in (entry.start, entry.stop)]
+    return ":".join(bounds if entry.step == 1 else [*bounds, str(entry.step)])
 
 
 def _static_slice_shape(
@@ -117,36 +119,36 @@ def _static_slice_shape(
     strides_known: bool,
 ) -> Shape:
     """Shape of the slice; sizes are unknown if a bound is."""
-    used = sum(item is not None and item is not Ellipsis for item in index)
-    rest, axis, result = list(data), 0, list[int | None]()
-    if used > len(rest):
-        message = f"{used} dimensions are sliced, the tensor has {len(rest)}"
+    used = sum(entry is not None and entry is not Ellipsis for entry in index)
+    dims, axis, result = list(data), 0, list[int | None]()
+    if used > len(dims):
+        message = f"{used} dimensions are sliced, the tensor has {len(dims)}"
         raise ValueError(message)
-    spread = len(rest) - used
-    for place, item in enumerate(index):
-        if item is Ellipsis:
-            result += rest[axis : axis + spread]
+    spread = len(dims) - used
+    for position, entry in enumerate(index):
+        if entry is Ellipsis:
+            result += dims[axis : axis + spread]
             axis += spread
             continue
-        if item is None:
+        if entry is None:
             result.append(1)
             continue
-        size, bit = rest[axis], 1 << place
+        size, bit = dims[axis], 1 << position
         axis += 1
-        if not isinstance(item, slice):
-            if begin is not None and size is not None and not -size <= item < size:
-                message = f"index {item} is out of bounds for a dimension of size {size}"
+        if not isinstance(entry, slice):
+            if begin is not None and size is not None and not -size <= entry < size:
+                message = f"index {entry} is out of bounds for a dimension of size {size}"
                 raise ValueError(message)
             continue
         bounded = (begin is not None or masks.begin & bit) and (end is not None or masks.end & bit)
-        result.append(_static_strided_size(size, item) if bounded and strides_known else None)
-    return Shape(result + rest[axis:])
+        result.append(_static_strided_size(size, entry) if bounded and strides_known else None)
+    return Shape(result + dims[axis:])
 
 
-def _static_strided_size(size: int | None, item: slice) -> int | None:
+def _static_strided_size(size: int | None, entry: slice) -> int | None:
     if size is not None:
-        return len(range(*item.indices(size)))
-    if item.step == 1 and item.start in (None, 0) and item.stop == 0:
+        return len(range(*entry.indices(size)))
+    if entry.step == 1 and entry.start in (None, 0) and entry.stop == 0:
         return 0
     return None
 
@@ -182,35 +184,35 @@ class StridedSliceGrad(Op):
         return None, None, None, None, g.StridedSlice(dz, *node.inputs[1:4], **_slice_masks(node))
 
 
-def _update_slice(whole: Any, index: tuple[Any, ...], part: Any, what: str) -> Any:
+def _update_slice(target: Any, index: tuple[Any, ...], piece: Any, name: str) -> Any:
     index = index if Ellipsis in index else (*index, ...)
     try:
-        wanted = whole[index].shape
+        expected = target[index].shape
     except IndexError:
-        raise OpError(_out_of_bounds(whole, index)) from None
-    if part.shape != wanted:
-        message = f"shape of {what} was {list(part.shape)} instead of {list(wanted)}"
+        raise OpError(_out_of_bounds(target, index)) from None
+    if piece.shape != expected:
+        message = f"shape of {name} was {list(piece.shape)} instead of {list(expected)}"
         raise OpError(message)
-    return updated_at(whole, index, part)
+    return updated_at(target, index, piece)
 
 
-def updated_slice(xp: ModuleType, whole: Any, index: tuple[Any, ...], value: Any) -> Any:
+def updated_slice(xp: ModuleType, target: Any, index: tuple[Any, ...], value: Any) -> Any:
     """A copy of `whole` with `value` broadcast into a slice.
 
     Raises OpError if the slice does not exist or the value does not fit.
     """
-    where = index if Ellipsis in index else (*index, ...)
+    full_index = index if Ellipsis in index else (*index, ...)
     try:
-        wanted = whole[where].shape
+        expected = target[full_index].shape
     except IndexError:
-        raise OpError(_out_of_bounds(whole, index)) from None
-    if value.shape != wanted:
+        raise OpError(_out_of_bounds(target, index)) from None
+    if value.shape != expected:
         try:
-            value = xp.broadcast_to(value, wanted)
+            value = xp.broadcast_to(value, expected)
         except ValueError:
-            message = f"cannot assign a value of shape {list(value.shape)} to {list(wanted)}"
+            message = f"cannot assign a value of shape {list(value.shape)} to {list(expected)}"
             raise OpError(message) from None
-    return updated_at(whole, where, value)
+    return updated_at(target, full_index, value)
 
 
 class TensorStridedSliceUpdate(SameShape):
@@ -224,22 +226,22 @@ class TensorStridedSliceUpdate(SameShape):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         index = cached_strided_index(StridedSliceMasks(node.attr))
-        return lambda whole, begin, end, strides, value: updated_slice(
-            xp, whole, index(begin, end, strides), value
+        return lambda target, begin, end, strides, value: updated_slice(
+            xp, target, index(begin, end, strides), value
         )
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        where, value, masks = node.inputs[1:4], node.inputs[4], _slice_masks(node)
+        bounds, value, masks = node.inputs[1:4], node.inputs[4], _slice_masks(node)
 
-        def of_value() -> Output:
-            part = g.StridedSlice(dz, *where, **masks)
-            return sum_to_shape(g, part, value, part)
+        def value_gradient() -> Output:
+            piece = g.StridedSlice(dz, *bounds, **masks)
+            return sum_to_shape(g, piece, value, piece)
 
-        def of_rest() -> Output:
-            return g.TensorStridedSliceUpdate(dz, *where, g.zeros_like(value), **masks)
+        def input_gradient() -> Output:
+            return g.TensorStridedSliceUpdate(dz, *bounds, g.zeros_like(value), **masks)
 
-        return of_rest, None, None, None, of_value
+        return input_gradient, None, None, None, value_gradient
 
 
 class SliceAssignOp(Op, abstract=True):

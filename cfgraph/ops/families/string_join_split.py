@@ -30,9 +30,9 @@ class StringJoin(Op):
 
         def join(*inputs: Any) -> Any:
             shape = next((v.shape for v in inputs if v.ndim), ())
-            for other in inputs:
-                if other.ndim and other.shape != shape:
-                    message = f"Input shapes do not match: {list(shape)} vs. {list(other.shape)}"
+            for operand in inputs:
+                if operand.ndim and operand.shape != shape:
+                    message = f"Input shapes do not match: {list(shape)} vs. {list(operand.shape)}"
                     raise OpError(message)
             count = math.prod(shape)
             columns = [v.ravel().tolist() if v.ndim else [v.item()] * count for v in inputs]
@@ -68,10 +68,12 @@ class ReduceJoin(Op):
             axes = join_axes(indices.ravel().tolist(), texts.ndim)
             if not axes:
                 return texts
-            rest = [d for d in range(texts.ndim) if d not in axes]
-            shape = [1 if d in axes else n for d, n in enumerate(texts.shape) if keep or d in rest]
+            outer_axes = [d for d in range(texts.ndim) if d not in axes]
+            shape = [
+                1 if d in axes else n for d, n in enumerate(texts.shape) if keep or d in outer_axes
+            ]
             count = math.prod(texts.shape[d] for d in axes)
-            rows = texts.transpose(rest + axes[::-1]).reshape((math.prod(shape), count))
+            rows = texts.transpose(outer_axes + axes[::-1]).reshape((math.prod(shape), count))
             return string_array((separator.join(row) for row in rows.tolist()), shape)
 
         return join
@@ -131,8 +133,8 @@ class UnsortedSegmentJoin(Op):
                 if not 0 <= segment < count:
                     message = f"segment id {segment} is out of the range [0, {count})"
                     raise OpError(message)
-                for place, text in enumerate(row):
-                    rows[segment][place].append(text)
+                for column, text in enumerate(row):
+                    rows[segment][column].append(text)
             joined = [separator.join(cell) for row in rows for cell in row]
             return string_array(joined, (int(count), *inner))
 
@@ -158,11 +160,13 @@ class StringSplitOp(Op, abstract=True):
 
 def sparse_rows(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
     """Indices, values, and dense shape of a sparse matrix of strings."""
-    places = [(row, column) for row, parts in enumerate(rows) for column in range(len(parts))]
-    values = [text for parts in rows for text in parts]
+    coordinates = [
+        (row, column) for row, tokens in enumerate(rows) for column in range(len(tokens))
+    ]
+    values = [text for tokens in rows for text in tokens]
     widest = max(map(len, rows), default=0)
     return (
-        np.array(places, np.int64).reshape((-1, 2)),
+        np.array(coordinates, np.int64).reshape((-1, 2)),
         string_array(values, (len(values),)),
         np.array([len(rows), widest], np.int64),
     )
@@ -190,9 +194,9 @@ class StringSplit(StringSplitOp):
 
         def split(texts: Any, delimiter: Any) -> Any:
             check_split_inputs(texts, delimiter)
-            bytes_ = delimiter.item()
-            rows = [split_at_bytes(text, bytes_) for text in texts.tolist()]
-            return sparse_rows([[part for part in row if part or not skip] for row in rows])
+            delimiters = delimiter.item()
+            rows = [split_at_bytes(text, delimiters) for text in texts.tolist()]
+            return sparse_rows([[token for token in row if token or not skip] for row in rows])
 
         return split
 
@@ -200,11 +204,11 @@ class StringSplit(StringSplitOp):
 def split_at_bytes(text: bytes, delimiters: bytes) -> list[bytes]:
     """Split a string at each byte of a set of delimiters."""
     if not delimiters:
-        return [text[place : place + 1] for place in range(len(text))]
+        return [text[position : position + 1] for position in range(len(text))]
     if not text:
         return []
-    for other in delimiters[1:]:
-        text = text.replace(bytes([other]), delimiters[:1])
+    for delimiter in delimiters[1:]:
+        text = text.replace(bytes([delimiter]), delimiters[:1])
     return text.split(delimiters[:1])
 
 
@@ -216,17 +220,17 @@ class StringSplitV2(StringSplitOp):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        most = node.attr("maxsplit")
+        max_splits = node.attr("maxsplit")
 
         def split(texts: Any, separator: Any) -> Any:
             check_split_inputs(texts, separator)
-            mark = separator.item()
-            if mark:
-                return sparse_rows([text.split(mark, most) for text in texts.tolist()])
-            if most == 0:
+            delimiter = separator.item()
+            if delimiter:
+                return sparse_rows([text.split(delimiter, max_splits) for text in texts.tolist()])
+            if max_splits == 0:
                 return sparse_rows([[text] for text in texts.tolist()])
-            rows = [text.split(None, most) for text in texts.tolist()]
+            rows = [text.split(None, max_splits) for text in texts.tolist()]
             # the remainder counts as a token even if it is empty
-            return sparse_rows([[*row, b""] if len(row) == most else row for row in rows])
+            return sparse_rows([[*row, b""] if len(row) == max_splits else row for row in rows])
 
         return split

@@ -43,8 +43,8 @@ class AsString(SameShape):
         write = number_writer(node)
 
         def written(values: Any) -> Any:
-            items = np.asarray(values)
-            return string_array(map(write, items.ravel().tolist()), items.shape)
+            elements = np.asarray(values)
+            return string_array(map(write, elements.ravel().tolist()), elements.shape)
 
         return written
 

@@ -30,7 +30,7 @@ def compile_pattern(pattern: bytes) -> Any:
     options.log_errors = False
     try:
         # RE2 has (?<name>…) since 2023; TensorFlow contains an older version
-        if any(found[0] == b"(?<" for found in _PATTERN_TOKENS.finditer(pattern)):
+        if any(match[0] == b"(?<" for match in _PATTERN_TOKENS.finditer(pattern)):
             raise re2.error("invalid perl operator: (?<")
         return re2.compile(pattern, options)
     except re2.error as error:
@@ -44,8 +44,8 @@ def compile_pattern(pattern: bytes) -> Any:
 def full_matches(texts: Any, pattern: bytes) -> Any:
     """True for each string that matches from start to end."""
     expression = compile_pattern(pattern)
-    found = [expression.fullmatch(text) is not None for text in texts.ravel().tolist()]
-    return np.array(found, np.bool_).reshape(texts.shape)
+    matches = [expression.fullmatch(text) is not None for text in texts.ravel().tolist()]
+    return np.array(matches, np.bool_).reshape(texts.shape)
 
 
 class RegexRewrite(NamedTuple):
@@ -55,9 +55,9 @@ class RegexRewrite(NamedTuple):
     is_valid: bool
     groups: int  # the largest group number, also after an invalid escape
 
-    def expand(self, found: Any) -> bytes:
+    def expand(self, match: Any) -> bytes:
         """The replacement of one match; a group that did not participate is empty."""
-        return b"".join(part if type(part) is bytes else found[part] or b"" for part in self.parts)
+        return b"".join(part if type(part) is bytes else match[part] or b"" for part in self.parts)
 
 
 @lru_cache(maxsize=256)
@@ -87,20 +87,20 @@ def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, everywhere: boo
     if template.groups > expression.groups:
         return text
     if not everywhere:
-        found = expression.search(text)
-        if not found or not template.is_valid:
+        match = expression.search(text)
+        if not match or not template.is_valid:
             return text
-        return text[: found.start()] + template.expand(found) + text[found.end() :]
+        return text[: match.start()] + template.expand(match) + text[match.end() :]
     out: list[bytes] = []
     position, last_end = 0, -1
-    while position <= len(text) and (found := expression.search(text, position)):
-        out.append(text[position : found.start()])
-        if found.start() == found.end() == last_end:
+    while position <= len(text) and (match := expression.search(text, position)):
+        out.append(text[position : match.start()])
+        if match.start() == match.end() == last_end:
             position = last_end + _character_size(text, last_end)
             out.append(text[last_end:position])
             continue
-        out.append(template.expand(found))
-        position = last_end = found.end()
+        out.append(template.expand(match))
+        position = last_end = match.end()
     return b"".join(out) + text[position:]
 
 
@@ -176,10 +176,10 @@ class StaticRegexReplace(SameShape):
         )
 
 
-def scalar_string(value: Any, what: str) -> bytes:
+def scalar_string(value: Any, name: str) -> bytes:
     """The string of a scalar. Raises OpError for any other shape."""
     if value.ndim:
-        message = f"{what} must be scalar, but received {list(value.shape)}"
+        message = f"{name} must be scalar, but received {list(value.shape)}"
         raise OpError(message)
     text: bytes = value.item()
     return text

@@ -51,7 +51,7 @@ ASCII_WHITESPACE = b" \t\n\v\f\r"
 
 def character_starts(text: bytes) -> list[int]:
     """Byte offsets of the characters of a UTF-8 string."""
-    return [place for place, byte in enumerate(text) if byte & 0xC0 != 0x80]
+    return [position for position, byte in enumerate(text) if byte & 0xC0 != 0x80]
 
 
 class StringLength(SameShape):
@@ -147,8 +147,8 @@ class Substr(Op):
             columns = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
             return string_array(
                 (
-                    substring(text, place, size, by_byte, index)
-                    for index, (text, place, size) in enumerate(zip(*columns, strict=True))
+                    substring(text, position, size, by_byte, index)
+                    for index, (text, position, size) in enumerate(zip(*columns, strict=True))
                 ),
                 shape,
             )
@@ -161,15 +161,15 @@ class Substr(Op):
         return [text.broadcast(pos.merge(count))]
 
 
-def substring(text: bytes, place: int, count: int, by_byte: bool, index: int) -> bytes:
+def substring(text: bytes, position: int, count: int, by_byte: bool, index: int) -> bytes:
     """A substring of one string. Raises OpError if it starts out of range."""
     edges = range(len(text)) if by_byte else character_starts(text)
-    wild = place < 0 and count < 0 and not by_byte
-    if wild or not -len(edges) <= place <= len(edges):
+    wild = position < 0 and count < 0 and not by_byte
+    if wild or not -len(edges) <= position <= len(edges):
         shown = f" {text!s}" if by_byte else ""
-        message = f"pos {place} out of range for string{shown} at index {index}"
+        message = f"pos {position} out of range for string{shown} at index {index}"
         raise OpError(message)
-    first = place + len(edges) if place < 0 else place
+    first = position + len(edges) if position < 0 else position
     if count < 0:
         # TensorFlow converts a negative length to a huge one for bytes, and to 0 for characters
         return text[first:] if by_byte else b""
@@ -242,11 +242,11 @@ class DecodeRaw(Op):
         def decode(texts: Any) -> Any:
             flat = texts.ravel().tolist()
             size = len(flat[0]) if flat else 0
-            for place, text in enumerate(flat):
+            for position, text in enumerate(flat):
                 if len(text) != size:
                     message = (
                         "DecodeRaw requires input strings to all be the same size, "
-                        f"but element {place} has size {size} != {len(text)}"
+                        f"but element {position} has size {size} != {len(text)}"
                     )
                     raise OpError(message)
             if size % dtype.itemsize:

@@ -100,7 +100,7 @@ class TensorArray(Resource):
         if value.shape != self._exact:
             self._fit(index, value)
         if self._flags[index]:
-            value = self._again(index, value)
+            value = self._combine_writes(index, value)
         self._values[index] = value
         self._flags[index] = _WRITTEN
 
@@ -112,7 +112,7 @@ class TensorArray(Resource):
         if dtype is not self.dtype:
             self._fail(f"TensorArray dtype is {self.dtype} but Op requested dtype {dtype}.")
         flags = self._flags[index]
-        value = self._values[index] if flags == _WRITTEN else self._unusual(index, flags)
+        value = self._values[index] if flags == _WRITTEN else self._read_special(index, flags)
         if self.clear_after_read:
             self._values[index] = value.shape
             self._flags[index] = _WRITTEN | _READ | _SHAPE_ONLY
@@ -150,9 +150,9 @@ class TensorArray(Resource):
         elements.
         """
         size = self.size
-        found = self._gradients.get(source)
-        if found is not None:
-            return found
+        existing = self._gradients.get(source)
+        if existing is not None:
+            return existing
         self.dynamic = False
         made = TensorArray(
             self._xp,
@@ -165,7 +165,7 @@ class TensorArray(Resource):
             name=f"{self.name}@{source}",
         )
         made.parts = self.parts
-        made._take_shapes(self, tuple(prepend))
+        made._copy_shapes(self, tuple(prepend))
         self._gradients[source] = made
         return made
 
@@ -179,7 +179,7 @@ class TensorArray(Resource):
         except ValueError as error:
             self._fail(str(error))
 
-    def kept(self) -> list[Any]:
+    def stored_values(self) -> list[Any]:
         """The elements whose values are stored."""
         pairs = zip(self._values, self._flags, strict=True)
         return [value for value, flags in pairs if flags and not flags & _SHAPE_ONLY]
@@ -194,7 +194,7 @@ class TensorArray(Resource):
         self.element_shape = shape
         self._exact: Any = shape.dims if shape.is_full else None
 
-    def _take_shapes(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
+    def _copy_shapes(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
         """Copy the shapes of the written elements, so that reads of them return zeros."""
         for index, flags in enumerate(forward._flags):
             if flags & _WRITTEN:
@@ -221,34 +221,34 @@ class TensorArray(Resource):
         if self.identical:
             self._pin(Shape(value.shape))
 
-    def _again(self, index: int, value: Any) -> Any:
+    def _combine_writes(self, index: int, value: Any) -> Any:
         """Value after a repeated write: the sum in a gradient array. Otherwise raises OpError."""
         flags = self._flags[index]
         if flags & _READ:
             self._refuse(index, "it has already been read.")
         if not self.is_gradient:
             self._refuse(index, "it has already been written to.")
-        old = self._values[index]
-        shape = old if flags & _SHAPE_ONLY else old.shape
+        previous = self._values[index]
+        shape = previous if flags & _SHAPE_ONLY else previous.shape
         if shape != value.shape:
             message = (
                 f"Could not aggregate to TensorArray index {index} because the existing shape is "
                 f"{Shape(shape)} but the new input shape is {Shape(value.shape)}."
             )
             self._fail(message)
-        return value if flags & _SHAPE_ONLY else add_values(old, value)
+        return value if flags & _SHAPE_ONLY else add_values(previous, value)
 
-    def _unusual(self, index: int, flags: int) -> Any:
+    def _read_special(self, index: int, flags: int) -> Any:
         """Value of an element in a special state: already read, shape only, or never written."""
-        kept = self._values[index]
+        value = self._values[index]
         if flags & _READ and not flags & _SHAPE_ONLY:
-            return kept
+            return value
         if flags & _READ:
             self._fail(
                 f"Could not read index {index} twice because it was cleared after a previous read "
                 f"(perhaps try setting clear_after_read = false?)."
             )
-        shape = kept if flags & _SHAPE_ONLY else self._exact
+        shape = value if flags & _SHAPE_ONLY else self._exact
         if shape is None:
             self._fail(
                 f"Could not read from TensorArray index {index}.  Furthermore, the element shape "
@@ -261,8 +261,8 @@ class TensorArray(Resource):
     def _refuse(self, index: int, why: str) -> NoReturn:
         self._fail(f"Could not write to TensorArray index {index} because {why}")
 
-    def _fail(self, what: str) -> NoReturn:
-        message = f"TensorArray {self.name}: {what}"
+    def _fail(self, detail: str) -> NoReturn:
+        message = f"TensorArray {self.name}: {detail}"
         raise OpError(message)
 
     def __repr__(self) -> str:

@@ -71,13 +71,13 @@ def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) 
 def split_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
     """Gradient of a split: a concatenation of the gradient array."""
     _, value, _, _ = node.inputs
-    done, rest = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
+    done, row_dims = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
 
-    def whole() -> Output:
+    def value_gradient() -> Output:
         op, array = _array_op(g, node, "Concat"), _gradient_array(g, node, done)
-        return op(array, done, dtype=value.dtype, element_shape_except0=rest)
+        return op(array, done, dtype=value.dtype, element_shape_except0=row_dims)
 
-    return None, whole, None, done
+    return None, value_gradient, None, done
 
 
 def pack_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -313,11 +313,11 @@ def stack_elements(
             f"index 0: {Shape(first)}"
         )
         raise OpError(message)
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if value.shape != first:
             message = (
                 f"TensorArray has inconsistent shapes.  Index 0 has shape: {Shape(first)} but "
-                f"index {place} has shape: {Shape(value.shape)}"
+                f"index {index} has shape: {Shape(value.shape)}"
             )
             raise OpError(message)
     return stack_values(xp, dtype, values, first)
@@ -371,8 +371,8 @@ class TensorArrayConcatV3(TensorArrayOp):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, rest = node.attr("dtype"), node.attr("element_shape_except0")
-        return lambda step, array, flow: _concat_elements(xp, array, dtype, rest)
+        dtype, row_shape = node.attr("dtype"), node.attr("element_shape_except0")
+        return lambda step, array, flow: _concat_elements(xp, array, dtype, row_shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -380,33 +380,34 @@ class TensorArrayConcatV3(TensorArrayOp):
 
 
 def _concat_elements(
-    xp: ModuleType, array: TensorArray, dtype: Any, rest: Shape
+    xp: ModuleType, array: TensorArray, dtype: Any, row_shape: Shape
 ) -> tuple[Any, Any]:
     values = array.get_many(range(array.packed_size), dtype)
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if value.ndim == 0:
             message = (
-                f"Concat saw a scalar shape at index {place} but requires at least vectors.  "
+                f"Concat saw a scalar shape at index {index} but requires at least vectors.  "
                 f"Did you mean to call pack?"
             )
             raise OpError(message)
-        if value.shape[1:] != values[0].shape[1:] or not rest.accepts(value.shape[1:]):
+        if value.shape[1:] != values[0].shape[1:] or not row_shape.accepts(value.shape[1:]):
             message = (
                 f"TensorArray has inconsistent shapes.  Index 0 has shape: "
-                f"{Shape(values[0].shape)} but index {place} has shape: {Shape(value.shape)}, "
-                f"and all after the first dimension should be {rest}"
+                f"{Shape(values[0].shape)} but index {index} has shape: {Shape(value.shape)}, "
+                f"and all after the first dimension should be {row_shape}"
             )
             raise OpError(message)
     if values:
         return xp.concatenate(values), np.array([len(value) for value in values], np.int64)
-    if not rest.is_full:
+    if not row_shape.is_full:
         message = (
-            f"TensorArray has size zero, but element_shape_except0 {rest} is not fully defined. "
+            f"TensorArray has size zero, but element_shape_except0 {row_shape} is not fully "
+            "defined. "
             f"Currently only static shapes are supported when concatenating zero-size "
             f"TensorArrays."
         )
         raise OpError(message)
-    return zeros_of_dtype(xp, dtype, (0, *(size or 0 for size in rest))), np.zeros(0, np.int64)
+    return zeros_of_dtype(xp, dtype, (0, *(size or 0 for size in row_shape))), np.zeros(0, np.int64)
 
 
 class TensorArraySplitV3(TensorArrayOp):

@@ -21,8 +21,8 @@ class PersistentList:
 
     __slots__ = ("_edits", "_list", "_newer", "_undo")
 
-    def __init__(self, items: list[Any]) -> None:
-        self._list: list[Any] | None = items
+    def __init__(self, elements: list[Any]) -> None:
+        self._list: list[Any] | None = elements
         self._edits = 0
         self._newer: PersistentList | None = None
         self._undo: UndoEntry = (-1, None)
@@ -33,10 +33,10 @@ class PersistentList:
 
     def set(self, index: int, value: Any) -> PersistentList:
         """The list with one element replaced."""
-        items = self.all()
-        old = items[index]
-        new = self._next(items)
-        if new._list is items:
+        elements = self.all()
+        old = elements[index]
+        new = self._next(elements)
+        if new._list is elements:
             self._undo = (index, old)
         assert new._list is not None
         new._list[index] = value
@@ -44,9 +44,9 @@ class PersistentList:
 
     def push(self, value: Any) -> PersistentList:
         """The list with an element appended."""
-        items = self.all()
-        new = self._next(items)
-        if new._list is items:
+        elements = self.all()
+        new = self._next(elements)
+        if new._list is elements:
             self._undo = (-1, None)
         assert new._list is not None
         new._list.append(value)
@@ -54,19 +54,19 @@ class PersistentList:
 
     def pop(self) -> PersistentList:
         """The list without its last element."""
-        items = self.all()
-        new = self._next(items)
-        if new._list is items:
-            self._undo = (len(items) - 1, items[-1])
+        elements = self.all()
+        new = self._next(elements)
+        if new._list is elements:
+            self._undo = (len(elements) - 1, elements[-1])
         assert new._list is not None
         new._list.pop()
         return new
 
-    def _next(self, items: list[Any]) -> PersistentList:
+    def _next(self, elements: list[Any]) -> PersistentList:
         """The next version, which shares the list of elements or copies it."""
-        if self._edits > max(len(items), _MINIMUM):
-            return PersistentList(items.copy())
-        new = PersistentList(items)
+        if self._edits > max(len(elements), _MINIMUM):
+            return PersistentList(elements.copy())
+        new = PersistentList(elements)
         new._edits = self._edits + 1
         self._list, self._newer = None, new
         return new
@@ -77,26 +77,26 @@ class PersistentList:
         while chain[-1]._newer is not None:
             chain.append(chain[-1]._newer)
         newest = chain.pop()
-        items = newest._list
-        assert items is not None
+        elements = newest._list
+        assert elements is not None
         for version in reversed(chain):
-            newest._undo = _revert_edit(items, version._undo)
+            newest._undo = _revert_edit(elements, version._undo)
             newest._list, newest._newer = None, version
-            version._list, version._newer = items, None
+            version._list, version._newer = elements, None
             newest = version
-        return items
+        return elements
 
 
-def _revert_edit(items: list[Any], undo: UndoEntry) -> UndoEntry:
+def _revert_edit(elements: list[Any], undo: UndoEntry) -> UndoEntry:
     """Revert one edit and return its inverse. Index -1 stands for dropping the last element."""
-    index, old = undo
+    index, previous = undo
     if index < 0:
-        return len(items) - 1, items.pop()
-    if index == len(items):
-        items.append(old)
+        return len(elements) - 1, elements.pop()
+    if index == len(elements):
+        elements.append(previous)
         return -1, None
-    items[index], old = old, items[index]
-    return index, old
+    elements[index], previous = previous, elements[index]
+    return index, previous
 
 
 class TensorList:
@@ -107,11 +107,15 @@ class TensorList:
     ndim = 0
 
     def __init__(
-        self, dtype: DType, shape: Shape, items: PersistentList | list[Any], max_elements: int = -1
+        self,
+        dtype: DType,
+        shape: Shape,
+        elements: PersistentList | list[Any],
+        max_elements: int = -1,
     ) -> None:
         self.element_dtype = dtype
         self.element_shape = shape
-        self.items = items if isinstance(items, PersistentList) else PersistentList(items)
+        self.items = elements if isinstance(elements, PersistentList) else PersistentList(elements)
         self.max_elements = max_elements
 
     def all(self) -> list[Any]:
@@ -123,9 +127,13 @@ class TensorList:
         """The number of elements."""
         return len(self.items.all())
 
-    def replaced(self, items: PersistentList | list[Any], shape: Shape | None = None) -> TensorList:
+    def replaced(
+        self, elements: PersistentList | list[Any], shape: Shape | None = None
+    ) -> TensorList:
         """A list of the same dtype and limit with different elements."""
-        return TensorList(self.element_dtype, shape or self.element_shape, items, self.max_elements)
+        return TensorList(
+            self.element_dtype, shape or self.element_shape, elements, self.max_elements
+        )
 
     def zeros_like(self) -> TensorList:
         """A list of zeros with the shapes of the elements."""
@@ -140,24 +148,24 @@ class TensorList:
                 f"{self.element_dtype} and the other is {other.element_dtype}"
             )
             raise OpError(message)
-        mine, theirs = self.all().copy(), other.all()
-        if len(mine) != len(theirs):
+        left, right = self.all().copy(), other.all()
+        if len(left) != len(right):
             message = (
-                f"Trying to add two lists of tensors with different lengths. One is {len(mine)} "
-                f"and the other is {len(theirs)}"
+                f"Trying to add two lists of tensors with different lengths. One is {len(left)} "
+                f"and the other is {len(right)}"
             )
             raise OpError(message)
         shape = merge_shapes(self.element_shape, other.element_shape)
-        return self.replaced(list(map(_sum_elements, mine, theirs)), shape)
+        return self.replaced(list(map(_sum_elements, left, right)), shape)
 
     def __repr__(self) -> str:
         return f"<TensorList of {self.length} {self.element_dtype}{self.element_shape}>"
 
 
-def _sum_elements(one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    return add_values(one, other)
+def _sum_elements(left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return right if left is None else left
+    return add_values(left, right)
 
 
 def tensor_list_of(handle: Any, dtype: DType | None = None) -> TensorList:
@@ -176,12 +184,12 @@ def tensor_list_of(handle: Any, dtype: DType | None = None) -> TensorList:
     return handle
 
 
-def merge_shapes(one: Shape, other: Shape) -> Shape:
+def merge_shapes(left: Shape, right: Shape) -> Shape:
     """The intersection of two shapes. Raises OpError if they are incompatible."""
-    if one.dims is None:
-        return other
+    if left.dims is None:
+        return right
     try:
-        return one.merge(other)
+        return left.merge(right)
     except ValueError as error:
         raise OpError(str(error)) from None
 

@@ -33,9 +33,9 @@ from cfgraph.ops.opdef.variant_math import map_objects, stack_values, unstack_va
 
 
 def _stack_elements(
-    xp: ModuleType, handle: TensorList, dtype: DType, values: Sequence[Any], wanted: Any
+    xp: ModuleType, handle: TensorList, dtype: DType, values: Sequence[Any], shape_input: Any
 ) -> Any:
-    shape = known_element_shape(handle, wanted, values)
+    shape = known_element_shape(handle, shape_input, values)
     if shape.dims is None or not shape.is_full:
         message = (
             f"Tried to stack elements of an empty list, or uninitialized ones, with "
@@ -102,12 +102,16 @@ class TensorListGather(TensorListOp):
         def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
             handle = tensor_list_of(handle, dtype)
             values = handle.all()
-            places = indices.reshape(-1).tolist()  # indices may have any shape, as in TensorFlow
-            for place in places:
-                if not 0 <= place < len(values):
-                    message = f"Index {place} out of range; list only has {len(values)} elements."
+            positions = indices.reshape(-1).tolist()  # indices may have any shape, as in TensorFlow
+            for position in positions:
+                if not 0 <= position < len(values):
+                    message = (
+                        f"Index {position} out of range; list only has {len(values)} elements."
+                    )
                     raise OpError(message)
-            return _stack_elements(xp, handle, dtype, [values[place] for place in places], shape)
+            return _stack_elements(
+                xp, handle, dtype, [values[position] for position in positions], shape
+            )
 
         return gather
 
@@ -131,23 +135,24 @@ class TensorListFromTensor(TensorListOp):
         dtype = node.attr("element_dtype")
 
         def from_tensor(value: Any, shape: Any) -> TensorList:
-            wanted = _static_row_shape(value, shape)
-            return TensorList(dtype, wanted, unstack_value(value))
+            element_shape = _static_row_shape(value, shape)
+            return TensorList(dtype, element_shape, unstack_value(value))
 
         return from_tensor
 
 
 def _static_row_shape(value: Any, shape: Any) -> Shape:
-    wanted = element_shape_of(shape)
+    element_shape = element_shape_of(shape)
     if value.ndim == 0:
         message = "Tensor must be at least a vector, but saw shape: []"
         raise OpError(message)
-    if not wanted.accepts(value.shape[1:]):
+    if not element_shape.accepts(value.shape[1:]):
         message = (
-            f"Specified a list with shape {wanted} from a tensor with shape {Shape(value.shape)}"
+            f"Specified a list with shape {element_shape} from a tensor with shape "
+            f"{Shape(value.shape)}"
         )
         raise OpError(message)
-    return wanted
+    return element_shape
 
 
 class TensorListScatter(TensorListOp):
@@ -165,29 +170,31 @@ class TensorListScatter(TensorListOp):
         dtype = node.attr("element_dtype")
 
         def scatter(value: Any, indices: Any, shape: Any, count: Any = -1) -> TensorList:
-            wanted = _static_row_shape(value, shape)
+            element_shape = _static_row_shape(value, shape)
             if count < -1:
                 message = f"TensorListScatter expects num_elements >= -1, found: {count}"
                 raise OpError(message)
             size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
-            return TensorList(dtype, wanted, _scatter_elements([None] * size, value, indices))
+            return TensorList(
+                dtype, element_shape, _scatter_elements([None] * size, value, indices)
+            )
 
         return scatter
 
 
-def _scatter_elements(items: list[Any], value: Any, indices: Any) -> list[Any]:
+def _scatter_elements(elements: list[Any], value: Any, indices: Any) -> list[Any]:
     if indices.size != len(value):
         message = (
             f"Specified {indices.size} indices, but the tensor to scatter has shape "
             f"{Shape(value.shape)}"
         )
         raise OpError(message)
-    for place, row in zip(indices.reshape(-1).tolist(), unstack_value(value), strict=True):
-        if not 0 <= place < len(items):
-            message = f"Trying to scatter at index {place} in list with size {len(items)}"
+    for index, row in zip(indices.reshape(-1).tolist(), unstack_value(value), strict=True):
+        if not 0 <= index < len(elements):
+            message = f"Trying to scatter at index {index} in list with size {len(elements)}"
             raise OpError(message)
-        items[place] = row
-    return items
+        elements[index] = row
+    return elements
 
 
 class TensorListScatterV2(TensorListScatter):
@@ -224,9 +231,9 @@ class TensorListScatterIntoExistingList(TensorListOp):
             if indices.ndim != 1:
                 message = f"Expected indices to be a vector, but received {Shape(indices.shape)}"
                 raise OpError(message)
-            items = handle.all().copy()
-            items += [None] * (max(indices.tolist(), default=-1) + 1 - len(items))
-            return handle.replaced(_scatter_elements(items, value, indices))
+            elements = handle.all().copy()
+            elements += [None] * (max(indices.tolist(), default=-1) + 1 - len(elements))
+            return handle.replaced(_scatter_elements(elements, value, indices))
 
         return scatter
 
@@ -283,7 +290,9 @@ def _concat_elements(
     handle = tensor_list_of(handle, dtype)
     values = handle.all()
     _check_not_scalars(shape, handle.element_shape)
-    rest = merge_shapes(_unknown_length_shape(shape), _unknown_length_shape(handle.element_shape))
+    piece_shape = merge_shapes(
+        _unknown_length_shape(shape), _unknown_length_shape(handle.element_shape)
+    )
     for value in values:
         if value is not None:
             _check_not_scalars(Shape(value.shape))
@@ -293,8 +302,8 @@ def _concat_elements(
                     f"element. Expected: {shape.dims[0]} Actual: {len(value)}"
                 )
                 raise OpError(message)
-            rest = merge_shapes(rest, _unknown_length_shape(Shape(value.shape)))
-    row = rest[1:]
+            piece_shape = merge_shapes(piece_shape, _unknown_length_shape(Shape(value.shape)))
+    row = piece_shape[1:]
     blank = any(value is None for value in values)
     if (not values or blank) and not row.is_full:
         message = (
@@ -328,13 +337,13 @@ def _element_lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]
     if first is None and len(known) == 1:
         (first,) = known
     lengths = []
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         length = first if value is None else len(value)
-        if value is None and place < len(leading):
-            length = leading[place]
+        if value is None and index < len(leading):
+            length = leading[index]
         if length is None:
             message = (
-                f"List contains uninitialized tensor at index {place} but leading_dims has only "
+                f"List contains uninitialized tensor at index {index} but leading_dims has only "
                 f"{len(leading)} elements."
             )
             raise OpError(message)
@@ -357,17 +366,17 @@ class TensorListSplit(TensorListOp):
         dtype = node.attr("element_dtype")
 
         def split(value: Any, shape: Any, lengths: Any) -> TensorList:
-            wanted = element_shape_of(shape)
-            if wanted.rank == 0:
+            element_shape = element_shape_of(shape)
+            if element_shape.rank == 0:
                 message = "TensorListSplit requires element_shape to be at least of rank 1, not []"
                 raise OpError(message)
-            if value.ndim and not _unknown_length_shape(wanted).accepts(value.shape):
+            if value.ndim and not _unknown_length_shape(element_shape).accepts(value.shape):
                 message = (
                     f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "
-                    f"{wanted}"
+                    f"{element_shape}"
                 )
                 raise OpError(message)
-            return TensorList(dtype, wanted, split_lengths(value, lengths))
+            return TensorList(dtype, element_shape, split_lengths(value, lengths))
 
         return split
 
@@ -384,14 +393,16 @@ class TensorListConcatLists(TensorListOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("element_dtype")
 
-        def concat(one: Any, other: Any) -> Any:
-            if one.shape != other.shape:
+        def concat(left: Any, right: Any) -> Any:
+            if left.shape != right.shape:
                 message = (
-                    f"input_a and input_b must have the same shape, not {Shape(one.shape)} and "
-                    f"{Shape(other.shape)}"
+                    f"input_a and input_b must have the same shape, not {Shape(left.shape)} and "
+                    f"{Shape(right.shape)}"
                 )
                 raise OpError(message)
-            return map_objects(concat, one, other) if one.ndim else _concat_lists(one, other, dtype)
+            return (
+                map_objects(concat, left, right) if left.ndim else _concat_lists(left, right, dtype)
+            )
 
         return concat
 
@@ -400,12 +411,12 @@ class TensorListConcatLists(TensorListOp):
         return [context.inputs[0]]
 
 
-def _concat_lists(one: TensorList, other: TensorList, dtype: DType) -> TensorList:
-    one, other = tensor_list_of(one, dtype), tensor_list_of(other, dtype)
-    if one.element_shape.dims != other.element_shape.dims:
+def _concat_lists(left: TensorList, right: TensorList, dtype: DType) -> TensorList:
+    left, right = tensor_list_of(left, dtype), tensor_list_of(right, dtype)
+    if left.element_shape.dims != right.element_shape.dims:
         message = (
             f"input_a and input_b TensorList element shapes are not identical. Saw "
-            f"{one.element_shape} vs. {other.element_shape}"
+            f"{left.element_shape} vs. {right.element_shape}"
         )
         raise OpError(message)
-    return one.replaced(one.all() + other.all())
+    return left.replaced(left.all() + right.all())

@@ -51,15 +51,15 @@ def set_item_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGra
     """Gradient of a write: a read for the value, and the list with that element zeroed."""
     source, index, value = node.inputs
 
-    def item() -> Output:
+    def element_gradient() -> Output:
         return g.TensorListGetItem(dlist, index, g.shape(value), element_dtype=value.dtype)
 
-    def others() -> Output:
-        rest = g.TensorListSetItem(dlist, index, g.ZerosLike(item()))
+    def list_gradient() -> Output:
+        zeroed = g.TensorListSetItem(dlist, index, g.ZerosLike(element_gradient()))
         grows = node.attr("resize_if_index_out_of_bounds")
-        return g.TensorListResize(rest, g.TensorListLength(source)) if grows else rest
+        return g.TensorListResize(zeroed, g.TensorListLength(source)) if grows else zeroed
 
-    return others, None, item
+    return list_gradient, None, element_gradient
 
 
 def resize_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
@@ -99,21 +99,21 @@ def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradient
 
 def scatter_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
     """Gradient of a scatter: a gather."""
-    value, indices, *others = node.inputs
-    return _gather_rows(g, dlist, indices, value), *[None] * (1 + len(others))
+    value, indices, *optional = node.inputs
+    return _gather_rows(g, dlist, indices, value), *[None] * (1 + len(optional))
 
 
 def scatter_into_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
     """Gradient of a scatter into a list: a gather, and the list with those elements zeroed."""
     source, value, indices = node.inputs
 
-    def others() -> Output:
+    def list_gradient() -> Output:
         zeros = g.ZerosLike(_gather_rows(g, dlist, indices, value))
-        rest = g.TensorListScatterIntoExistingList(dlist, zeros, indices)
+        zeroed = g.TensorListScatterIntoExistingList(dlist, zeros, indices)
         # the scatter may have extended the list
-        return g.TensorListResize(rest, g.TensorListLength(source))
+        return g.TensorListResize(zeroed, g.TensorListLength(source))
 
-    return others, lambda: _gather_rows(g, dlist, indices, value), None
+    return list_gradient, lambda: _gather_rows(g, dlist, indices, value), None
 
 
 def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) -> InputGradients:
@@ -125,9 +125,9 @@ def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) 
 def split_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
     """Gradient of a split: a concatenation."""
     value, _, lengths = node.inputs
-    rest = g.known_shape(value)[1:]
-    if rest.is_full:
-        shape = g.const([-1, *rest], dtypes.int32)
+    row_dims = g.known_shape(value)[1:]
+    if row_dims.is_full:
+        shape = g.const([-1, *row_dims], dtypes.int32)
     else:
         shape = g.ConcatV2(
             g.const([-1], dtypes.int32), row_shape(g, value), g.const(0, dtypes.int32)
@@ -135,14 +135,14 @@ def split_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradie
     return g.TensorListConcatV2(dlist, shape, lengths, element_dtype=value.dtype), None, None
 
 
-def _zero_list(g: GradientBuilder, like: Output, element: Output) -> Output:
+def _zero_list(g: GradientBuilder, source: Output, element: Output) -> Output:
     """A list of reserved elements, which read as zeros, with the length of `like`."""
-    length = g.TensorListLength(like)
+    length = g.TensorListLength(source)
     return g.TensorListReserve(_shape_input(g, Shape()), length, element_dtype=element.dtype)
 
 
-def _gather_rows(g: GradientBuilder, source: Output, indices: Output, like: Output) -> Output:
-    return g.TensorListGather(source, indices, row_shape(g, like), element_dtype=like.dtype)
+def _gather_rows(g: GradientBuilder, source: Output, indices: Output, value: Output) -> Output:
+    return g.TensorListGather(source, indices, row_shape(g, value), element_dtype=value.dtype)
 
 
 def _shape_input(g: GradientBuilder, shape: Shape) -> Output:
@@ -173,9 +173,9 @@ def check_element(handle: TensorList, value: Any) -> None:
         raise OpError(message)
 
 
-def known_element_shape(handle: TensorList, wanted: Any, values: Sequence[Any]) -> Shape:
+def known_element_shape(handle: TensorList, shape_input: Any, values: Sequence[Any]) -> Shape:
     """Element shape from the list and the input, refined by the shapes of `values`."""
-    shape = merge_shapes(element_shape_of(wanted), handle.element_shape)
+    shape = merge_shapes(element_shape_of(shape_input), handle.element_shape)
     if not shape.is_full:
         for value in values:
             if value is not None:
@@ -183,9 +183,11 @@ def known_element_shape(handle: TensorList, wanted: Any, values: Sequence[Any]) 
     return shape
 
 
-def zero_element(xp: ModuleType, handle: TensorList, wanted: Any, values: Sequence[Any]) -> Any:
+def zero_element(
+    xp: ModuleType, handle: TensorList, shape_input: Any, values: Sequence[Any]
+) -> Any:
     """Zeros in place of a reserved element without a value."""
-    shape = known_element_shape(handle, wanted, values)
+    shape = known_element_shape(handle, shape_input, values)
     if shape.dims is None or not shape.is_full:
         message = (
             f"Trying to read an uninitialized tensor but element_shape is not fully defined: "
@@ -277,8 +279,8 @@ class TensorListPushBackBatch(TensorListOp):
                 )
                 raise OpError(message)
             result = np.empty(handles.shape, object)
-            for place, value in enumerate(unstack_value(values)):
-                result[place] = _push_element(handles[place], value, dtype)
+            for index, value in enumerate(unstack_value(values)):
+                result[index] = _push_element(handles[index], value, dtype)
             return result
 
         return push_all
@@ -400,11 +402,13 @@ class TensorListGetItem(TensorListOp):
             handle = tensor_list_of(handle, dtype)
             values = handle.all()
             # the index may have any shape with one element, as in TensorFlow
-            place = index.item()
-            if not 0 <= place < len(values):
-                message = f"Trying to access element {place} in a list with {len(values)} elements."
+            position = index.item()
+            if not 0 <= position < len(values):
+                message = (
+                    f"Trying to access element {position} in a list with {len(values)} elements."
+                )
                 raise OpError(message)
-            value = values[place]
+            value = values[position]
             return zero_element(xp, handle, shape, values) if value is None else value
 
         return get
@@ -430,14 +434,14 @@ class TensorListSetItem(TensorListOp):
         def put(handle: TensorList, index: Any, value: Any) -> TensorList:
             handle = tensor_list_of(handle, dtype)
             # the index may have any shape with one element, as in TensorFlow
-            place = index.item()
+            position = index.item()
             length = handle.length
-            if resize and place >= length:
-                handle = _resize_list(handle, place + 1)
-            elif not 0 <= place < length:
-                message = f"Trying to modify element {place} in a list with {length} elements."
+            if resize and position >= length:
+                handle = _resize_list(handle, position + 1)
+            elif not 0 <= position < length:
+                message = f"Trying to modify element {position} in a list with {length} elements."
                 raise OpError(message)
             check_element(handle, value)
-            return handle.replaced(handle.items.set(place, value))
+            return handle.replaced(handle.items.set(position, value))
 
         return put

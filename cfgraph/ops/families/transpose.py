@@ -36,8 +36,8 @@ class Transpose(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, perm = context.inputs[0], static_ints(context, 1)
-        of = require_rank(context.inputs[1], 1)
-        rank = data.rank if data.rank is not None else (of.dims or (None,))[0]
+        perm_shape = require_rank(context.inputs[1], 1)
+        rank = data.rank if data.rank is not None else (perm_shape.dims or (None,))[0]
         if rank is None or perm is None or data.dims is None:
             return [shape_of_rank(rank)]
         if sorted(axis % rank if -rank <= axis < rank else rank for axis in perm) != [*range(rank)]:
@@ -113,15 +113,15 @@ def _invert(perm: Any) -> list[int]:
         message = "invert_permutation expects a 1D vector."
         raise OpError(message)
     result = [-1] * len(perm)
-    for place, to in enumerate(perm):
-        if not isinstance(to, int):
+    for source, target in enumerate(perm):
+        if not isinstance(target, int):
             message = "invert_permutation expects a 1D vector."
             raise OpError(message)
-        if not 0 <= to < len(perm):
-            message = f"{to} is not between 0 and {len(perm)}"
+        if not 0 <= target < len(perm):
+            message = f"{target} is not between 0 and {len(perm)}"
             raise OpError(message)
-        if result[to] != -1:
-            message = f"{to} is duplicated in the input."
+        if result[target] != -1:
+            message = f"{target} is duplicated in the input."
             raise OpError(message)
-        result[to] = place
+        result[target] = source
     return result

@@ -50,7 +50,7 @@ def first_positions(x: Any) -> tuple[Any, Any]:
     Distinct elements are numbered in order of first occurrence; NaN differs from itself.
     """
     if x.dtype == object:
-        return _number_items(x.tolist())
+        return _number_elements(x.tolist())
     _, first, inverse = np.unique(x, return_index=True, return_inverse=True, equal_nan=False)
     order = np.argsort(first)
     numbers = np.empty_like(order)
@@ -58,15 +58,15 @@ def first_positions(x: Any) -> tuple[Any, Any]:
     return first[order], numbers[inverse]
 
 
-def _number_items(items: list[Any]) -> tuple[Any, Any]:
+def _number_elements(elements: list[Any]) -> tuple[Any, Any]:
     seen: dict[Any, int] = {}
     first: list[int] = []
-    inverse = np.empty(len(items), np.int64)
-    for place, item in enumerate(items):
-        number = seen.setdefault(item, len(seen))
+    inverse = np.empty(len(elements), np.int64)
+    for position, element in enumerate(elements):
+        number = seen.setdefault(element, len(seen))
         if number == len(first):
-            first.append(place)
-        inverse[place] = number
+            first.append(position)
+        inverse[position] = number
     return np.array(first, np.int64), inverse
 
 
@@ -93,34 +93,34 @@ class Unique(Op):
                 message = "unique expects a 1D vector."
                 raise OpError(message)
             first, numbers = _distinct_rows(rows)
-            found = np.moveaxis(rows[first], 0, along), numbers.astype(dtype)
+            distinct = np.moveaxis(rows[first], 0, along), numbers.astype(dtype)
             if not counted:
-                return found
-            return *found, np.bincount(numbers, minlength=first.size).astype(dtype)
+                return distinct
+            return *distinct, np.bincount(numbers, minlength=first.size).astype(dtype)
 
         return unique
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        of = context.inputs[0]
+        data = context.inputs[0]
         if len(context.inputs) == 1:
-            idx = require_rank(of, 1)
+            idx = require_rank(data, 1)
             return [vector_shape(), idx, vector_shape()][: context.output_count]
         axis = context.value(1)
-        if of.dims is None or axis is None or axis.ndim != 1:
+        if data.dims is None or axis is None or axis.ndim != 1:
             return [UNKNOWN_SHAPE, vector_shape(), vector_shape()][: context.output_count]
         if not axis.size:
-            idx = require_rank(of, 1)
+            idx = require_rank(data, 1)
             return [vector_shape(), idx, vector_shape()][: context.output_count]
-        place = static_axis(int(axis[0]), len(of.dims))
-        found = with_dim(of, place, None)
-        return [found, vector_shape(of.dims[place]), vector_shape()][: context.output_count]
+        dim = static_axis(int(axis[0]), len(data.dims))
+        distinct = with_dim(data, dim, None)
+        return [distinct, vector_shape(data.dims[dim]), vector_shape()][: context.output_count]
 
 
 def _distinct_rows(rows: Any) -> tuple[Any, Any]:
     if rows.ndim == 1:
         return first_positions(rows)
-    return _number_items([tuple(row.reshape(-1).tolist()) for row in rows])
+    return _number_elements([tuple(row.reshape(-1).tolist()) for row in rows])
 
 
 class UniqueV2(Unique):
@@ -160,8 +160,10 @@ class ListDiff(Op):
                 message = "x and y should be 1D vectors."
                 raise OpError(message)
             known = set(y.tolist())
-            places = [place for place, item in enumerate(x.tolist()) if item not in known]
-            idx = np.array(places, dtype)
+            positions = [
+                position for position, element in enumerate(x.tolist()) if element not in known
+            ]
+            idx = np.array(positions, dtype)
             return x[idx], idx
 
         return list_diff

@@ -70,12 +70,12 @@ class Variable(Resource):
 
     def require_shape(self, value: Any) -> None:
         """Raise OpError unless a value has the shape of the current value."""
-        old = self.value
-        have = (self.shape.dims or ()) if old is None else old.shape
-        if have != value.shape:
+        current = self.value
+        current_shape = (self.shape.dims or ()) if current is None else current.shape
+        if current_shape != value.shape:
             message = (
                 f"Assign requires shapes of both tensors to match. "
-                f"lhs shape= {Shape(have)} rhs shape= {Shape(value.shape)}"
+                f"lhs shape= {Shape(current_shape)} rhs shape= {Shape(value.shape)}"
             )
             raise OpError(message)
 
@@ -110,11 +110,13 @@ def find_variable(
 
     Raises OpError if the name belongs to another resource.
     """
-    found = step.resource(container, name, make)
-    if not isinstance(found, Variable) or found.dtype is not dtype:
-        message = f"Trying to access resource {name} as a variable of {dtype}, but it is {found!r}"
+    resource = step.resource(container, name, make)
+    if not isinstance(resource, Variable) or resource.dtype is not dtype:
+        message = (
+            f"Trying to access resource {name} as a variable of {dtype}, but it is {resource!r}"
+        )
         raise OpError(message)
-    return found
+    return resource
 
 
 class VariableV2(Op):
@@ -247,14 +249,14 @@ class AssignUpdateOp(Op, abstract=True):
         combine = cls.combine
 
         def update(step: Any, cell: Variable, value: Any) -> Variable:
-            old = cell.read()
-            if old.shape != value.shape:
+            current = cell.read()
+            if current.shape != value.shape:
                 message = (
                     f"lhs and rhs must have the same shape, "
-                    f"not {Shape(old.shape)} and {Shape(value.shape)}"
+                    f"not {Shape(current.shape)} and {Shape(value.shape)}"
                 )
                 raise OpError(message)
-            cell.value = combine(old, value)
+            cell.value = combine(current, value)
             return cell
 
         return update

@@ -124,7 +124,7 @@ def _container_contents(value: Any, maker: str) -> tuple[str, str, list[Any]] | 
         items = [entry.value if isinstance(entry, StackEntry) else entry for entry in value.items]
         return STACK, maker or value.name, items
     if isinstance(value, TensorArray):
-        return "tensor array", maker or value.name, value.kept()
+        return "tensor array", maker or value.name, value.stored_values()
     if isinstance(value, TensorList):
         return "tensor list", f"of {value.element_dtype}{value.element_shape}", value.all()
     return None
