@@ -177,5 +177,6 @@ def _types(node: Node, count: int) -> Sequence[DType | None]:
 
 @cache
 def _element_bytes(dtype: DType) -> int:
-    """The bytes of one element; for an object, those of a reference."""
-    return 8 if dtype.base.is_object else int(dtype.base.numpy.itemsize)
+    """The bytes of one element; for an object or an unknown type, those of a reference."""
+    base = dtype.base
+    return 8 if base.is_object or base.kind == "none" else int(base.numpy.itemsize)

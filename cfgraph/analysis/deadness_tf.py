@@ -316,7 +316,11 @@ def _scalar_constant(output: Output) -> int | None:
     value = output.node.attrs.get("value")
     if output.node.op != "Const" or not isinstance(value, TensorValue):
         return None
-    return int(value.array[()])
+    return (
+        int(value.array[()])
+        if value.shape.dims == () and value.dtype.kind in ("bool", "int")
+        else None
+    )
 
 
 def _frame_names(frame: Frame) -> list[str]:

@@ -166,10 +166,10 @@ def _waits(node: Node) -> str:
 
 def _device(node: Node) -> tuple[str, str]:
     """The device of a node and the origin of the request."""
-    classes = node.attrs.get("_class", ())
+    groups = node.attrs.get("_class")
     colocated = [
         tensor.removeprefix(_COLOCATED).decode("utf-8", "backslashreplace")
-        for tensor in classes
+        for tensor in (groups if isinstance(groups, tuple) else ())
         if isinstance(tensor, bytes) and tensor.startswith(_COLOCATED)
     ]
     reason = f"colocated with {', '.join(colocated)}" if colocated else ""

@@ -19,6 +19,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.reachability import ancestors, reachable_from
 from cfgraph.analysis.transfers import is_transfer
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
+from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.functions import BodyNode, Function
@@ -28,7 +29,7 @@ from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import lookup, role_of
-from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 
 def _io_nodes(graph: Graph) -> set[Node]:
@@ -179,7 +180,7 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
 
 def _outputs_of(graph: Graph, graph_frames: Frames) -> Iterator[Endpoint]:
     """The likely outputs; unused loop results come last."""
-    shapes = infer_shapes(graph)
+    shapes = StaticShapes({}, {}, {}) if structural_errors(graph) else infer_shapes(graph)
     tensors = sinks(graph, graph_frames)
     for tensor in sorted(tensors, key=lambda tensor: role_of(tensor.node) is Role.EXIT):
         yield Endpoint(tensor.name, format_type(tensor.dtype, shapes[tensor]))
@@ -238,7 +239,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     tensors = [graph.tensor(endpoint.name) for endpoint in summary.outputs]
     stuck = reachable_from(graph, [node for node in graph if node.op in summary.unrunnable_ops])
     tensors = without_io_nodes(graph, [tensor for tensor in tensors if tensor.node not in stuck])
-    if summary.faults or not tensors:
+    if summary.faults or not tensors or structural_errors(graph):
         return shlex.join(["cfgraph", "check", path])
     fetched = [tensor for tensor in tensors if role_of(tensor.node) is not Role.EXIT]
     fetched = [tensor for tensor in fetched if not _assigns(tensor.node)] or fetched

@@ -17,6 +17,7 @@ from cfgraph.analysis.explain import (
 )
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle
 from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
@@ -244,6 +245,7 @@ def explain_subject(
 ) -> None:
     """Explain a node, a tensor or a loop, and optionally its run."""
     source = read_graph(path, quiet=json)
+    require_analyzable(source.graph)
     if run is not None:
         require_single_stdin(source, run.feeds)
     print_explanation(source, *_explain(source, subject, run, full), json=json, color=color)

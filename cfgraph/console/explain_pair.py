@@ -9,6 +9,7 @@ from typing import Any, Final
 from cfgraph.analysis.gradient_paths import find_gradient_cut, gradient_path_through
 from cfgraph.analysis.loops.frame_path import FramePath, frame_path
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.explain import print_explanation, require_outside_functions
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.output import Column, OutputTable, Page
@@ -65,6 +66,7 @@ def explain_pair(
         hint = "remove --feed and --run"
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
     source = read_graph(path, quiet=json)
+    require_analyzable(source.graph)
     ends = [_tensor(source.graph, name) for name in (subject, target)]
     print_explanation(source, "pair", _explain_nodes(source.graph, *ends), json=json, color=color)
 

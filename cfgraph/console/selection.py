@@ -15,6 +15,7 @@ from cfgraph.analysis.loops.frames import frames as find_frames
 from cfgraph.analysis.node_filter import select_nodes, split_filter
 from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import NodeTypes, Signatures
+from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
@@ -27,12 +28,19 @@ SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
 class GraphView:
     """A graph or the body of the function `name`; costly properties are computed on first use.
 
-    `arguments` are the nodes that stand for a function's arguments, with their types.
+    `arguments` are the nodes that stand for a function's arguments, with their types, and `caller`
+    is the graph whose library has the function.
     """
 
     graph: Graph
     name: str = ""
     arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
+    caller: Graph | None = None
+
+    @cached_property
+    def is_analyzable(self) -> bool:
+        """True if the graph, or the one whose library has the function, has no structural error."""
+        return not structural_errors(self.caller or self.graph)
 
     @cached_property
     def frames(self) -> Frames:
@@ -41,12 +49,13 @@ class GraphView:
 
     @cached_property
     def shapes(self) -> StaticShapes:
-        """Static shapes."""
-        return infer_shapes(self.graph)
+        """Static shapes; all are unknown in a graph with structural errors."""
+        return infer_shapes(self.graph) if self.is_analyzable else StaticShapes({}, {}, {})
 
     @cached_property
     def liveness(self) -> Mapping[Node, LivenessCondition]:
-        """Liveness condition of each node."""
+        """Liveness condition of each node. Raises InvalidInput for structural errors."""
+        require_analyzable(self.caller or self.graph)
         return liveness_conditions(self.graph)
 
     def type_text(self, item: Output) -> str:
@@ -122,7 +131,7 @@ def _matching_bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[GraphVie
 
 def _body_view(graph: Graph, name: str, signatures: Signatures) -> GraphView:
     subject = body_graph(graph.functions[name], signatures).subject
-    return GraphView(subject.graph, name, subject.arguments)
+    return GraphView(subject.graph, name, subject.arguments, graph)
 
 
 def find_node(whole: GraphView, name: str) -> NodeSelection:

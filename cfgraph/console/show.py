@@ -264,13 +264,16 @@ class _ShowCommand:
     @property
     def parts(self) -> Partitions | None:
         """The parts of a partitioned graph."""
-        if self._parts is None and is_partitioned(self.graph):
+        if self._parts is None and self.whole.is_analyzable and is_partitioned(self.graph):
             self._parts = device_partitions(self.graph, self.whole.frames)
         return self._parts
 
     def print(self) -> None:
         """Print or write what the options request."""
         options = self.options
+        if not self.whole.is_analyzable:
+            skipped = "shapes, messages, and liveness are not analyzed"
+            note(f"note: the graph is invalid: {skipped}; `cfgraph check` lists the errors")
         chosen = self.chosen()
         if options.pictures:
             options.pictures.write(self.source, self.whole, chosen, options.node)

@@ -15,6 +15,11 @@ _MAX_CANDIDATES: Final = 20_000
 _MAX_NAME_LENGTH: Final = 200
 
 
+def decode_text(data: bytes) -> str:
+    """The text of a string attribute; bytes that are not UTF-8 become escapes such as `\\xff`."""
+    return data.decode("utf-8", "backslashreplace")
+
+
 def split_tensor_name(name: str) -> tuple[str, int | None]:
     """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
 

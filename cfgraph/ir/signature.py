@@ -198,7 +198,10 @@ class Signature:
         if not self._is_list(arg):
             count = 1
         elif arg.count and arg.count in attrs:
-            count = int(attrs[arg.count])
+            count = attrs[arg.count]
+            if not isinstance(count, int):
+                message = f"attribute {arg.count!r} is not a valid count"
+                raise ValueError(message)
         elif arg.type_attr and arg.type_attr in attrs and not arg.count:
             count = len(attrs[arg.type_attr])
         else:

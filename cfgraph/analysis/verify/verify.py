@@ -45,6 +45,9 @@ _ON_DEVICES: Final = frozenset(
     {graph_rules.check_loop_structure, device_rules.check_devices, device_rules.check_transfers}
 )
 
+# analyses do not depend on devices; the parts of a partitioned graph may be incomplete
+_DEVICE_CODES: Final = "CFG4"
+
 _cache: WeakKeyDictionary[Graph, _CachedFindings] = WeakKeyDictionary()
 
 
@@ -73,6 +76,20 @@ def verify(graph: Graph) -> tuple[Finding, ...]:
 def require_valid(graph: Graph) -> None:
     """Raise InvalidInput for the first error of a graph, carrying all errors."""
     require_no_findings([finding for finding in verify(graph) if finding.level == "error"])
+
+
+def structural_errors(graph: Graph) -> tuple[Finding, ...]:
+    """The errors of a graph that analyses rely on the absence of: all but those of devices."""
+    return tuple(
+        finding
+        for finding in verify(graph)
+        if finding.level == "error" and not finding.code.startswith(_DEVICE_CODES)
+    )
+
+
+def require_analyzable(graph: Graph) -> None:
+    """Raise InvalidInput for the first structural error, before an analysis of the graph."""
+    require_no_findings(structural_errors(graph))
 
 
 def _verified_state(graph: Graph) -> Any:

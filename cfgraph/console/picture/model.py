@@ -85,7 +85,8 @@ def picture_model(
         "title": title,
         "notes": builder.notes,
         "ops": {
-            op: _op_info(op, builder.graph) for op in sorted({node["op"] for node in builder.nodes})
+            op: _op_info(op, builder.graph)
+            for op in sorted({node.get("op", "") for node in builder.nodes})
         },
         "whens": [list(when) for when in builder.whens],
         "groups": builder.groups,

@@ -7,6 +7,7 @@ from typing import Any
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -32,7 +33,7 @@ class RestoreV2(Op):
             tensors = _read_slices(prefix, names, slices)
             for name, value, dtype in zip(names.flat, tensors, dtypes, strict=True):
                 if value.dtype != dtype.numpy:
-                    message = f"{name.decode()} is {value.dtype} in the checkpoint, not {dtype}"
+                    message = f"{decode_text(name)} is {value.dtype} in the checkpoint, not {dtype}"
                     raise OpError(message)
             values = [
                 value if value.ndim or value.dtype.hasobject else value[()] for value in tensors
@@ -46,8 +47,8 @@ def _read_slices(prefix: Any, names: Any, slices: Any) -> list[Any]:
     if any(slices.flat):
         raise OpError("reading slices of a checkpointed variable is not supported")
     try:
-        checkpoint = Checkpoint(prefix.item().decode())
-        return [checkpoint.read(name.decode()) for name in names.flat]
+        checkpoint = Checkpoint(decode_text(prefix.item()))
+        return [checkpoint.read(decode_text(name)) for name in names.flat]
     except (InvalidInput, UsageError) as error:
         location = f"{error.path}: " if error.path else ""
         raise OpError(f"{location}{error.message}", hint=error.hint, code=error.code) from None

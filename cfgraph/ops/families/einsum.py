@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.matmul import matmul_flops
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
@@ -100,7 +101,7 @@ class Einsum(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        terms, result = parse_equation(node.attr("equation").decode(), len(node.inputs))
+        terms, result = parse_equation(decode_text(node.attr("equation")), len(node.inputs))
         labels = result.replace("...", "")
         once = "".join(dict.fromkeys(labels))
         repeats, dots = len(labels) > len(once), "..." if "..." in result else ""
@@ -120,7 +121,7 @@ class Einsum(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        terms, result = parse_equation(context.attr("equation").decode(), len(context.inputs))
+        terms, result = parse_equation(decode_text(context.attr("equation")), len(context.inputs))
         sizes: dict[str, int | None] = {}
         batch: Shape | None = Shape(())
         for term, shape in zip(terms, context.inputs, strict=True):
@@ -150,7 +151,7 @@ class Einsum(Op):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        terms, result = parse_equation(node.attr("equation").decode(), len(node.inputs))
+        terms, result = parse_equation(decode_text(node.attr("equation")), len(node.inputs))
         return [partial(operand_gradient, g, node, dz, terms, result, i) for i in range(len(terms))]
 
 

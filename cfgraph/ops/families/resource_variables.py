@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import gather
 from cfgraph.ops.families.constants import Identity
@@ -62,7 +63,7 @@ class VarHandleOp(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        container, name = node.attr("container").decode(), node.attr("shared_name").decode()
+        container, name = decode_text(node.attr("container")), decode_text(node.attr("shared_name"))
         return _variable_handle(container, name, node.attr("dtype"), node.attr("shape"))
 
     @classmethod
@@ -87,7 +88,8 @@ class _VarHandlesOp(Op):
             strict=True,
         )
         handles = [
-            _variable_handle(c.decode(), n.decode(), dtype, shape) for c, n, dtype, shape in rows
+            _variable_handle(decode_text(c), decode_text(n), dtype, shape)
+            for c, n, dtype, shape in rows
         ]
         if len(handles) == 1:
             return handles[0]

@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import decode_text
 from cfgraph.ops.families.strings import ASCII_WHITESPACE, string_array
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -55,7 +56,7 @@ def number_writer(node: Node) -> Callable[[Any], bytes]:
     check_number_format(node, dtype)
     if dtype.kind == "bool":
         return lambda value: b"true" if value else b"false"
-    width, fill = max(node.attr("width"), 0), node.attr("fill").decode()
+    width, fill = max(node.attr("width"), 0), decode_text(node.attr("fill"))
     if dtype.kind == "string":
         if fill == "-":
             return lambda value: bytes(value).ljust(width)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.tensor_array import TensorArray
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
@@ -160,7 +161,7 @@ class TensorArrayV3(TensorArrayOp):
             "clear_after_read": node.attr("clear_after_read"),
             "identical": "identical_element_shapes" in known
             and node.attr("identical_element_shapes"),
-            "name": node.attr("tensor_array_name").decode() or node.name,
+            "name": decode_text(node.attr("tensor_array_name")) or node.name,
         }
         flow = np.float32(0)
         bare = len(cls.parsed().outputs) == 1
@@ -184,7 +185,7 @@ class TensorArrayGradV3(TensorArrayOp):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        source = node.attr("source").decode()
+        source = decode_text(node.attr("source"))
         if len(cls.parsed().outputs) == 1:
             return lambda step, array, flow: array.gradient(source)
         return lambda step, array, flow: (array.gradient(source), flow)
@@ -203,7 +204,7 @@ class TensorArrayGradWithShape(TensorArrayOp):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        source = node.attr("source").decode()
+        source = decode_text(node.attr("source"))
         return lambda step, array, flow, prepend: (array.gradient(source, prepend.tolist()), flow)
 
 

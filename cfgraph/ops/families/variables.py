@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
@@ -129,8 +130,8 @@ class VariableV2(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
-        container = node.attr("container").decode()
-        name = node.attr("shared_name").decode() or node.name
+        container = decode_text(node.attr("container"))
+        name = decode_text(node.attr("shared_name")) or node.name
 
         def make() -> Variable:
             return Variable(dtype, shape, name, container=container)
@@ -163,7 +164,7 @@ class TemporaryVariable(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
-        name = node.attr("var_name").decode() or node.name
+        name = decode_text(node.attr("var_name")) or node.name
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
         return lambda step: Variable(dtype, shape, name, value=start)
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.op import OpError
 
@@ -42,7 +43,7 @@ class ImageLayout(NamedTuple):
 
 def image_layout(node: Node) -> ImageLayout:
     """The axes of a node's `data_format`."""
-    text = node.attr("data_format").decode()
+    text = decode_text(node.attr("data_format"))
     return ImageLayout(len(text), text.index("C"))
 
 
@@ -177,7 +178,7 @@ def sliding_window(
     if any(step < 1 for step in steps):
         message = f"strides must be positive, got {list(steps)}"
         raise OpError(message)
-    padding = node.attr("padding").decode()
+    padding = decode_text(node.attr("padding"))
     flat = node.attr("explicit_paddings") if padding == "EXPLICIT" else (0,) * 2 * layout.rank
     return SlidingWindow(
         tuple(int(steps[d]) for d in layout.spatial),

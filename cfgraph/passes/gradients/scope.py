@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.resource_variables import declared_shape
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.passes.gradients.context import GradientContext
+
+_MAX_INT32: Final = 2**31 - 1
 
 
 class GradientScope:
@@ -105,6 +107,11 @@ class GradientScope:
         """The shape of a tensor; a constant if it is static."""
         known = self.known_shape(x)
         if known.is_full:
+            largest = max((size or 0 for size in known), default=0)
+            if dtype is dtypes.int32 and largest > _MAX_INT32:
+                message = f"a dimension of {x.name!r} has {largest} elements"
+                hint = f"a gradient supports at most {_MAX_INT32}"
+                raise Unsupported(message, node=x.node, hint=hint)
             return self.const(list(known), dtype)
         return self.runtime_shape(x, dtype)
 

@@ -113,7 +113,7 @@ class ColocationGroups:
 
     def _add_class_edges(self, node: Node, classes: object) -> None:
         """Read the `_class` of a node; nodes that name the same missing node are one group."""
-        for entry in classes if isinstance(classes, Iterable) else ():
+        for entry in classes if isinstance(classes, tuple) else ():
             if not isinstance(entry, bytes) or not entry.startswith(_COLOCATION_PREFIX):
                 continue
             name = entry[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")

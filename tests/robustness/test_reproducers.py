@@ -1,0 +1,128 @@
+"""Inputs that made cfgraph fail, hang, or break a promise: a table of what each ends with.
+
+A reproducer ends with an exit status that the help documents, never with that of a bug.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import cfgraph
+from cfgraph import cli
+from cfgraph.errors import Unsupported
+
+_BUG = 70
+_SECONDS = 20
+# file, command line around it, exit status, code of the error
+_REPRODUCERS = [
+    ("show_hangs", "show {}", 0, None),
+    ("count_is_infinite", "check {}", 1, "CFG110"),
+    ("count_is_infinite", "show {}", 0, None),
+    ("merge_of_nothing", "show {}", 0, None),
+    ("merge_of_nothing", "show {} --deadness", 3, "CFG110"),
+    ("merge_of_nothing", "explain {} m", 3, "CFG110"),
+    ("switch_without_selector", "show {} --deadness", 3, "CFG110"),
+    ("forwards_without_input", "show {} --deadness", 3, "CFG110"),
+    ("enter_without_input", "show {} --deadness", 3, "CFG110"),
+    ("values_241", "show {} --deadness", 3, "CFG110"),
+    ("send_without_input", "show {}", 0, None),
+    ("explain_values_150", "explain {} x", 3, "CFG107"),
+    ("explain_crossing_62", "explain {} map/while/Enter map/elem", 3, "CFG107"),
+    ("shape_is_a_type", "show {} --nodes", 0, None),
+    ("merge_275", "show {}", 0, None),
+    ("class_is_no_list", "explain {} y", 3, "CFG110"),
+    ("shared_name_var", "run {} --target Variable", 0, None),
+    ("stack_name", "run {} --target StackV2", 0, None),
+    ("tensor_array_name", "run {}", 0, None),
+    ("variable_v2_name", "run {}", 5, "CFG705"),
+    ("variable_name", "run {}", 5, "CFG705"),
+    ("place_type_999", "partition {} --devices cpu:0,cpu:1", 0, None),
+    ("shape_unpack_93", "partition {} --devices cpu:0,cpu:1", 0, None),
+    ("tf_deadness_predicate_of_two", "cluster {} --deadness tf", 0, None),
+    ("grad_constant_2e31", "grad {}", 2, None),
+    ("html_picture_48", "show {} --html out.html", 0, None),
+]
+_CODE = re.compile(r"\b(CFG\d+)\b")
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        message = f"no end after {_SECONDS} s"
+        raise AssertionError(message)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def folder(fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return fixtures / "robustness"
+
+
+def _arguments(folder: Path, name: str, line: str) -> list[str]:
+    return [str(folder / f"{name}.pb") if part == "{}" else part for part in shlex.split(line)]
+
+
+@pytest.mark.parametrize(("name", "line", "status", "code"), _REPRODUCERS)
+def test_a_reproducer_ends_as_documented(
+    name: str,
+    line: str,
+    status: int,
+    code: str | None,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(_arguments(folder, name, line)) == status, capfd.readouterr().err
+    output = "".join(capfd.readouterr())
+    assert _CODE.findall(output)[:1] == ([code] if code else [])
+
+
+def test_the_gradient_of_a_huge_constant_is_unsupported(folder: Path) -> None:
+    graph = cfgraph.load(folder / "grad_constant_2e31.pb")
+    with pytest.raises(Unsupported, match="2147483648 elements"):
+        cfgraph.gradients(graph, ["c:0"], ["c:0"])
+
+
+# whose values take gigabytes
+_HUGE = {"grad_constant_2e31"}
+_NAMES = sorted({name for name, *_ in _REPRODUCERS} - _HUGE)
+_LINES = [
+    "check {}",
+    "show {}",
+    "show {} --nodes",
+    "show {} --deadness",
+    "show {} --format dot",
+    "show {} --json --frames --devices --functions",
+    "show {} --html out.html",
+    "lower {} -o out.pb",
+    "cluster {} -o out.pb",
+    "partition {} --devices cpu:0,cpu:1 -o out.pb",
+    "grad {} -o out.pb",
+    "convert {} -o out.pbtxt",
+    "diff {} {}",
+    "run {} --timeout 2",
+]
+
+
+@pytest.mark.parametrize("line", _LINES)
+def test_no_command_ends_with_a_bug(
+    line: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bugs = [
+        (name, capfd.readouterr().err)
+        for name in _NAMES
+        if cli.run(_arguments(folder, name, line)) == _BUG
+    ]
+    assert not bugs
