@@ -7,23 +7,11 @@ FAMILIES: Final = {
         "Elu EluGrad LeakyRelu LeakyReluGrad Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad Sigmoid "
         "Softplus SoftplusGrad Softsign SoftsignGrad"
     ),
-    "adaptive_optimizers": (
-        "ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyFtrl ApplyFtrlV2 "
-        "ApplyProximalAdagrad ApplyProximalGradientDescent ResourceApplyAdadelta "
-        "ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyFtrl "
-        "ResourceApplyFtrlV2 ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent "
-        "ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA "
-        "ResourceSparseApplyAdagradV2 ResourceSparseApplyFtrl ResourceSparseApplyFtrlV2 "
-        "ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent "
-        "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2 "
-        "SparseApplyFtrl SparseApplyFtrlV2 SparseApplyProximalAdagrad "
-        "SparseApplyProximalGradientDescent"
-    ),
     "arithmetic": (
-        "AccumulateNV2 Add AddN AddV2 Atan2 Maximum Minimum Mul NextAfter Pow SquaredDifference Sub"
+        "AccumulateNV2 Add AddN AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift "
+        "Maximum Minimum Mul NextAfter PopulationCount Pow RightShift SquaredDifference Sub"
     ),
     "bias": "BiasAdd BiasAddGrad BiasAddV1",
-    "bitwise": "BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift PopulationCount RightShift",
     "broadcast": "BroadcastArgs BroadcastGradientArgs BroadcastTo Tile TileGrad",
     "cast": "Bitcast Cast",
     "checkpoints": "DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename",
@@ -36,8 +24,9 @@ FAMILIES: Final = {
     "concat": "Concat ConcatOffset ConcatV2 Pack",
     "constants": "Const Identity Placeholder PlaceholderV2 PlaceholderWithDefault",
     "control_flow": (
-        "ControlTrigger Enter Exit LoopCond Merge NextIteration NoOp RefEnter RefExit RefMerge "
-        "RefNextIteration RefSelect RefSwitch Switch _SwitchN _XlaMerge"
+        "ControlTrigger Enter Exit LoopCond Merge NextIteration NoOp Recv RefEnter RefExit "
+        "RefMerge RefNextIteration RefSelect RefSwitch Send Switch _HostRecv _HostSend _Recv "
+        "_Send _SwitchN _XlaMerge"
     ),
     "convolution": (
         "Conv2D Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv2DBackpropInput "
@@ -112,16 +101,29 @@ FAMILIES: Final = {
         "FusedBatchNormV2 FusedBatchNormV3 LRN LRNGrad"
     ),
     "optimizers": (
-        "ApplyAdaMax ApplyAdam ApplyAddSign ApplyCenteredRMSProp ApplyGradientDescent "
-        "ApplyMomentum ApplyPowerSign ApplyRMSProp ResourceApplyAdaMax ResourceApplyAdam "
+        "ApplyAdaMax ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyAdam "
+        "ApplyAddSign ApplyCenteredRMSProp ApplyFtrl ApplyFtrlV2 ApplyGradientDescent "
+        "ApplyMomentum ApplyPowerSign ApplyProximalAdagrad ApplyProximalGradientDescent "
+        "ApplyRMSProp ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad "
+        "ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyAdam "
         "ResourceApplyAdamWithAmsgrad ResourceApplyAddSign ResourceApplyCenteredRMSProp "
-        "ResourceApplyGradientDescent ResourceApplyKerasMomentum ResourceApplyMomentum "
-        "ResourceApplyPowerSign ResourceApplyRMSProp ResourceSparseApplyCenteredRMSProp "
-        "ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum ResourceSparseApplyRMSProp "
-        "SparseApplyCenteredRMSProp SparseApplyMomentum SparseApplyRMSProp"
+        "ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyGradientDescent "
+        "ResourceApplyKerasMomentum ResourceApplyMomentum ResourceApplyPowerSign "
+        "ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent ResourceApplyRMSProp "
+        "ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA "
+        "ResourceSparseApplyAdagradV2 ResourceSparseApplyCenteredRMSProp ResourceSparseApplyFtrl "
+        "ResourceSparseApplyFtrlV2 ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum "
+        "ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent "
+        "ResourceSparseApplyRMSProp SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA "
+        "SparseApplyAdagradV2 SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 "
+        "SparseApplyMomentum SparseApplyProximalAdagrad SparseApplyProximalGradientDescent "
+        "SparseApplyRMSProp"
     ),
     "optional": "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone",
     "padding": "MirrorPad MirrorPadGrad Pad PadV2",
+    "permutation": (
+        "ConjugateTranspose InvertPermutation Reverse ReverseSequence ReverseV2 Roll Transpose"
+    ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
     "printing": "Assert Print PrintV2 StringFormat Timestamp",
     "random_sampling": (
@@ -135,19 +137,18 @@ FAMILIES: Final = {
         "LSTMBlockCell LSTMBlockCellGrad"
     ),
     "reduction": "All Any ArgMax ArgMin EuclideanNorm Max Mean Min Prod Sum",
-    "reshape": "ExpandDims Reshape Squeeze",
+    "reshape": "ExpandDims Rank Reshape Shape ShapeN Size Squeeze",
     "resizing": "ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad",
     "resource_variables": (
         "AssignAddVariableOp AssignSubVariableOp AssignVariableOp DestroyResourceOp "
         "ReadVariableOp ResourceCountUpTo ResourceGather ResourceGatherNd VarHandleOp "
         "VarIsInitializedOp VariableShape _ReadVariablesOp _VarHandlesOp"
     ),
-    "reverse": "Reverse ReverseSequence ReverseV2 Roll",
     "rounding": "Ceil ClipByValue Floor IsFinite IsInf IsNan Rint Round",
     "scan": "Cumprod Cumsum CumulativeLogsumexp",
     "scatter": (
-        "ScatterNd ScatterNdNonAliasingAdd TensorScatterAdd TensorScatterMax TensorScatterMin "
-        "TensorScatterSub TensorScatterUpdate"
+        "DynamicPartition DynamicStitch ParallelDynamicStitch ScatterNd ScatterNdNonAliasingAdd "
+        "TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate"
     ),
     "scatter_variables": (
         "ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin "
@@ -161,8 +162,6 @@ FAMILIES: Final = {
         "SegmentSum SegmentSumV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd "
         "UnsortedSegmentSum"
     ),
-    "send_recv": "Recv Send _HostRecv _HostSend _Recv _Send",
-    "shape_query": "Rank Shape ShapeN Size",
     "slicing": "Slice",
     "softmax": (
         "LogSoftmax Softmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"
@@ -193,7 +192,6 @@ FAMILIES: Final = {
         "StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormal "
         "StatelessTruncatedNormalV2"
     ),
-    "stitch": "DynamicPartition DynamicStitch ParallelDynamicStitch",
     "strided_slice": (
         "ResourceStridedSliceAssign StridedSlice StridedSliceAssign StridedSliceGrad "
         "TensorStridedSliceUpdate"
@@ -227,7 +225,6 @@ FAMILIES: Final = {
         "TensorListPopBack TensorListPushBack TensorListPushBackBatch TensorListReserve "
         "TensorListResize TensorListSetItem"
     ),
-    "transpose": "ConjugateTranspose InvertPermutation Transpose",
     "unique": "ListDiff Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Where",
     "variables": (
         "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "

@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.cast import Cast
 from cfgraph.ops.families.constants import Const, PlaceholderWithDefault
-from cfgraph.ops.families.shape_query import Rank, Size
+from cfgraph.ops.families.reshape import Rank, Size
 from cfgraph.ops.opdef.op import Op, lookup
 
 # limits in elements for decoding a constant, computing a result, and tracking single elements:

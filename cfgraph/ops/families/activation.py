@@ -18,9 +18,8 @@ from cfgraph.ops.opdef.elementwise import (
     select_gradient,
 )
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
 
 # Klambauer et al. 2017, Self-Normalizing Neural Networks
 SCALE: Final = 1.0507009873554804934193349852946

@@ -15,9 +15,8 @@ from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import ALL_NUMBERS, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
-from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, one_of
 
 
 class Cast(SameShape):

@@ -15,9 +15,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.elementwise import Elementwise, select_gradient
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, REAL, one_of
 
 
 class ComparisonOp(Elementwise, abstract=True):

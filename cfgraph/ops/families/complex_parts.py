@@ -10,8 +10,7 @@ from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.elementwise import Elementwise, binary_gradients
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
-from cfgraph.ops.opdef.op import Kernel
-from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
+from cfgraph.ops.opdef.op import COMPLEX, Kernel, one_of
 
 
 class ComplexPart(Elementwise, abstract=True):

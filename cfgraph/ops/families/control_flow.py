@@ -1,4 +1,4 @@
-"""Signatures and facts of the control-flow primitives, which the executor implements."""
+"""The control-flow primitives (Switch, Merge, Enter, Exit, NextIteration, …), _Send, and _Recv."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.elementwise import SameShape
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -183,3 +183,45 @@ def _ref_select(index: Any, *references: Any) -> Any:
         message = f"Index must be in the range [0, {len(references)}) but got {index}"
         raise OpError(message)
     return references[index]
+
+
+_KEY = (
+    "tensor_name: string, send_device: string, send_device_incarnation: int,"
+    " recv_device: string, client_terminated: bool = false"
+)
+
+
+class _Send(Op):
+    """Send a tensor to the Recv with the same rendezvous key."""
+
+    signature = "tensor: T ->"
+    attrs = _KEY
+    effects = SideEffects(stateful=True)
+    role = Role.SEND
+
+
+class _HostSend(_Send):
+    """Send a tensor in host memory to the Recv with the same rendezvous key."""
+
+    placement = HostPlacement(host_inputs=(0,))
+
+
+class Send(_Send):
+    """Public name of _Send in old GraphDefs."""
+
+
+class _Recv(Op):
+    """Tensor received from the Send with the same rendezvous key."""
+
+    signature = "-> tensor: tensor_type"
+    attrs = _KEY
+    effects = SideEffects(stateful=True)
+    role = Role.RECV
+
+
+class _HostRecv(_Recv):
+    """Tensor in host memory received from the Send with the same rendezvous key."""
+
+
+class Recv(_Recv):
+    """Public name of _Recv in old GraphDefs."""

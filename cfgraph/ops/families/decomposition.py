@@ -23,9 +23,8 @@ from cfgraph.ops.families.matrix_functions import (
 )
 from cfgraph.ops.opdef.array_namespace import run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import COMPLEX, INDEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.type_sets import COMPLEX, INDEX, one_of
 
 
 class Cholesky(SquareMatrixOp):

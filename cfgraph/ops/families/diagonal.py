@@ -14,9 +14,8 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, INDEX, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
-from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, INDEX, one_of
 
 
 def diag_part_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes) -> InputGradients:

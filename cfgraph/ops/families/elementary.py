@@ -16,8 +16,7 @@ from cfgraph.ops.opdef.elementwise import (
 )
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
-from cfgraph.ops.opdef.op import Kernel
-from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, SIGNED, UNSIGNED, one_of
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, SIGNED, UNSIGNED, Kernel, one_of
 
 
 class ElementaryFunction(Elementwise, abstract=True):

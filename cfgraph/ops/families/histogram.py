@@ -13,9 +13,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import FLOATS, INDEX, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
-from cfgraph.ops.opdef.type_sets import FLOATS, INDEX, one_of
 
 _COUNTED_TYPES = "int32, int64, float32, float64"
 

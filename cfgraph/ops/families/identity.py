@@ -21,9 +21,8 @@ from cfgraph.ops.opdef.gradient_api import (
     identity_gradient,
     no_gradient,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.type_sets import FLOATS, NUMBERS, one_of
 from cfgraph.ops.opdef.variant_math import zeros_like_value
 
 

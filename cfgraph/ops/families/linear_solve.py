@@ -22,9 +22,8 @@ from cfgraph.ops.families.matrix_functions import (
 )
 from cfgraph.ops.opdef.array_namespace import run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
 
 
 class SolveOp(MatrixOp, abstract=True):

@@ -14,9 +14,8 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
-from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, UNSIGNED, Dims, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
-from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, UNSIGNED, one_of
 
 
 def transpose_matrices(x: Any) -> Any:

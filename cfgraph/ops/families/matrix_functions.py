@@ -19,9 +19,8 @@ from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import COMPLEX, REAL, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
-from cfgraph.ops.opdef.type_sets import COMPLEX, REAL, one_of
 
 MATRIX_TYPES = one_of("float64", "float32", "float16", COMPLEX)
 REAL_MATRIX_TYPES = one_of("float64", "float32")

@@ -14,10 +14,9 @@ from cfgraph.ops.families.pooling import Pooling, PoolingWindow, check_pooled_sh
 from cfgraph.ops.opdef.array_namespace import accumulated_at
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import INTEGERS, Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.sliding_window import WindowGrid, add_at
-from cfgraph.ops.opdef.type_sets import INTEGERS
 
 _POOLED_TYPES = (
     "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "

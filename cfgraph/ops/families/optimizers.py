@@ -1,8 +1,8 @@
-"""Update rules: gradient descent, momentum, Adam, RMSProp, and variants."""
+"""Optimizer updates of variables: gradient descent, momentum, Adam, Adagrad, and their kind."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -156,3 +156,149 @@ class PowerSign(UpdateRule, abstract=True):
         x.m = x.m * x.beta + x.grad * (1 - x.beta)
         agree = np.sign(x.grad) * np.sign(x.m)
         x.var = x.var - x.lr * np.exp(x.logbase * x.sign_decay * agree) * x.grad
+
+
+_SHRINK_SIGNS: Final = {"lr": "positive", "l1": "non-negative", "l2": "non-negative"}
+_FTRL_SIGNS: Final = _SHRINK_SIGNS | {"l2_shrinkage": "non-negative", "lr_power": "non-positive"}
+
+
+@register_forms(*ALL_FORMS)
+class Adagrad(UpdateRule, abstract=True):
+    """Steps by the gradient over the root of the sum of its squares."""
+
+    slots = "accum"
+    inputs = "lr grad"
+    options = "update_slots: bool = true"
+
+    @staticmethod
+    def update(x: Any) -> None:
+        if x.update_slots:
+            x.accum = x.accum + x.grad * x.grad
+        x.var = x.var - x.grad * x.lr / np.sqrt(x.accum)
+
+
+@register_forms(*ALL_FORMS)
+class AdagradV2(UpdateRule, abstract=True):
+    """Adagrad with an epsilon beside the root."""
+
+    slots = "accum"
+    inputs = "lr epsilon grad"
+    options = "update_slots: bool = true"
+
+    @staticmethod
+    def update(x: Any) -> None:
+        if x.update_slots:
+            x.accum = x.accum + x.grad * x.grad
+        x.var = x.var - x.grad * x.lr / (np.sqrt(x.accum) + x.epsilon)
+
+
+@register_forms(*ALL_FORMS)
+class Adadelta(UpdateRule, abstract=True):
+    """Steps scaled by the mean square of former steps over that of the gradients."""
+
+    slots = "accum accum_update"
+    inputs = "lr rho epsilon grad"
+
+    @staticmethod
+    def update(x: Any) -> None:
+        x.accum = x.accum * x.rho + x.grad * x.grad * (1 - x.rho)
+        change = np.sqrt(x.accum_update + x.epsilon) / np.sqrt(x.accum + x.epsilon) * x.grad
+        x.accum_update = x.accum_update * x.rho + change * change * (1 - x.rho)
+        x.var = x.var - change * x.lr
+
+
+@register_forms(*ALL_FORMS)
+class ProximalGradientDescent(UpdateRule, abstract=True):
+    """Gradient descent, then a step of l1 and l2 shrinkage."""
+
+    inputs = "alpha l1 l2 delta"
+
+    @staticmethod
+    def update(x: Any) -> None:
+        x.var = _shrink(x.var - x.delta * x.alpha, x.alpha, x.l1, x.l2)
+
+
+@register_forms(*ALL_FORMS)
+class ProximalAdagrad(UpdateRule, abstract=True):
+    """Adagrad, then a step of l1 and l2 shrinkage."""
+
+    slots = "accum"
+    inputs = "lr l1 l2 grad"
+    signs = _SHRINK_SIGNS
+
+    @staticmethod
+    def update(x: Any) -> None:
+        x.accum = x.accum + x.grad * x.grad
+        rate = x.lr / np.sqrt(x.accum)
+        x.var = _shrink(x.var - x.grad * rate, rate, x.l1, x.l2)
+
+
+def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
+    if l1 > 0:
+        value = np.sign(value) * np.maximum(abs(value) - rate * l1, 0)
+    return value / (1 + l2 * rate)
+
+
+@register_forms(*ALL_FORMS)
+class AdagradDA(UpdateRule, abstract=True):
+    """Adagrad by dual averaging: from the sums of the gradients, not from the last value."""
+
+    slots = "gradient_accumulator gradient_squared_accumulator"
+    inputs = "grad lr l1 l2 global_step:int64"
+
+    @staticmethod
+    def update(x: Any) -> None:
+        step = x.lr.dtype.type(x.global_step)
+        x.gradient_accumulator = x.gradient_accumulator + x.grad
+        x.gradient_squared_accumulator = x.gradient_squared_accumulator + x.grad * x.grad
+        shrunk = x.gradient_accumulator
+        if x.l1 > 0:
+            shrunk = np.sign(shrunk) * np.maximum(abs(shrunk) - x.l1 * step, 0)
+        x.var = -(shrunk * x.lr) / (x.l2 * step * x.lr + np.sqrt(x.gradient_squared_accumulator))
+
+
+@register_forms(*ALL_FORMS)
+class Ftrl(UpdateRule, abstract=True):
+    """Follow the regularized leader."""
+
+    slots = "accum linear"
+    inputs = "grad lr l1 l2 lr_power"
+    options = "multiply_linear_by_lr: bool = false"
+    signs = _FTRL_SIGNS
+    signs_of_sparse = True
+
+    @staticmethod
+    def update(x: Any) -> None:
+        _follow_regularized_leader(x, x.grad)
+
+
+@register_forms(*ALL_FORMS)
+class FtrlV2(UpdateRule, abstract=True):
+    """Follow the regularized leader, with an l2 penalty on the value itself."""
+
+    slots = "accum linear"
+    inputs = "grad lr l1 l2 l2_shrinkage lr_power"
+    options = "multiply_linear_by_lr: bool = false"
+    signs = _FTRL_SIGNS
+    signs_of_sparse = True
+
+    @staticmethod
+    def update(x: Any) -> None:
+        _follow_regularized_leader(x, x.grad + 2 * x.l2_shrinkage * x.var)
+
+
+def _follow_regularized_leader(x: Any, penalized: Any) -> None:
+    total = x.accum + x.grad * x.grad
+    new, old = _power(total, -x.lr_power), _power(x.accum, -x.lr_power)
+    if x.multiply_linear_by_lr:
+        x.linear = x.linear + (penalized * x.lr - (new - old) * x.var)
+        limit, scale = x.l1 * x.lr, new + 2 * x.l2 * x.lr
+    else:
+        x.linear = x.linear + (penalized - (new - old) / x.lr * x.var)
+        limit, scale = x.l1, new / x.lr + 2 * x.l2
+    value = np.where(abs(x.linear) > limit, (limit * np.sign(x.linear) - x.linear) / scale, 0)
+    x.var, x.accum = value.astype(x.var.dtype), total
+
+
+def _power(value: Any, exponent: Any) -> Any:
+    return np.sqrt(value) if exponent == 0.5 else value**exponent

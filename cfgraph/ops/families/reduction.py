@@ -25,7 +25,7 @@ from cfgraph.ops.opdef.gradient_api import (
     conjugate,
     int32_constant,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import ALL_NUMBERS, INDEX, QUANTIZED, REAL, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     runtime_axis,
@@ -33,7 +33,6 @@ from cfgraph.ops.opdef.shape_functions import (
     static_axis,
     static_int,
 )
-from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, INDEX, QUANTIZED, REAL, one_of
 
 
 def sum_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

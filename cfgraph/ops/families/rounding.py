@@ -14,8 +14,7 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
     zero_gradient,
 )
-from cfgraph.ops.opdef.op import Kernel, OpError
-from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, one_of
+from cfgraph.ops.opdef.op import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, Kernel, OpError, one_of
 
 
 class Rounding(Elementwise, abstract=True):

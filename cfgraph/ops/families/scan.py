@@ -12,9 +12,17 @@ from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import (
+    ALL_NUMBERS,
+    COMPLEX,
+    FLOATS,
+    INDEX,
+    UNSIGNED,
+    Kernel,
+    OpError,
+    one_of,
+)
 from cfgraph.ops.opdef.shape_functions import runtime_axis
-from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, INDEX, UNSIGNED, one_of
 
 _FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32"
 

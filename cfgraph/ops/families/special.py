@@ -24,8 +24,7 @@ from cfgraph.ops.opdef.gradient_api import (
     not_differentiable,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, OpError
-from cfgraph.ops.opdef.type_sets import FLOATS, one_of
+from cfgraph.ops.opdef.op import FLOATS, Kernel, OpError, one_of
 
 
 def scipy_special(xp: ModuleType) -> ModuleType:

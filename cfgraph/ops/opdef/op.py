@@ -34,6 +34,23 @@ if TYPE_CHECKING:
     from cfgraph.ops.opdef.step import Step
 
 
+FLOATS: Final = "bfloat16, float16, float32, float64"
+COMPLEX: Final = "complex64, complex128"
+SIGNED: Final = "int8, int16, int32, int64"
+UNSIGNED: Final = "uint8, uint16, uint32, uint64"
+INTEGERS: Final = f"{SIGNED}, {UNSIGNED}"
+REAL: Final = f"{FLOATS}, {INTEGERS}"
+QUANTIZED: Final = "qint8, quint8, qint16, quint16, qint32"
+NUMBERS: Final = f"{REAL}, {COMPLEX}"
+ALL_NUMBERS: Final = f"{NUMBERS}, {QUANTIZED}"
+INDEX: Final = "{int32, int64}"
+
+
+def one_of(*types: str, attr: str = "T") -> str:
+    """Declare a type attribute that allows the union of these types and sets."""
+    return f"{attr}: {{{', '.join(types)}}}"
+
+
 Kernel = Callable[..., Any]
 # raised by a kernel for invalid inputs; any other exception is a bug in cfgraph
 KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
