@@ -163,7 +163,7 @@ def significant_attrs(node: Node) -> dict[str, Any]:
 
 
 def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False) -> str:
-    """Format one side of a change: a name, or an attribute in readable form.
+    """Format one side of a change: a name, or an attribute in the text format.
 
     Without `full`, long values are truncated.
     """
@@ -176,7 +176,7 @@ def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False
 
 
 def attr_text(value: Any, printer: AttrPrinter) -> str:
-    """Return the readable form of an attribute."""
+    """Return an attribute in the text format."""
     return "" if value is None else printer.value_text(value)
 
 

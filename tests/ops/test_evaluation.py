@@ -25,7 +25,7 @@ from cfgraph.ops.opdef.op import OpError
 
 
 def function(text: str) -> FunctionGraph:
-    """The only function of a graph in the readable form."""
+    """The only function of a graph in the text format."""
     graph = cfgraph.loads(text.encode(), "graph")
     (found,) = graph.functions.values()
     return instantiate(found, {}, graph.functions)

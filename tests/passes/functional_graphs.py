@@ -1,4 +1,4 @@
-"""Functional graphs of any size, in the readable format."""
+"""Functional graphs of any size, in the text format."""
 
 from __future__ import annotations
 

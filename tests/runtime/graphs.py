@@ -1,4 +1,4 @@
-"""Small graphs in the readable form, for tests of the runtime."""
+"""Small graphs in the text format, for tests of the runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ out = Identity(exit)
 
 
 def session(text: str, **options: Any) -> Session:
-    """A session on a graph in the readable form."""
+    """A session on a graph in the text format."""
     return Session(cfgraph.loads(text.encode(), "graph"), **options)
 
 

@@ -1,4 +1,4 @@
-"""Hand-partitioned graphs in the readable form, for tests of several devices."""
+"""Hand-partitioned graphs in the text format, for tests of several devices."""
 
 from __future__ import annotations
 
