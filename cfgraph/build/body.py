@@ -54,16 +54,16 @@ class BodyBuilder:
         return self.graph.unique_name(self._checked(label, "a node"))
 
     def scope_for(self, label: str) -> str:
-        """The prefix of a new scope inside the current one."""
+        """A unique prefix for a new name scope inside the current one."""
         base = self._checked(label, "a scope")
         number = self._scopes.get(base, 0)
         self._scopes[base] = number + 1
         return f"{base}_{number}/" if number else f"{base}/"
 
-    def _checked(self, label: str, what: str) -> str:
+    def _checked(self, label: str, kind: str) -> str:
         name = f"{self.prefix}{label}"
         if not NODE_NAME(name) or name.startswith("_"):
-            message = f"{label!r} is not a valid name for {what}"
+            message = f"{label!r} is not a valid name for {kind}"
             raise misuse_error(
                 message, hint="use letters, digits, and . _ / > -, and do not start with _"
             )
@@ -101,8 +101,8 @@ class BodyBuilder:
         return Output(node)
 
     def _infer(self, node: Node) -> None:
-        shapes = [self.shapes.get(item, UNKNOWN_SHAPE) for item in node.inputs]
-        values = [self.values.get(item) for item in node.inputs]
+        shapes = [self.shapes.get(tensor, UNKNOWN_SHAPE) for tensor in node.inputs]
+        values = [self.values.get(tensor) for tensor in node.inputs]
         shapes_out, values_out = infer_node_shapes(node, shapes, values)
         for port, (shape, value) in enumerate(zip(shapes_out, values_out, strict=True)):
             output = Output(node, port)
@@ -112,18 +112,18 @@ class BodyBuilder:
 
     def _controls(self) -> list[Node]:
         """Control inputs of a new node in this body; outer ones delay the entire body."""
-        mine: list[Node] = []
+        nodes: list[Node] = []
         for operation in self.controls:
             if operation.body is self:
-                mine.append(operation.node)
+                nodes.append(operation.node)
             else:
                 self.owner_of(operation.body, operation.name)
                 self.outer_controls[operation.node] = operation
-        return mine
+        return nodes
 
     # -- outer tensors ---------------------------------------------------------------------------
 
-    def owner_of(self, owner: BodyBuilder, what: str) -> list[BodyBuilder]:
+    def owner_of(self, owner: BodyBuilder, name: str) -> list[BodyBuilder]:
         """Bodies from this one out to the owner of a tensor, innermost first.
 
         Raises UsageError if the owner does not enclose this body.
@@ -134,11 +134,11 @@ class BodyBuilder:
             chain.append(body)
             body = body.parent
         if body is None:
-            origin = f"{what!r} was made in {owner.label} ({owner.line})"
+            origin = f"{name!r} was created in {owner.label} ({owner.line})"
             message = f"{origin} and cannot be read in {self.label}"
             hint = f"return it from {owner.label}"
             if owner.builder is not self.builder:
-                message, hint = f"{what!r} belongs to the graph of another Builder", ""
+                message, hint = f"{name!r} belongs to the graph of another Builder", ""
             raise misuse_error(message, hint=hint or None)
         return chain
 
@@ -212,10 +212,10 @@ def _unique_argument_name(name: str, *taken: Mapping[str, Any]) -> str:
 
 
 class SideEffectOrder:
-    """Which nodes of a body must run, and what each waits for.
+    """Nodes of a body that must run, and the order of their side effects.
 
-    What reads or writes one resource runs in the order in which it was written down; so do the
-    effects on the outside world (printing, assertions).
+    Reads and writes of one resource run in program order; so do external effects (printing,
+    assertions).
     """
 
     def __init__(self) -> None:
@@ -225,11 +225,11 @@ class SideEffectOrder:
         self._read: dict[Output | None, list[Node]] = {}
 
     def order(self, node: Node) -> list[Node]:
-        """Take note of a new node; what it has to wait for."""
+        """Register a new node and return the nodes that must run before it."""
         op = lookup(node.op)
         if op is None or not op.effects.stateful:
             return []
-        keys: list[Output | None] = [item for item in node.inputs if _is_handle(item)]
+        keys: list[Output | None] = [tensor for tensor in node.inputs if _is_handle(tensor)]
         if not keys and (op.effects.random or _is_handle(Output(node))):
             return []
         if not keys or op.calls.kind:
@@ -251,15 +251,15 @@ class SideEffectOrder:
         return list(before)
 
     def to_run(self, returned: Iterable[Output]) -> list[Node]:
-        """What has to be done when the body is: all effects, and what is read of variables.
+        """Nodes that must run before the body ends: all side effects, and all reads that are used.
 
-        Were it not for the latter, a write after the body could come before a read in it.
+        Without the reads, a write after the body could precede a read inside it.
         """
-        given = {output.node for output in returned}
-        read = [node for node in self._reads if node.uses or node in given]
-        return [*self.must_run, *read]
+        returned_nodes = {output.node for output in returned}
+        reads = [node for node in self._reads if node.uses or node in returned_nodes]
+        return [*self.must_run, *reads]
 
 
-def _is_handle(item: Output) -> bool:
-    dtype = item.dtype
+def _is_handle(tensor: Output) -> bool:
+    dtype = tensor.dtype
     return dtype is not None and dtype.is_handle

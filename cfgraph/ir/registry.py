@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OpDefinition(Protocol):
-    """What the graph itself asks of an op; the whole class is `cfgraph.ops.opdef.op.Op`."""
+    """The part of `cfgraph.ops.opdef.op.Op` that the graph itself needs."""
 
     @classmethod
     def parsed(cls) -> Signature:
@@ -24,12 +24,12 @@ class OpDefinition(Protocol):
 
 
 class _Definitions(dict[str, Any]):
-    """Definitions by op name. A missing one is loaded with its module, or is None."""
+    """Definitions by op name, loaded on first lookup; None for an unknown op."""
 
     def __init__(self) -> None:
         self.index: dict[str, str] = {}
         self._lock = RLock()
-        # registered by modules whose import has not finished: other threads must not see them yet
+        # definitions from unfinished imports, which other threads must not see yet
         self._staged: dict[str, Any] = {}
         self._imports = 0
 
@@ -62,15 +62,15 @@ class _Definitions(dict[str, Any]):
 
 
 _definitions: Final = _Definitions()
-# the class of an op, or None
+# the definition of an op, or None if it is unknown
 lookup: Final[Callable[[str], Any | None]] = _definitions.__getitem__
-# the attributes of nodes made before, by op, types of inputs and attributes given
+# inferred attributes of earlier nodes, by op, input types, and explicit attributes
 _inferred_attrs: dict[Any, dict[str, Any]] = {}
 _MAX_INFERRED_ATTRS: Final = 4096
 
 
 class _OutputCounts(dict[str, int | None]):
-    """The number of outputs by op, None where an attribute says it or the op is not known."""
+    """The number of outputs by op; None if an attribute determines it or the op is unknown."""
 
     def __missing__(self, op: str) -> int | None:
         definition = lookup(op)
@@ -82,7 +82,7 @@ class _OutputCounts(dict[str, int | None]):
 
 
 class _SingleOutputTypes(dict[str, tuple[DType | str, ...]]):
-    """`Signature.single_types` by op; empty where the op is not known."""
+    """`Signature.single_types` by op; empty if the op is unknown."""
 
     def __missing__(self, op: str) -> tuple[DType | str, ...]:
         definition = lookup(op)
@@ -98,22 +98,22 @@ _single_output_types: Final = _SingleOutputTypes()
 
 
 def register(name: str, definition: Any) -> None:
-    """Make an op known. Raises ValueError if the name is taken."""
+    """Register an op definition. Raises ValueError if the name is taken."""
     _definitions.register(name, definition)
 
 
 def install_index(modules: Mapping[str, str]) -> None:
-    """Let lookups of unknown ops import the modules that define them."""
+    """Add op names with their modules, which are imported on first lookup."""
     _definitions.index.update(modules)
 
 
 def op_names() -> Iterable[str]:
-    """The names of all ops, sorted, also of those whose modules are not loaded."""
+    """The names of all ops, sorted, including those whose modules are not loaded."""
     return sorted({*_definitions, *_definitions.index})
 
 
 def default_attr(node: Node, key: str) -> Any:
-    """The default of an attribute that a node does not carry."""
+    """The default of an attribute. Raises InvalidInput if there is none."""
     definition = lookup(node.op)
     attr = definition.parsed().attrs.get(key) if definition else None
     if attr is None or not attr.has_default:
@@ -123,7 +123,7 @@ def default_attr(node: Node, key: str) -> Any:
 
 
 def output_types(node: Node) -> list[DType] | None:
-    """The types of a node's outputs; None if its op or an attribute is not known."""
+    """The types of a node's outputs; None if its op or an attribute is unknown."""
     definition = lookup(node.op)
     if definition is None:
         return None
@@ -135,7 +135,7 @@ def output_types(node: Node) -> list[DType] | None:
 
 
 def input_types(node: Node) -> list[DType] | None:
-    """The types that a node wants of its inputs; None if its op or an attribute is not known."""
+    """The types that a node expects of its inputs; None if its op or an attribute is unknown."""
     definition = lookup(node.op)
     if definition is None:
         return None
@@ -147,7 +147,7 @@ def input_types(node: Node) -> list[DType] | None:
 
 
 def output_count(node: Node) -> int | None:
-    """The number of a node's outputs; None if its op is not known."""
+    """The number of a node's outputs; None if its op is unknown."""
     count = _output_counts[node.op]
     if count is None:
         types = output_types(node)
@@ -156,13 +156,13 @@ def output_count(node: Node) -> int | None:
 
 
 def output_dtype(node: Node, port: int) -> DType | None:
-    """The type of one output; None if it is not known."""
+    """The type of one output; None if it is unknown."""
     single = _single_output_types[node.op]
     if port < len(single):
-        said = single[port]
-        found = node.attrs.get(said) if type(said) is str else said
-        if type(found) is DType:
-            return found
+        declaration = single[port]
+        dtype = node.attrs.get(declaration) if type(declaration) is str else declaration
+        if type(dtype) is DType:
+            return dtype
     definition = lookup(node.op)
     if definition is None:
         return None
@@ -174,29 +174,29 @@ def output_dtype(node: Node, port: int) -> DType | None:
 
 
 def infer_attrs(
-    name: str, op: str, inputs: Sequence[Output], given: Mapping[str, Any]
+    name: str, op: str, inputs: Sequence[Output], explicit: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Infer the attributes of a new node from its inputs.
 
-    Raises InvalidInput where they do not fit.
+    Raises InvalidInput if the inputs do not match the op's signature.
     """
     definition = lookup(op)
     if definition is None:
-        return dict(given)
-    types = tuple([item.dtype for item in inputs])
-    key = (op, types, tuple(given.items())) if inputs else None
+        return dict(explicit)
+    types = tuple([tensor.dtype for tensor in inputs])
+    key = (op, types, tuple(explicit.items())) if inputs else None
     try:
         known = _inferred_attrs.get(key) if key else None
-    except TypeError:  # an attribute that is no key
+    except TypeError:  # an unhashable attribute
         key = known = None
     if known is None:
-        known = _infer_and_check(name, op, definition.parsed(), inputs, types, given)
+        known = _infer_and_check(name, op, definition.parsed(), inputs, types, explicit)
         if key:
             if len(_inferred_attrs) >= _MAX_INFERRED_ATTRS:
                 _inferred_attrs.clear()
             _inferred_attrs[key] = known
-    # those given are equal, and may yet be others: 1 and true, 0.0 and -0.0
-    return {**known, **given}
+    # explicit attributes win: equal cache keys may differ, as 1 and true, or 0.0 and -0.0
+    return {**known, **explicit}
 
 
 def _infer_and_check(
@@ -205,15 +205,19 @@ def _infer_and_check(
     signature: Signature,
     inputs: Sequence[Output],
     types: Sequence[DType | None],
-    given: Mapping[str, Any],
+    explicit: Mapping[str, Any],
 ) -> dict[str, Any]:
     try:
-        attrs = signature.infer(types, given)
-        wanted = signature.input_types(attrs)
+        attrs = signature.infer(types, explicit)
+        expected_types = signature.input_types(attrs)
     except ValueError as error:
         raise InvalidInput(f"{op}: {error}", node=name, code="CFG110") from None
-    for slot, (have, want) in enumerate(zip(types, wanted, strict=True)):
-        if have is not None and have is not want and (have.base is not want or want.is_ref):
-            message = f"input {slot} is {inputs[slot].name} of type {have}, {op} wants {want}"
+    for slot, (actual, expected) in enumerate(zip(types, expected_types, strict=True)):
+        if actual is None or actual is expected:
+            continue
+        if actual.base is not expected or expected.is_ref:
+            message = (
+                f"input {slot} is {inputs[slot].name} of type {actual}, {op} expects {expected}"
+            )
             raise InvalidInput(message, node=name, hint="insert a Cast", code="CFG301")
     return attrs

@@ -125,7 +125,7 @@ def test_a_value_of_one_branch_is_not_read_in_the_other() -> None:
     leaked: list[Any] = []
     b.cond(pred, lambda: leaked.append(x * 2), lambda: None)
     error = rejection(lambda: b.cond(pred, lambda: x, lambda: leaked[0] + 1))
-    assert "'Mul:0' was made in the then branch of 'cond'" in error.message
+    assert "'Mul:0' was created in the then branch of 'cond'" in error.message
     assert "cannot be read in the else branch of 'cond'" in error.message
     assert "cannot be read in the graph itself" in rejection(lambda: b.Identity(leaked[0])).message
 

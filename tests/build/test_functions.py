@@ -97,7 +97,7 @@ def test_what_a_function_reads_must_be_there_where_it_is_called() -> None:
 
     b.cond(x > 0, branch, lambda: x)
     message = rejection(lambda: leaked[0](x)).message
-    assert "was made in the then branch of 'cond'" in message
+    assert "was created in the then branch of 'cond'" in message
 
 
 def test_arguments_that_a_function_does_not_take_are_named() -> None:

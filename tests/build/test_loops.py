@@ -182,7 +182,7 @@ def test_a_value_of_the_body_is_not_read_outside() -> None:
         return leaked[0]
 
     b.while_loop(lambda i: i < limit, body, [0])
-    assert "was made in the body of 'while'" in rejection(lambda: leaked[0] + 1).message
+    assert "was created in the body of 'while'" in rejection(lambda: leaked[0] + 1).message
 
 
 def test_condition_and_body_take_the_loop_variables() -> None:

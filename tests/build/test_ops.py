@@ -173,7 +173,7 @@ MISTAKES = {
     "Cast requires the attribute 'DstT'": lambda b, x, k: b.Cast(x),
     "AddN expects a list for the input 'inputs'": lambda b, x, k: b.AddN(x),
     "AddN expects a list of length 1 or more for 'inputs', got 0": lambda b, x, k: b.AddN([]),
-    "input 1 is k:0 of type int32, AddV2 wants float64": lambda b, x, k: x + k,
+    "input 1 is k:0 of type int32, AddV2 expects float64": lambda b, x, k: x + k,
     "FloorMod, input 'y': 1.5 cannot be represented as int32": lambda b, x, k: k % 1.5,
     "Sqrt does not accept int32 for x": lambda b, x, k: b.Sqrt(k),
     "Sqrt does not accept 'a' for 'x'": lambda b, x, k: b.Sqrt("a"),
