@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -16,7 +16,7 @@ import pytest
 
 import cfgraph
 from cfgraph import cli
-from cfgraph.errors import Unsupported
+from cfgraph.errors import InvalidInput, Unsupported
 
 _BUG = 70
 _SECONDS = 20
@@ -47,6 +47,10 @@ _REPRODUCERS = [
     ("shape_unpack_93", "partition {} --devices cpu:0,cpu:1", 0, None),
     ("tf_deadness_predicate_of_two", "cluster {} --deadness tf", 0, None),
     ("grad_constant_2e31", "grad {}", 2, None),
+    ("cluster_changes_graph", "cluster {} -o out.pb", 0, None),
+    ("cluster_changes_graph", "cluster {} --min-size 1 -o out.pb", 0, None),
+    ("lower_changes_graph", "check {}", 1, "CFG201"),
+    ("lower_changes_graph", "lower {} -o out.pb", 3, "CFG201"),
     ("html_picture_48", "show {} --html out.html", 0, None),
 ]
 _CODE = re.compile(r"\b(CFG\d+)\b")
@@ -93,6 +97,32 @@ def test_the_gradient_of_a_huge_constant_is_unsupported(folder: Path) -> None:
     graph = cfgraph.load(folder / "grad_constant_2e31.pb")
     with pytest.raises(Unsupported, match="2147483648 elements"):
         cfgraph.gradients(graph, ["c:0"], ["c:0"])
+
+
+@pytest.mark.parametrize("rewrite", [cfgraph.lower, cfgraph.cluster])
+def test_a_pass_that_fails_leaves_the_graph_unchanged(
+    rewrite: Callable[[cfgraph.Graph], object], fixtures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = cfgraph.load(fixtures / "graphs" / "while_functional.pb")
+    nodes, data = list(graph), cfgraph.dumps(graph)
+
+    def fail(graph: cfgraph.Graph) -> None:
+        if list(graph) != nodes:
+            message = "an invalid result"
+            raise InvalidInput(message)
+
+    monkeypatch.setattr("cfgraph.passes.lower.lower.require_valid", fail)
+    with pytest.raises(InvalidInput, match="an invalid result"):
+        rewrite(graph)
+    assert list(graph) == nodes
+    assert cfgraph.dumps(graph) == data
+
+
+def test_an_unknown_op_keeps_its_neighbors_alone_out_of_clusters(folder: Path) -> None:
+    graph = cfgraph.load(folder / "cluster_changes_graph.pb")
+    report = cfgraph.cluster(graph)
+    assert [set(cluster.nodes) for cluster in report.clusters] == [{"a", "b"}]
+    assert set(report.outside) == {"x", "u", "c", "d"}
 
 
 # whose values take gigabytes

@@ -137,6 +137,19 @@ def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
             yield Finding("CFG301", "error", message)
 
 
+def check_returned_frames(body: BodyGraph) -> Iterator[Finding]:
+    """Returned tensors are outside of loops, in the frame of the call."""
+    frames = body.subject.frames
+    if frames.cycles or frames.faults:
+        return
+    for name, tensor in body.returns.items():
+        frame = frames.of_outputs.get(tensor.node)
+        if frame is not None and frame is not frames.root:
+            message = f"output {name!r} of the function is in frame {frame.path!r}, expected none"
+            hint = "return the loop's Exit"
+            yield Finding("CFG201", "error", message, tensor.node.name, hint)
+
+
 def check_gradient_functions(graph: Graph) -> Iterator[Finding]:
     """Both functions of every gradient registration exist."""
     for name, gradient in graph.gradient_functions.items():

@@ -125,7 +125,11 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
     """Findings on a function's body; they name nodes `function/node`."""
     body = body_graph(function, signatures)
     unresolved = {finding.node for finding in body.faults}
-    findings = [*body.faults, *function_rules.check_returned_types(body)]
+    findings = [
+        *body.faults,
+        *function_rules.check_returned_types(body),
+        *function_rules.check_returned_frames(body),
+    ]
     for rule in _RULES:
         findings.extend(rule(body.subject))
     for finding in findings:

@@ -24,6 +24,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, node_name
+from cfgraph.ir.rollback import unchanged_on_error
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
@@ -90,24 +91,25 @@ def cluster(
     constraints_of(graph)  # raises before the first edit
     _require_known_ops(graph, [*only_ops, *exclude_ops, *what_if])
     before = op_counts(graph)
-    with paused_gc():
-        lowered = lower(graph)
-        ops = {node.name: node.op for node in graph}
-        sizes = ClusterSizes(min_size, max_size)
-        clustered = _cluster_lowered(
-            graph, deadness, sizes, constraints_of, regions, explain, what_if
+    with unchanged_on_error(graph):
+        with paused_gc():
+            lowered = lower(graph)
+            ops = {node.name: node.op for node in graph}
+            sizes = ClusterSizes(min_size, max_size)
+            clustered = _cluster_lowered(
+                graph, deadness, sizes, constraints_of, regions, explain, what_if
+            )
+        report = replace(
+            clustered,
+            rewrites=lowered.rewrites + clustered.rewrites,
+            names=_composed_names(lowered.names, clustered.names),
+            warnings=(*lowered.warnings, *clustered.warnings),
+            before=before,
+            nodes=len(ops),
+            op_of=ops,
         )
-    report = replace(
-        clustered,
-        rewrites=lowered.rewrites + clustered.rewrites,
-        names=_composed_names(lowered.names, clustered.names),
-        warnings=(*lowered.warnings, *clustered.warnings),
-        before=before,
-        nodes=len(ops),
-        op_of=ops,
-    )
-    if report:
-        require_valid(graph)
+        if report:
+            require_valid(graph)
     return report
 
 

@@ -9,6 +9,7 @@ with missing nodes is dropped, and the new nodes are moved to the position of th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from cfgraph.analysis.verify.verify import require_valid
@@ -17,6 +18,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
+from cfgraph.ir.rollback import unchanged_on_error
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.opdef.op import function_calls, lookup
 from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradients
@@ -105,10 +107,12 @@ def lower(
     node without a lowered form; the graph is unchanged then.
     """
     require_valid(graph)
-    with paused_gc():
-        report = _lower_graph(graph, functions, keep_calls)
-    if report:
-        require_valid(graph)
+    # a graph without functions has nothing to lower
+    with unchanged_on_error(graph) if graph.functions else nullcontext():
+        with paused_gc():
+            report = _lower_graph(graph, functions, keep_calls)
+        if report:
+            require_valid(graph)
     return report
 
 

@@ -103,6 +103,10 @@ class CompilationRules:
             return RejectionReason("input", f"{node.op} is an input", {"op": node.op})
         if registry.output_count(node) is None or registry.input_types(node) is None:
             return RejectionReason("type", "its types are unknown")
+        functions = self.graph.functions
+        for tensor in node.inputs:
+            if tensor.dtype is None and tensor.node.op not in functions:
+                return RejectionReason("type", f"the type of {tensor.name} is unknown")
         return None
 
 
