@@ -65,7 +65,7 @@ def _permutation_error(value: Any, perm: Any) -> str:
             f"transpose expects a vector of size {value.ndim}. "
             f"But input(1) is a vector of size {perm.size}"
         )
-    return f"{perm.tolist()} is no permutation of {value.ndim} dimensions"
+    return f"{perm.tolist()} is not a permutation of {value.ndim} dimensions"
 
 
 class ConjugateTranspose(Transpose):

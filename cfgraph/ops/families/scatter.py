@@ -298,7 +298,7 @@ class DynamicPartition(Op):
 
 
 class DynamicStitch(Op):
-    """Slices of several tensors merged at the positions given by their indices.
+    """Slices of several tensors merged at the positions in their index tensors.
 
     For a repeated position the last slice wins; positions without an index are zero.
     """

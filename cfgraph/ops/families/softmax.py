@@ -173,8 +173,10 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
         logs = log_softmax(xp, features)
         rows = xp.arange(len(labels))
-        shares, right = xp.exp(logs), (rows, labels)
-        return -logs[right], updated_at(shares, right, shares[right] - features.dtype.type(1))
+        shares, label_index = xp.exp(logs), (rows, labels)
+        return -logs[label_index], updated_at(
+            shares, label_index, shares[label_index] - features.dtype.type(1)
+        )
 
     @staticmethod
     def gradient(

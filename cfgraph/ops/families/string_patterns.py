@@ -57,7 +57,9 @@ class RegexRewrite(NamedTuple):
 
     def expand(self, match: Any) -> bytes:
         """The replacement of one match; a group that did not participate is empty."""
-        return b"".join(part if type(part) is bytes else match[part] or b"" for part in self.parts)
+        return b"".join(
+            piece if type(piece) is bytes else match[piece] or b"" for piece in self.parts
+        )
 
 
 @lru_cache(maxsize=256)
@@ -78,7 +80,7 @@ def parse_rewrite(text: bytes) -> RegexRewrite:
     return RegexRewrite(tuple(parts), True, groups)
 
 
-def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, everywhere: bool) -> bytes:
+def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, replace_all: bool) -> bytes:
     """Replace the first match or all matches, as RE2's Replace and GlobalReplace.
 
     An empty match directly after another match is skipped.
@@ -86,7 +88,7 @@ def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, everywhere: boo
     expression, template = compile_pattern(pattern), parse_rewrite(rewrite)
     if template.groups > expression.groups:
         return text
-    if not everywhere:
+    if not replace_all:
         match = expression.search(text)
         if not match or not template.is_valid:
             return text
@@ -149,12 +151,17 @@ class RegexReplace(SameShape):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        everywhere = node.attr("replace_global")
+        replace_all = node.attr("replace_global")
 
         def replace(texts: Any, pattern: Any, rewrite: Any) -> Any:
-            old, new = scalar_string(pattern, "Pattern"), scalar_string(rewrite, "Rewrite")
-            compile_pattern(old)
-            return map_strings(lambda text: replace_matches(old, new, text, everywhere), texts)
+            expression, replacement = (
+                scalar_string(pattern, "Pattern"),
+                scalar_string(rewrite, "Rewrite"),
+            )
+            compile_pattern(expression)
+            return map_strings(
+                lambda text: replace_matches(expression, replacement, text, replace_all), texts
+            )
 
         return replace
 
@@ -168,11 +175,11 @@ class StaticRegexReplace(SameShape):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        old, new = node.attr("pattern"), node.attr("rewrite")
-        everywhere = node.attr("replace_global")
-        compile_pattern(old)
+        expression, replacement = node.attr("pattern"), node.attr("rewrite")
+        replace_all = node.attr("replace_global")
+        compile_pattern(expression)
         return lambda texts: map_strings(
-            lambda text: replace_matches(old, new, text, everywhere), texts
+            lambda text: replace_matches(expression, replacement, text, replace_all), texts
         )
 
 

@@ -255,7 +255,7 @@ class TensorArray(Resource):
                 f"is not fully defined: {self.element_shape}.  It has not been written to."
             )
         if self.dtype.is_object:
-            self._fail(f"Could not read index {index}: there is no zero of type {self.dtype}.")
+            self._fail(f"Could not read index {index}: dtype {self.dtype} has no zero.")
         return zeros_of_dtype(self._xp, self.dtype, shape)
 
     def _refuse(self, index: int, why: str) -> NoReturn:

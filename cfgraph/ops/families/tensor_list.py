@@ -34,42 +34,42 @@ class PersistentList:
     def set(self, index: int, value: Any) -> PersistentList:
         """The list with one element replaced."""
         elements = self.all()
-        old = elements[index]
-        new = self._next(elements)
-        if new._list is elements:
-            self._undo = (index, old)
-        assert new._list is not None
-        new._list[index] = value
-        return new
+        previous = elements[index]
+        newer = self._next(elements)
+        if newer._list is elements:
+            self._undo = (index, previous)
+        assert newer._list is not None
+        newer._list[index] = value
+        return newer
 
     def push(self, value: Any) -> PersistentList:
         """The list with an element appended."""
         elements = self.all()
-        new = self._next(elements)
-        if new._list is elements:
+        newer = self._next(elements)
+        if newer._list is elements:
             self._undo = (-1, None)
-        assert new._list is not None
-        new._list.append(value)
-        return new
+        assert newer._list is not None
+        newer._list.append(value)
+        return newer
 
     def pop(self) -> PersistentList:
         """The list without its last element."""
         elements = self.all()
-        new = self._next(elements)
-        if new._list is elements:
+        newer = self._next(elements)
+        if newer._list is elements:
             self._undo = (len(elements) - 1, elements[-1])
-        assert new._list is not None
-        new._list.pop()
-        return new
+        assert newer._list is not None
+        newer._list.pop()
+        return newer
 
     def _next(self, elements: list[Any]) -> PersistentList:
         """The next version, which shares the list of elements or copies it."""
         if self._edits > max(len(elements), _MINIMUM):
             return PersistentList(elements.copy())
-        new = PersistentList(elements)
-        new._edits = self._edits + 1
-        self._list, self._newer = None, new
-        return new
+        newer = PersistentList(elements)
+        newer._edits = self._edits + 1
+        self._list, self._newer = None, newer
+        return newer
 
     def _restore(self) -> list[Any]:
         """Revert the shared list to this version, from the newest edit backward."""

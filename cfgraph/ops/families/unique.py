@@ -85,7 +85,7 @@ class Unique(Op):
             rows, along = x, 0
             if axis is not None and axis.size:
                 if axis.ndim != 1 or axis.size != 1:
-                    message = "axis must be an empty vector or hold one number"
+                    message = "axis must be empty or a vector with one element"
                     raise OpError(message)
                 along = runtime_axis(axis[0], x.ndim)
                 rows = np.moveaxis(x, along, 0)
