@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
@@ -62,7 +63,7 @@ class CompiledCluster:
 
     `refused` is the reason why XLA cannot compile it. `fused` of the `calls` ran on NumPy kernels:
     nothing was compiled yet, or the cluster is `small`, or `stopped_compiling` after too many
-    compilations.
+    compilations. Concurrent runs count calls and compile under `lock`.
     """
 
     name: str
@@ -78,6 +79,18 @@ class CompiledCluster:
     seen: dict[InputSignature, None] = field(default_factory=dict)
     last: InputSignature | None = None
     compilations: list[Compilation] = field(default_factory=list)
+    lock: RLock = field(default_factory=RLock, repr=False)
+
+    @property
+    def has_effects(self) -> bool:
+        """True if a node of the function is stateful."""
+        return any(call.takes_step for call in self.line.calls)
+
+    def count_call(self, *, fused: bool) -> None:
+        """Count a call."""
+        with self.lock:
+            self.calls += 1
+            self.fused += fused
 
     @property
     def seconds(self) -> float:
@@ -154,21 +167,20 @@ class ClusterRunner:
         line, name = cluster.line, node.name
 
         def fused(step: Any, *inputs: Any) -> Any:
-            cluster.calls += 1
-            cluster.fused += 1
+            cluster.count_call(fused=True)
             try:
                 return line.run(step, *inputs)
             except Exception as error:
                 raise line.located(error, name) from error.__cause__
 
-        if cluster.traceable is None:
-            return fused
-        call = _XlaCall(cluster, node, fused, self, device)
-        return call.run
+        kernel: Kernel = fused
+        if cluster.traceable is not None:
+            kernel = _XlaCall(cluster, node, fused, self, device).run
+        return _with_locked_state(kernel) if cluster.has_effects else kernel
 
     def running(self) -> AbstractContextManager[None]:
         """Context in which clusters run."""
-        used = any(cluster.traceable for cluster in self.clusters.values())
+        used = any(cluster.traceable for cluster in list(self.clusters.values()))
         return xla_context() if used else nullcontext()
 
     def _cluster(self, graph: Graph, node: Node, stream: GpuStream | None) -> CompiledCluster:
@@ -204,6 +216,16 @@ class ClusterRunner:
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
         return cluster
+
+
+def _with_locked_state(kernel: Kernel) -> Kernel:
+    """A cluster's kernel during which no other run changes the state."""
+
+    def run(step: Any, *inputs: Any) -> Any:
+        with step.state.lock:
+            return kernel(step, *inputs)
+
+    return run
 
 
 class _RandomOp(NamedTuple):
@@ -246,9 +268,8 @@ class _XlaCall:
         handles = [index for index, dtype in enumerate(types) if dtype.kind == "resource"]
         # several handles may refer to one variable
         self.handles = handles if len(handles) > 1 else []
-        # the constants of the last run, and their bytes in its signature
-        self.constants: tuple[Any, ...] = ()
-        self.differences: InputSignature = ()
+        # the constants of the last call, and their bytes in its signature; replaced as a pair
+        self.last_constants: tuple[tuple[Any, ...], InputSignature] = (), ()
 
     def run(self, step: Any, *inputs: Any) -> Any:
         """Run the cluster."""
@@ -262,10 +283,11 @@ class _XlaCall:
         try:
             compiled = cluster.compiled[key]
         except KeyError:
-            compiled = self.compile(step, key, inputs)
+            with cluster.lock:
+                compiled = self.compile(step, key, inputs)
         if compiled is None:
             return self.fused(step, *inputs)
-        cluster.calls += 1
+        cluster.count_call(fused=False)
         return compiled.run(inputs)
 
     def signature(self, inputs: Sequence[Any]) -> InputSignature:
@@ -276,20 +298,21 @@ class _XlaCall:
         if not self.constant:
             return shapes, ()
         constants = tuple([inputs[index] for index in self.constant])
-        if len(constants) != len(self.constants) or any(
-            a is not b for a, b in zip(constants, self.constants, strict=True)
+        last, contents = self.last_constants
+        if len(constants) != len(last) or any(
+            a is not b for a, b in zip(constants, last, strict=True)
         ):
-            self.constants, self.differences = (
-                constants,
-                tuple([value.tobytes() for value in constants]),
-            )
-        return shapes, self.differences
+            contents = tuple([value.tobytes() for value in constants])
+            self.last_constants = constants, contents
+        return shapes, contents
 
     def compile(
         self, step: Any, key: InputSignature, inputs: Sequence[Any]
     ) -> CompiledFunction | None:
         """Compile a new signature; return None if NumPy kernels run it."""
         cluster = self.cluster
+        if key in cluster.compiled:  # by another run meanwhile
+            return cluster.compiled[key]
         if cluster.stopped_compiling:
             return None
         if self.auto_engine and _is_small(cluster, inputs):

@@ -6,6 +6,8 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import count
+from threading import Lock, RLock
 from traceback import clear_frames
 from typing import Any, Final
 
@@ -33,13 +35,16 @@ from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import DEFAULT_DEVICE, RunConfig, prepare
+from cfgraph.runtime.prepared_run import PreparedRun
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
 
-# a session keeps the simulators of this many fetch-sets and drops the oldest
-MAX_SIMULATORS: Final = 32
+# a session keeps this many prepared fetch-sets and drops the oldest
+MAX_PREPARED_RUNS: Final = 32
+
+RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool]
 
 
 class Session:
@@ -71,6 +76,11 @@ class Session:
     With `gpu="real"` the gpus are on a real GPU, with `simulated` NumPy computes their values. The
     default is a real GPU if there is one, except with a virtual clock. `gpus` are those of the last
     run, and `gpu_plan` is its plan on a real GPU.
+
+    Several threads may call `run` at once: each run has its own values, limits, and trace. They
+    share the variables, and their stateful ops interleave node by node, as in TensorFlow. Runs
+    that count memory or use a real GPU wait for each other. `elapsed`, `ran`, `memory`, `gpus`,
+    and `gpu_plan` are then those of the run that ended last.
 
     Raises UsageError for an unknown schedule, device, or engine, Unsupported for XLA without jax
     and for a real GPU where none can be used.
@@ -123,11 +133,14 @@ class Session:
         if self._meter is not None:
             self._meter.require(self.config.devices or _graph_devices(graph))
         self._random = random.Random(schedule_seed) if schedule == "random" else None
-        self._step = RunStep(self.state, seed)
+        self._run_numbers = count(1)
         self._members = ClusterMembers(graph)
         self._uninlined = InlinedClusters(graph, {})
-        self._simulators: dict[Any, Simulator] = {}
-        self._planned: Any = None  # the version of the graph that the simulators are for
+        self._prepared: dict[RunKey, PreparedRun] = {}
+        self._planned: Any = None  # the version of the graph that the runs are prepared for
+        # held to prepare a run, and during runs that wait for each other
+        self._lock = RLock()
+        self._end_lock = Lock()
 
     @property
     def rules(self) -> PlacementRules:
@@ -169,7 +182,8 @@ class Session:
         names, targets = _fetch_names(fetches), list(targets)
         opened = self._uninlined
         if self.graph.functions:
-            opened = self._members.resolve([*names, *targets, *(feeds or ())])
+            with self._lock:
+                opened = self._members.resolve([*names, *targets, *(feeds or ())])
         tensors, nodes = _resolve_names(opened.graph, names, targets)
         fed = _feed_values(opened.graph, feeds or {})
         if self.config.costs is None and (without_values or until_iteration is not None):
@@ -178,18 +192,26 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, nodes, tuple(fed), without_values
-        simulator = self._simulator(key, opened, trace)
-        self._begin(simulator, trace, max_iterations)
+        prepared = self._prepared_run(key, opened, trace)
         deadline = None if timeout is None else time.monotonic() + timeout
         with (
+            prepared.guard,
             np.errstate(all="ignore"),
             self.cluster_runner.running() if self.cluster_runner.clusters else nullcontext(),
         ):
+            simulator = prepared.acquire(trace)
+            simulator.step.start_run(
+                next(self._run_numbers),
+                simulator.run_start,
+                max_iterations,
+                trace if self.config.costs is None else None,
+            )
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
+            completed = False
             try:
                 simulator.run(list(fed.values()), deadline, self._random)
-                self.elapsed = simulator.elapsed
+                completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
                 return [
@@ -206,48 +228,65 @@ class Session:
             finally:
                 if self._meter is not None:
                     simulator.clear()
+                self._end_run(simulator, completed=completed)
+                if trace is None:
+                    prepared.release(simulator)
 
-    def _begin(
-        self, simulator: Simulator, trace: Observer | None, max_iterations: int | None
-    ) -> None:
-        """Set the attributes that describe the last run, and the run that kernels see."""
-        self.ran, self.gpu_plan, self.gpus = simulator.graph, simulator.gpu_plan, simulator.gpus
-        self._step.run += 1
-        self._step.max_iterations = max_iterations
-        self._step.observer = trace if self.config.costs is None else None
-        self._step.run_start = simulator.run_start
+    def _end_run(self, simulator: Simulator, *, completed: bool) -> None:
+        """Set the attributes that describe the last run."""
+        with self._end_lock:
+            self.ran, self.gpus, self.gpu_plan = simulator.graph, simulator.gpus, simulator.gpu_plan
+            if completed:
+                self.elapsed = simulator.elapsed
 
-    def _simulator(
-        self,
-        key: tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool],
-        opened: InlinedClusters,
-        trace: Observer | None,
-    ) -> Simulator:
-        """The simulator of fetches, targets, and feeds, made once; a traced run has its own."""
+    def _prepared_run(
+        self, key: RunKey, opened: InlinedClusters, trace: Observer | None
+    ) -> PreparedRun:
+        """The prepared run of fetches, targets, and feeds, made once.
+
+        If plans cannot be shared, a traced run has its own.
+        """
         version = self.graph.edits, tuple(self.graph.functions.values())
-        if self._planned != version:
-            self._simulators.clear()
-            self._planned = version
-        if trace is None and key in self._simulators:
-            return self._simulators[key]
-        with paused_gc():
+        if self._planned == version:
+            prepared = self._prepared.get(key)
+            if prepared is not None and (trace is None or prepared.is_shared):
+                return prepared
+        with self._lock, paused_gc():
+            if self._planned != version:
+                self._prepared, self._planned = {}, version
+            prepared = self._prepared.get(key)
+            if prepared is not None and (trace is None or prepared.is_shared):
+                return prepared
             fetches, targets, feeds, without_values = key
             spec = RunSpec(opened.graph, fetches, targets, feeds)
             spec, plans = prepare(
                 spec, opened, self.config, self.cluster_runner, without_values=without_values
             )
-            simulator = self._make_simulator(spec, plans, trace)
-        if trace is None:
-            while len(self._simulators) >= MAX_SIMULATORS:
-                del self._simulators[next(iter(self._simulators))]
-            self._simulators[key] = simulator
-        return simulator
+            guard = self._lock if self._is_exclusive() else nullcontext()
+            prepared = PreparedRun(spec, plans, self._make_simulator, guard)
+            if trace is None or not prepared.is_shared:
+                prepared.idle.append(self._make_simulator(spec, plans, trace))
+            if trace is None or prepared.is_shared:
+                while len(self._prepared) >= MAX_PREPARED_RUNS:
+                    del self._prepared[next(iter(self._prepared))]
+                self._prepared[key] = prepared
+            return prepared
+
+    def _is_exclusive(self) -> bool:
+        """True if runs wait for each other: they count memory, or may use a real GPU."""
+        if self._meter is not None:
+            return True
+        if self.config.costs is not None or self.config.gpu == "simulated":
+            return False
+        devices = self.config.devices or _graph_devices(self.graph)
+        return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
 
     def _make_simulator(
         self, spec: RunSpec, plans: Sequence[Plan], trace: Observer | None
     ) -> Simulator:
         """The simulator: of a virtual clock, of a real GPU, or of NumPy alone."""
-        graph, fetches, step, meter = spec.graph, spec.fetches, self._step, self._meter
+        graph, fetches, meter = spec.graph, spec.fetches, self._meter
+        step = RunStep(self.state, self.config.seed)
         if self.config.costs is not None:
             return VirtualSimulator(graph, plans, step, fetches, self.config.costs, trace, meter)
         if any(is_gpu(plan.device) for plan in plans):

@@ -33,6 +33,7 @@ class Simulator:
     """The executors of a run, their rendezvous, and the results of fetches.
 
     `elapsed` is the time on a virtual clock, `gpu_plan` the plan on a real GPU; None without one.
+    `gpus` are the devices other than CPUs, in order. One run at a time uses a simulator.
     """
 
     elapsed: float | None = None
@@ -48,6 +49,8 @@ class Simulator:
         meter: MemoryMeter | None = None,
     ) -> None:
         self.graph = graph
+        own_memory = [plan.device for plan in plans if has_own_memory(plan.device)]
+        self.gpus = tuple(sorted(map(short_device_name, own_memory)))
         self.meter, self.step = meter, step
         self.instrumentations = (
             [MemoryInstrumentation(plan, meter) for plan in plans] if meter else []
@@ -77,14 +80,6 @@ class Simulator:
     def make_rendezvous(self) -> Rendezvous:
         """The rendezvous of the devices."""
         return Rendezvous()
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """The devices other than CPUs, in order."""
-        devices = (
-            executor.device for executor in self.executors if has_own_memory(executor.plan.device)
-        )
-        return tuple(sorted(devices))
 
     def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
         """The executor of a device."""

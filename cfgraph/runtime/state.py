@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import RLock
 from typing import Any
 
 from cfgraph.ops.families.variables import Variable
 
 
 class State:
-    """Resources of a session. Any later session accepts them, also for a graph that has grown."""
+    """Resources of a session. Any later session accepts them, also for a graph that has grown.
+
+    A stateful kernel runs with `lock`, so that concurrent runs interleave between nodes only.
+    """
 
     def __init__(self) -> None:
+        self.lock = RLock()
         self._objects: dict[tuple[str, str], Any] = {}
         # copies a value to host memory, if values may be elsewhere
         self.to_host: Callable[[Any], Any] | None = None
@@ -21,7 +26,10 @@ class State:
         key = (container, name)
         value = self._objects.get(key)
         if value is None:
-            value = self._objects[key] = make()
+            with self.lock:
+                value = self._objects.get(key)
+                if value is None:
+                    value = self._objects[key] = make()
         return value
 
     def copy(self) -> State:
@@ -45,16 +53,16 @@ class State:
 
     def variables(self) -> Iterator[tuple[tuple[str, str], Variable]]:
         """The variables, each with its container and name."""
-        for key, value in self._objects.items():
+        for key, value in list(self._objects.items()):
             if isinstance(value, Variable):
                 yield key, value
 
     def objects(self) -> Iterator[Any]:
         """The objects, in the order in which they were made."""
-        return iter(self._objects.values())
+        return iter(list(self._objects.values()))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._objects)
+        return iter(list(self._objects))
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import ExecutionError, InvalidInput, RunTimeout, Unsupported, UsageError
-from cfgraph.runtime.session import MAX_SIMULATORS
+from cfgraph.runtime.session import MAX_PREPARED_RUNS
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Recorder
 from tests.runtime.graphs import loop, session
@@ -445,18 +445,19 @@ def test_what_killed_a_fetch_is_found_through_many_loops() -> None:
 
 def test_a_session_keeps_a_bounded_number_of_plans() -> None:
     text = "x = Placeholder() {dtype=int32, shape=[]}\n" + "".join(
-        f"y{place} = Neg(x)\n" for place in range(MAX_SIMULATORS + 5)
+        f"y{place} = Neg(x)\n" for place in range(MAX_PREPARED_RUNS + 5)
     )
     many = session(text)
-    for place in range(MAX_SIMULATORS + 5):
+    for place in range(MAX_PREPARED_RUNS + 5):
         assert many.run([f"y{place}:0"], {"x": place}) == [-place]
-    assert len(many._simulators) == MAX_SIMULATORS
+    assert len(many._prepared) == MAX_PREPARED_RUNS
 
 
 def test_finished_iterations_are_let_go() -> None:
     counting = session(loop())
     counting.run(["out:0"], {"n": 500})
-    (executor,) = next(iter(counting._simulators.values())).executors
+    (prepared,) = counting._prepared.values()
+    (executor,) = prepared.idle[0].executors
     assert executor.root is not None
     assert not executor.root.newest.children
     assert not executor.ready

@@ -9,7 +9,8 @@ ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
 ORDER = (
     *("state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
     *("gpu", "jax", "abstract_run", "cluster_members", "cluster_runner", "quiescent_state"),
-    *("deadlock", "simulator", "gpu_simulator", "virtual", "prepare", "session", "restore"),
+    *("deadlock", "simulator", "gpu_simulator", "virtual", "prepare", "prepared_run"),
+    *("session", "restore"),
 )
 
 

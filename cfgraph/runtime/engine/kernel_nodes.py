@@ -73,13 +73,21 @@ def _compute(plan: NodePlan, context: NodeContext) -> Any:
 
 def _stateful(plan: NodePlan, context: NodeContext) -> Any:
     step, kernel, node = context.step, plan.kernel, plan.node
+    lock = step.state.lock
 
     def run(iteration: Iteration, *inputs: Any) -> Any:
         step.node = node
         step.iteration = iteration
+        with lock:
+            return kernel(step, *inputs)
+
+    def run_call(iteration: Iteration, *inputs: Any) -> Any:
+        step.node = node
+        step.iteration = iteration
         return kernel(step, *inputs)
 
-    return run
+    # the kernel of a call locks the state itself if its function uses it
+    return run_call if plan.op.calls.kind else run
 
 
 def _one_output(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:

@@ -17,7 +17,10 @@ from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 
 class RunStep:
-    """The `Step` of one executor; `node` and `iteration` are set before each stateful kernel."""
+    """The `Step` of one run at a time; `node` and `iteration` are those of the stateful kernel.
+
+    `run` is the number of the run in its session.
+    """
 
     __slots__ = (
         "iteration",
@@ -39,6 +42,13 @@ class RunStep:
         self.iteration: Iteration | None = None
         self.observer: Observer | None = None
         self.run_start = 0
+
+    def start_run(
+        self, run: int, run_start: int, max_iterations: int | None, observer: Observer | None
+    ) -> None:
+        """Set the number, start time, limit, and observer of the next run."""
+        self.run, self.run_start = run, run_start
+        self.max_iterations, self.observer = max_iterations, observer
 
     def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The session's object of this container and name, made on first use."""
