@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Final
 
 # objects created in pauses before a full collection is worth its time
@@ -17,6 +18,9 @@ class _PausedObjects:
 
     created = 0  # since the last full collection
     survivors = 0  # after the last full collection in `paused_gc`
+    pauses = 0  # pauses that have not ended, in all threads
+    enabled = False  # true if the collector was enabled before the first of them
+    lock = Lock()
 
     @classmethod
     def notice(cls, phase: str, info: dict[str, int]) -> None:
@@ -34,21 +38,28 @@ def paused_gc() -> Iterator[None]:
 
     Afterwards the objects are moved to the oldest generation, which saves three passes over them.
     Garbage is collected before a pause once the objects created in pauses outnumber the survivors
-    of the last collection.
+    of the last collection. The collector is enabled again when the last of the pauses of all
+    threads ends.
     """
-    enabled = gc.isenabled()
-    if enabled and _PausedObjects.created > max(MIN_OBJECTS, _PausedObjects.survivors):
+    paused = _PausedObjects
+    if gc.isenabled() and paused.created > max(MIN_OBJECTS, paused.survivors):
         gc.collect()
-        _PausedObjects.survivors = len(gc.get_objects())
-    gc.disable()
+        paused.survivors = len(gc.get_objects())
+    with paused.lock:
+        paused.pauses += 1
+        if paused.pauses == 1:
+            paused.enabled = gc.isenabled()
+            gc.disable()
     start = gc.get_count()[0]
     try:
         yield
     finally:
-        if enabled:
-            _PausedObjects.created += max(0, gc.get_count()[0] - start)
-            _move_to_oldest_generation()
-            gc.enable()
+        with paused.lock:
+            paused.pauses -= 1
+            if paused.enabled and not paused.pauses:
+                paused.created += max(0, gc.get_count()[0] - start)
+                _move_to_oldest_generation()
+                gc.enable()
 
 
 def _move_to_oldest_generation() -> None:
