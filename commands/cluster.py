@@ -99,8 +99,8 @@ def main(
 ) -> None:
     """Group nodes into clusters that XLA compiles, without changing which tensors are live."""
     from cfgraph.console.cluster import ClusterOptions, cluster_file
+    from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
-    from cfgraph.console.run_inputs import RunInputs
     from cfgraph.console.verify import Verification
 
     fed = [text.partition("=")[0] for text in feed]

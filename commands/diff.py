@@ -75,8 +75,8 @@ def main(
     color: options.ColorChoice = options.Color.auto,
 ) -> None:
     """Compare two graphs node by node, or with --run by the values they compute."""
+    from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files
-    from cfgraph.console.run_inputs import RunInputs
 
     format = "json" if json else format
     runs = RunInputs(

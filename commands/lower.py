@@ -50,9 +50,9 @@ def main(
     quiet: Quiet = False,
 ) -> None:
     """Lower functional conditionals, loops and calls to the five control-flow primitives."""
+    from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
     from cfgraph.console.lower import lower_file
-    from cfgraph.console.run_inputs import RunInputs
     from cfgraph.console.verify import Verification
 
     inputs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)

@@ -53,9 +53,9 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Place a graph on devices, and connect the partitions by Send and Recv."""
+    from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
     from cfgraph.console.partition import PlacementOptions, partition_file
-    from cfgraph.console.run_inputs import RunInputs
     from cfgraph.console.verify import Verification
 
     placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement)

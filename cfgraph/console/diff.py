@@ -10,10 +10,10 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import MATCH_MODES, diff, is_default_attr
 from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff, diff_findings
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
+from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.graph_files import STDIN, Source, read_graph
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Page, page
-from cfgraph.console.run_inputs import RunInputs
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType

@@ -20,6 +20,7 @@ from cfgraph.compare.equivalence import (
     compare_runs,
 )
 from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
+from cfgraph.console.comparison_inputs import RunInputs, VariableSource
 from cfgraph.console.diff import (
     DiffOptions,
     DiffResult,
@@ -30,14 +31,13 @@ from cfgraph.console.diff import (
 )
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.output import Page, page
-from cfgraph.console.run_inputs import RunInputs, VariableSource
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import node_name
 from cfgraph.options import split_list
 from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.feeds.feeds import read_feeds
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 
 _MAX_SIZE_DIGITS: Final = 10

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frames import Frame
+from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source
-from cfgraph.console.run_inputs import VariableSource
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.feeds.feeds import read_feeds
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State

@@ -14,6 +14,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.summary import sinks
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
+from cfgraph.console.comparison_inputs import RunInputs, VariableSource
 from cfgraph.console.grad_report import AddedGradients, added_gradients, print_gradients
 from cfgraph.console.graph_files import (
     OutputOptions,
@@ -26,7 +27,6 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
-from cfgraph.console.run_inputs import RunInputs, VariableSource
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
@@ -37,7 +37,7 @@ from cfgraph.options import split_list
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.passes.gradients.checkpointing.policy import AUTO
 from cfgraph.passes.widen import widen
-from cfgraph.runtime.feeds.feeds import read_feeds, read_value
+from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value
 from cfgraph.runtime.state import State
 
 

@@ -7,9 +7,9 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from cfgraph.compare.differences import ValueDifference, value_difference
+from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.console.output import note
-from cfgraph.console.run_inputs import VariableSource
 from cfgraph.console.run_memory import memory_limits, swap_threshold
 from cfgraph.console.run_observers import RunObservers
 from cfgraph.console.run_report import RunOutcome, print_outcome

@@ -20,8 +20,8 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.runtime.feeds.feeds import read_feeds
 from cfgraph.runtime.feeds.literals import generate
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
 
 
 def graph_of(dtype: str = "float32", shape: tuple[int | None, ...] | None = None) -> Graph:
