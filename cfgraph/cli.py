@@ -25,8 +25,8 @@ from cfgraph.console.json_output import (
     schema,
     start_document,
 )
-from cfgraph.console.output import clean_lines
 from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
+from cfgraph.ir.printable import clean_lines
 
 EXIT_CODES = """\b
 Exit codes:

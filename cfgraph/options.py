@@ -273,6 +273,15 @@ Variables = Annotated[
         help="Restore variables from a SavedModel folder or a checkpoint.",
     ),
 ]
+AllowIo = Annotated[
+    bool,
+    typer.Option(
+        "--allow-io",
+        help="Let the graph read and write any file. Default: it reads only inside the SavedModel "
+        "and --variables, and writes nothing.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 Devices = Annotated[
     list[str],
     typer.Option(

@@ -92,6 +92,7 @@ def main(
     verify: options.Verify = False,
     init: options.Init = [],
     variables: options.Variables = None,
+    allow_io: options.AllowIo = False,
     size: options.Size = [],
     cases: options.Cases = None,
     json: options.Json = False,
@@ -114,6 +115,7 @@ def main(
         sizes=size,
         cases=cases,
         variables=variables,
+        allow_io=allow_io,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else format, quiet)
     raise options.Exit(cluster_file(graph, request, outputs, Verification(inputs, verify)))

@@ -61,6 +61,7 @@ def main(
     feeds: options.Feeds = [],
     init: options.Init = [],
     variables: options.Variables = None,
+    allow_io: options.AllowIo = False,
     size: options.Size = [],
     cases: options.Cases = None,
     seed: Seed = None,
@@ -93,6 +94,7 @@ def main(
         timeout,
         max_iterations,
         variables,
+        allow_io,
     )
     ignored = options.split_list(ignore)
     request = DiffOptions(by, ignored, run, runs, format, full, quiet, color)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cfgraph.options import (
+    AllowIo,
     Color,
     ColorChoice,
     Devices,
@@ -45,6 +46,7 @@ def main(
     feed: Feed = [],
     init: Init = [],
     variables: Variables = None,
+    allow_io: AllowIo = False,
     run: Annotated[
         bool, typer.Option("--run", help="Also run the graph and report what SUBJECT did.")
     ] = False,
@@ -78,5 +80,5 @@ def main(
     if run or feed or init or variables:
         from cfgraph.console.explain_run import ExplainRunOptions
 
-        run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables)
+        run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables, allow_io)
     explain_subject(graph, subject, run_options, full=full, json=json, color=color)

@@ -145,6 +145,7 @@ def main(
     feeds: options.Feeds = [],
     init: options.Init = [],
     variables: options.Variables = None,
+    allow_io: options.AllowIo = False,
     cases: Cases = None,
     rtol: Rtol = None,
     seed: Seed = None,
@@ -164,7 +165,18 @@ def main(
         ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
     )
     comparison = GradCheckOptions(
-        check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify, variables
+        check,
+        feed,
+        feeds,
+        init,
+        cases,
+        rtol,
+        seed,
+        timeout,
+        max_iterations,
+        verify,
+        variables,
+        allow_io,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
     raise options.Exit(grad_file(graph, request, comparison, outputs))

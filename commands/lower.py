@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cfgraph.options import (
+    AllowIo,
     Cases,
     Exit,
     Feed,
@@ -44,6 +45,7 @@ def main(
     feed: Feed = [],
     init: Init = [],
     variables: Variables = None,
+    allow_io: AllowIo = False,
     size: Size = [],
     cases: Cases = None,
     json: Json = False,
@@ -55,6 +57,8 @@ def main(
     from cfgraph.console.lower import lower_file
     from cfgraph.console.verify import Verification
 
-    inputs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
+    inputs = RunInputs(
+        feeds=feed, inits=init, sizes=size, cases=cases, variables=variables, allow_io=allow_io
+    )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
     raise Exit(lower_file(graph, function, keep_calls, outputs, Verification(inputs, verify)))

@@ -47,6 +47,7 @@ def main(
     feed: options.Feed = [],
     init: options.Init = [],
     variables: options.Variables = None,
+    allow_io: options.AllowIo = False,
     size: options.Size = [],
     cases: options.Cases = None,
     json: options.Json = False,
@@ -59,6 +60,8 @@ def main(
     from cfgraph.console.verify import Verification
 
     placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement)
-    inputs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
+    inputs = RunInputs(
+        feeds=feed, inits=init, sizes=size, cases=cases, variables=variables, allow_io=allow_io
+    )
     outputs = OutputOptions(output, to, format="json" if json else "text", quiet=quiet)
     raise options.Exit(partition_file(graph, placing, outputs, Verification(inputs, verify)))

@@ -30,6 +30,7 @@ from cfgraph.compare.sample_point import (
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.derivatives import Derivative
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.state import State
 
 _FEED_HINT: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
@@ -41,7 +42,7 @@ class GradientCheckOptions:
 
     `state` has values of variables, and `inits` are nodes that run first. At most `most` elements
     of an x are moved individually; `size` replaces unknown sizes. `narrow` names nodes that do not
-    compute in 64 bits.
+    compute in 64 bits. `io` decides what the graph may do with files.
     """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class GradientCheckOptions:
     max_iterations: int | None = 10_000
     timeout: float | None = None
     state: State | None = None
+    io: IoPolicy = field(default_factory=IoPolicy)
 
 
 def check_gradients(
@@ -111,6 +113,7 @@ def _finite_point(
         options.max_iterations,
         options.timeout,
         options.state,
+        options.io,
     )
     failure: ExecutionError | None = None
     for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):

@@ -20,10 +20,12 @@ from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.literals import generate
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
 
+_NO_IO: Final = IoPolicy()
 # generators by kind of dtype; integers are often sizes, counts, or indices into small axes
 _GENERATORS: Final = {
     "int": ("uniform", "0,4"),
@@ -119,7 +121,8 @@ def _value_generator(
 class SampleOptions:
     """Fixed parts of sample points: feeds, initializers, unknown sizes, and limits of runs.
 
-    `inits` are nodes that run first; `state` has the values of variables before these.
+    `inits` are nodes that run first; `state` has the values of variables before these. `io`
+    decides what the graphs may do with files.
     """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
@@ -128,6 +131,7 @@ class SampleOptions:
     max_iterations: int | None = DEFAULT_MAX_ITERATIONS
     timeout: float | None = None
     state: State | None = None
+    io: IoPolicy = field(default_factory=IoPolicy)
 
 
 def sample_point(
@@ -155,6 +159,7 @@ def sample_point(
         seed=seed,
         max_iterations=setting.max_iterations,
         timeout=setting.timeout,
+        io=setting.io,
     )
     for node, cell in point.variables(required).items():
         if point.value(cell) is None and is_sampleable(cell.dtype):
@@ -170,6 +175,7 @@ class EvaluationPoint:
 
     Every run starts from the same variables and draws the same random numbers, independently of
     earlier runs. `state` has initial values of variables; `inits` are nodes that run once in order.
+    `io` decides what the graph may do with files.
     """
 
     def __init__(
@@ -182,10 +188,11 @@ class EvaluationPoint:
         seed: int = 0,
         max_iterations: int | None = None,
         timeout: float | None = None,
+        io: IoPolicy = _NO_IO,
     ) -> None:
         self.graph = graph
         self.feeds = {graph.tensor(name).name: value for name, value in feeds.items()}
-        self._seed = seed
+        self._seed, self._io = seed, io
         self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
         self._state = State() if state is None else state.copy()
         # random ops depend on the number of runs of a session
@@ -251,12 +258,12 @@ class EvaluationPoint:
             [graph.tensor(name) for name in fetches],
             [graph[name.removeprefix("^")] for name in targets],
             {tensor: feed_value(graph, tensor, value) for tensor, value in fed},
-            RunStep(self._state, self._seed),
+            RunStep(self._state, self._seed, self._io),
             **self._limits,
         )
 
     def _new_session(self) -> Session:
-        return Session(self.graph, state=self._state, seed=self._seed)
+        return Session(self.graph, state=self._state, seed=self._seed, allow_io=self._io)
 
     def _cell(self, node: Node) -> Variable:
         """Return the variable of a node. Raises Unsupported for a variable without a name."""

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from cfgraph import __version__
 from cfgraph.analysis.findings import LEVELS, Finding, catalog
 from cfgraph.console.json_output import render_json
-from cfgraph.console.output import clean_lines
+from cfgraph.ir.printable import clean_lines
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _GITHUB_LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}
@@ -158,7 +158,7 @@ def _set_counts(element: Any, cases: Sequence[Any]) -> None:
 
 
 def _xml_text(text: str) -> str:
-    return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", clean_lines(text))
 
 
 CI_FORMATS: Final[dict[str, Callable[[str, Iterable[FindingSubject], str], str]]] = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cfgraph.console.graph_files import Source, saved_model_variables
+from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_variables
 from cfgraph.console.output import note
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
+from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.restore import required_variables, restore_for_graph, saved_model_state
 from cfgraph.runtime.state import State
 
@@ -22,6 +23,13 @@ class VariableSource:
 
     path: str | None = None
     quiet: bool = False
+    allow_io: bool = False
+
+    def io_policy(self, source: Source) -> IoPolicy:
+        """Return what the graph may do with files: read the SavedModel, and `path`."""
+        folder = saved_model_folder(source)
+        roots = [root for root in (folder, self.path) if root is not None]
+        return IoPolicy(self.allow_io).with_roots(*roots)
 
     def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
         """Return the variables of a graph, or those that `wanted` needs; a note names their origin.
@@ -30,14 +38,18 @@ class VariableSource:
         """
         keys = None if wanted is None else required_variables(source.graph, wanted)
         if self.path is not None:
-            origin, state = self.path, _restore_from(source.graph, self.path, keys)
+            io = self.io_policy(source)
+            origin, state = self.path, _restore_from(source.graph, self.path, keys, io)
         else:
             saved = saved_model_variables(source)
             if saved is None or keys == set():
                 return None
             try:
-                origin, state = saved.prefix, saved_model_state(source.graph, saved, keys)
+                state = saved_model_state(source.graph, saved, keys, self.io_policy(source))
+                origin = saved.prefix
             except Unsupported as error:
+                if error.code == FORBIDDEN_FILE_CODE:
+                    raise
                 note(f"warning: the variables are not restored: {error.message}")
                 return None
         count = "1 variable" if len(state) == 1 else f"{len(state)} variables"
@@ -45,7 +57,9 @@ class VariableSource:
         return state
 
 
-def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None) -> State:
+def _restore_from(
+    graph: Graph, path: str, keys: Collection[tuple[str, str]] | None, io: IoPolicy
+) -> State:
     """Restore the variables of a graph from a path.
 
     Raises UsageError if it contains none of them.
@@ -55,7 +69,7 @@ def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | N
     if keys == set():
         message = "--variables is given, but no variable is needed"
         raise UsageError(message, path=path, hint="remove --variables")
-    state = restore_for_graph(graph, path, keys)
+    state = restore_for_graph(graph, path, keys, io)
     if keys and not len(state):
         wanted = first_names([name for _, name in sorted(keys)], _MAX_NAMES)
         message = f"contains none of the required variables: {wanted}"
@@ -81,6 +95,7 @@ class RunInputs:
     timeout: float | None = None
     max_iterations: int | None = None
     variables: str | None = None
+    allow_io: bool = False
 
     @property
     def is_set(self) -> bool:
@@ -95,4 +110,4 @@ class RunInputs:
             self.max_iterations,
             self.variables,
         )
-        return any(lists) or any(value is not None for value in scalars)
+        return self.allow_io or any(lists) or any(value is not None for value in scalars)

@@ -29,7 +29,7 @@ from cfgraph.console.diff import (
     print_changes,
     print_diff_result,
 )
-from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.graph_files import Source, require_single_stdin, saved_model_folder
 from cfgraph.console.output import Page, page
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
@@ -55,13 +55,15 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
     named = [*(item.node for item in request.tensors), *request.targets]
     needed = [*named, *inits] if named else None
     limit = inputs.max_iterations
+    variables = VariableSource(inputs.variables, quiet, inputs.allow_io)
     setting = SampleOptions(
         read_feeds(graph, inputs.feeds, inputs.archives, inputs.seed or 0),
         tuple(inputs.inits),
         read_sizes(graph, inputs.sizes),
         DEFAULT_MAX_ITERATIONS if limit is None else limit,
         inputs.timeout,
-        VariableSource(inputs.variables, quiet).state(source, needed),
+        variables.state(source, needed),
+        variables.io_policy(source),
     )
     return ComparisonRunOptions(
         setting,
@@ -256,10 +258,14 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
 def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
     """Resolve the options; variables stored with only one graph are used for both."""
     first = comparison_options(options.inputs, sources[0], options.quiet)
+    io = first.setting.io.with_roots(*filter(None, [saved_model_folder(sources[1])]))
+    first = replace(first, setting=replace(first.setting, io=io))
     if options.inputs.variables is not None:
         return first
     graph = sources[1].graph
-    second = VariableSource(quiet=options.quiet).state(sources[1], _requested_nodes(graph, first))
+    second = VariableSource(quiet=options.quiet, allow_io=options.inputs.allow_io).state(
+        sources[1], _requested_nodes(graph, first)
+    )
     if first.setting.state is None:
         return replace(first, setting=replace(first.setting, state=second))
     return replace(first, state_of_b=second)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cfgraph.console.selection import NodeSelection
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.printable import clean_lines
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 
@@ -171,4 +172,4 @@ def _edge(source: str, target: str, *attributes: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(clean_lines(text), ensure_ascii=False)

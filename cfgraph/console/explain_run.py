@@ -17,6 +17,7 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import TraceEvent
@@ -80,6 +81,7 @@ class ExplainRunOptions:
     devices: Sequence[str] = ()
     max_iterations: int | None = None
     variables: str | None = None
+    allow_io: bool = False
 
     def prepare(self, source: Source, needed_nodes: Sequence[Node] | None = None) -> PreparedRun:
         """Prepare a run for some nodes or for all. Raises UsageError for invalid feeds."""
@@ -88,8 +90,9 @@ class ExplainRunOptions:
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
         needed = None if needed_nodes is None else [*needed_nodes, *(graph[name] for name in inits)]
-        state = VariableSource(self.variables).state(source, needed)
-        return PreparedRun(graph, feeds, state, inits, devices, limit)
+        variables = VariableSource(self.variables, allow_io=self.allow_io)
+        state, io = variables.state(source, needed), variables.io_policy(source)
+        return PreparedRun(graph, feeds, state, inits, devices, limit, io)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,11 @@ class PreparedRun:
     inits: Sequence[str]
     devices: str
     max_iterations: int
+    io: IoPolicy
 
     def initial_state(self) -> State:
         """Return the restored variables after the initializers ran."""
-        session = Session(self.graph, state=self.state, soft_placement=True)
+        session = Session(self.graph, state=self.state, soft_placement=True, allow_io=self.io)
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state
@@ -117,7 +121,7 @@ class PreparedRun:
         outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
         fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
-        session = Session(graph, state=self.initial_state(), soft_placement=True)
+        session = Session(graph, state=self.initial_state(), soft_placement=True, allow_io=self.io)
         limit = self.max_iterations
         try:
             session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)
@@ -141,7 +145,12 @@ class PreparedRun:
         names = [item.name for item in defaults.tensors]
         limit, costs = self.max_iterations, CostModel()
         session = Session(
-            self.graph, self.devices or None, self.initial_state(), soft_placement=True, costs=costs
+            self.graph,
+            self.devices or None,
+            self.initial_state(),
+            soft_placement=True,
+            costs=costs,
+            allow_io=self.io,
         )
         session.run(names, self.feeds, trace=times, allow_dead=True, max_iterations=limit)
         if not times.spans:

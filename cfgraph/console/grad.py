@@ -82,6 +82,7 @@ class GradCheckOptions:
     max_iterations: int | None = None
     verify: bool = False
     variables: str | None = None
+    allow_io: bool = False
 
     @property
     def run_inputs(self) -> RunInputs:
@@ -95,6 +96,7 @@ class GradCheckOptions:
             timeout=self.timeout,
             max_iterations=self.max_iterations,
             variables=self.variables,
+            allow_io=self.allow_io,
         )
 
     @property
@@ -102,7 +104,7 @@ class GradCheckOptions:
         """True if run options are set, but nothing will run."""
         numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
         texts = (self.feeds, self.archives, self.inits, self.variables)
-        is_set = any(texts) or numbers.count(None) < len(numbers)
+        is_set = self.allow_io or any(texts) or numbers.count(None) < len(numbers)
         return is_set and not self.wanted and not self.verify
 
 
@@ -154,7 +156,8 @@ def prepare_check(
     graph, copy = source.graph, copy_graph(source.graph)
     names = [*gradient_args["ys"], *gradient_args["xs"], *checked.inits]
     wanted = [graph[node_name(name)] for name in names]
-    state = VariableSource(checked.variables, quiet).state(source, wanted)
+    variables = VariableSource(checked.variables, quiet, checked.allow_io)
+    state = variables.state(source, wanted)
     report = widen(copy)
     limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}
     seed = checked.seed or 0
@@ -167,6 +170,7 @@ def prepare_check(
         narrow=tuple(report.names),
         timeout=checked.timeout,
         state=None if state is None else widened_state(state, copy),
+        io=variables.io_policy(source),
         **limits,
     )
     weights = gradient_args["grad_ys"] and [

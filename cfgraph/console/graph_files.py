@@ -15,7 +15,7 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.console.json_output import add_member
 from cfgraph.console.output import note
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import StagedFiles, read_file, read_stream
+from cfgraph.ir.file_io import SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
     FORMATS,
     SavedVariables,
@@ -174,6 +174,16 @@ def saved_model_variables(source: Source) -> SavedVariables | None:
     if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
         return None
     return saved_variables(source.path, source.data)
+
+
+def saved_model_folder(source: Source) -> str | None:
+    """Return the folder of a SavedModel; None for any other graph."""
+    path = Path(source.path)
+    if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
+        return None
+    if path.is_dir():
+        return source.path
+    return str(path.parent) if path.name in SAVED_MODELS else None
 
 
 def saved_variables_note(source: Source) -> str:

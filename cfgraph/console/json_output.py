@@ -12,6 +12,7 @@ from typing import Any, Final
 from cfgraph import __version__
 from cfgraph.errors import UsageError
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.printable import clean_json
 
 _MAX_EXACT_INT = 2**53  # JSON readers that use doubles lose digits of larger integers
 
@@ -45,7 +46,8 @@ def document(
 
 def render_json(value: Any) -> str:
     """Render a document as strict JSON: NaN, infinities and large integers become strings."""
-    return json.dumps(json_value(value), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(json_value(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return clean_json(text)
 
 
 def json_value(value: Any) -> Any:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
+from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.options import Color, use_color
 
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _GAP: Final = 2
 _INDENT: Final = 2
 # plain columns are padded up to this width; wider cells push the rest of their row
@@ -97,16 +97,6 @@ def cell_text(cell: Any) -> str:
     if isinstance(cell, list | tuple):
         return ", ".join(cell_text(item) for item in cell)
     return clean(str(cell))
-
-
-def clean(text: str) -> str:
-    """Escape control characters, which a terminal would interpret."""
-    return text if text.isprintable() else text.translate(_CONTROLS)
-
-
-def clean_lines(text: str) -> str:
-    """Escape control characters other than line breaks."""
-    return "\n".join(map(clean, text.split("\n")))
 
 
 def width(text: str) -> int:

@@ -27,6 +27,7 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 
@@ -103,8 +104,9 @@ def _execute(
     options.clusters.require_jit()
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     needed = [*(item.node for item in request.fetches), *request.targets, *request.inits]
-    restoring = VariableSource(options.values.variables, options.printing.quiet)
-    session = _make_session(source, options, restoring.state(source, needed))
+    variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
+    io = variables.io_policy(source)
+    session = _make_session(source, options, variables.state(source, needed), io)
     observers = RunObservers(source, request, options, taps)
     try:
         with redirect_stdout(sys.stderr):
@@ -130,7 +132,9 @@ def _execute(
     return fetched, session
 
 
-def _make_session(source: Source, options: RunOptions, state: State | None) -> Session:
+def _make_session(
+    source: Source, options: RunOptions, state: State | None, io: IoPolicy
+) -> Session:
     """Create the session that the options describe."""
     limits, memory = options.limits, memory_limits(options.devices.memory)
     return Session(
@@ -150,6 +154,7 @@ def _make_session(source: Source, options: RunOptions, state: State | None) -> S
         memory=memory,
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
+        allow_io=io,
     )
 
 

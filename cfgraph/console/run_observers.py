@@ -17,7 +17,6 @@ from cfgraph.console.output import (
     Page,
     RichPage,
     Styled,
-    clean,
     note,
     pad,
     page,
@@ -30,6 +29,7 @@ from cfgraph.console.values import summary_text
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.options import Color
 from cfgraph.runtime.cost_model import Calibration

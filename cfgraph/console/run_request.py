@@ -68,13 +68,14 @@ class ObserverOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Limits of a run, and its seeds."""
+    """Limits of a run, its seeds, and its permission to use files."""
 
     timeout: float | None = None
     max_iterations: int | None = None
     seed: int = 0
     schedule: str = "fifo"
     schedule_seed: int = 0
+    allow_io: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ MAX_TRUSTED_BYTES: Final = 256 << 20
 MAX_COMPRESSION_RATIO: Final = 100
 _CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_SAVED_MODELS: Final = ("saved_model.pb", "saved_model.pbtxt")
+SAVED_MODELS: Final = ("saved_model.pb", "saved_model.pbtxt")
 _GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
 
 
@@ -199,13 +199,13 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 def _graph_file_in_folder(folder: Path) -> Path:
     names = sorted(os.listdir(folder))
-    for name in _SAVED_MODELS:
+    for name in SAVED_MODELS:
         if name in names:
             return folder / name
     graphs = [name for name in names if name.removesuffix(".gz").endswith(_GRAPH_SUFFIXES)]
     hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
-    message = f"the folder contains no {_SAVED_MODELS[0]}"
-    if hint is None and any((folder.parent / name).is_file() for name in _SAVED_MODELS):
+    message = f"the folder contains no {SAVED_MODELS[0]}"
+    if hint is None and any((folder.parent / name).is_file() for name in SAVED_MODELS):
         hint = f"did you mean the parent folder, {folder.parent}?"
     raise InvalidInput(message, path=folder, hint=hint, code="CFG001")
 

@@ -32,6 +32,7 @@ from cfgraph.runtime.engine.plan import (
     make_plans,
 )
 from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 
 SCHEDULES: Final = ("fifo", "random")
@@ -56,6 +57,7 @@ class RunConfig:
     memory: Mapping[str, int] | None = None
     swap_above: float = DEFAULT_SWAP_ABOVE
     gpu: GpuContext | str | None = None
+    io: IoPolicy = field(default_factory=IoPolicy)
 
     def __post_init__(self) -> None:
         if self.costs is not None and self.schedule != "fifo":
@@ -87,6 +89,7 @@ def prepare(
     if config.jit is not None:
         spec = cluster_run(spec, regions=config.regions)
     plans = make_plans(spec, device, clusters)
+    config.io.require_writes_allowed(spec.graph, [node for plan in plans for node in plan.nodes])
     if without_values:
         use_abstract_values(spec.graph, plans, distinct=config.memory is not None)
     return spec, plans

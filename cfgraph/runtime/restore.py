@@ -31,11 +31,13 @@ from cfgraph.ops.families.variables import Variable, VariableV1
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 
 _INDEX_SUFFIX: Final = ".index"
+_NO_IO: Final = IoPolicy()
 
 
 def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
@@ -51,12 +53,19 @@ def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
     return saved[0].removesuffix(_INDEX_SUFFIX) if len(saved) == 1 else None
 
 
-def checkpoint_state(graph: Graph, prefix: str, keys: Collection[tuple[str, str]] | None) -> State:
+def checkpoint_state(
+    graph: Graph,
+    prefix: str,
+    keys: Collection[tuple[str, str]] | None,
+    io: IoPolicy = _NO_IO,
+) -> State:
     """The variables of a graph, all or those of some keys, whose names a checkpoint contains.
 
-    Raises InvalidInput for a damaged checkpoint, and for a different dtype or shape.
+    Raises InvalidInput for a damaged checkpoint, and for a different dtype or shape; Unsupported
+    for a link to a file elsewhere.
     """
-    checkpoint, state = Checkpoint(prefix), State()
+    readable = io.with_roots(Path(prefix).parent)
+    checkpoint, state = Checkpoint(prefix, readable.require_readable), State()
     for node in graph:
         if not is_variable(node):
             continue
@@ -159,21 +168,28 @@ def _subset_constant(graph: Graph, texts: Any, places: list[int]) -> Output:
     return graph.add("Const", dtype=value.dtype, value=value).output()
 
 
-def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
+def restore(
+    path: str | os.PathLike[str], graph: Graph | None = None, *, allow_io: bool = False
+) -> State:
     """Restore the variables of a SavedModel as the state for a `Session` of its graph.
 
     The state also fits a lowered graph and one with gradients. With a `graph`, only its variables
     are restored, and the path may also be a checkpoint, which names them. Raises InvalidInput for a
     missing file or one that is not a SavedModel, UsageError for a SavedModel without variables, and
-    with a graph for a path that is neither, ExecutionError for damaged files.
+    with a graph for a path that is neither, ExecutionError for damaged files, and, unless
+    `allow_io`, Unsupported for a file outside of the folder that a link or the graph names.
     """
+    io = IoPolicy.parse(allow_io)
     if graph is None:
-        return saved_model_state(*_saved_model(path))
-    return restore_for_graph(graph, path, required_variables(graph, tuple(graph)))
+        return saved_model_state(*_saved_model(path), io=io)
+    return restore_for_graph(graph, path, required_variables(graph, tuple(graph)), io)
 
 
 def restore_for_graph(
-    graph: Graph, path: str | os.PathLike[str], keys: VariableKeys | None
+    graph: Graph,
+    path: str | os.PathLike[str],
+    keys: VariableKeys | None,
+    io: IoPolicy = _NO_IO,
 ) -> State:
     """Restore variables of a graph, all or those of some keys, from a SavedModel or a checkpoint.
 
@@ -189,14 +205,14 @@ def restore_for_graph(
             message = "found neither a SavedModel with variables nor a checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
             raise UsageError(message, path=error.path, hint=hint) from error
-        return saved_model_state(*saved, keys)
+        return saved_model_state(*saved, keys, io)
     model_folder = Path(prefix).parent.parent
     if (
         str(model_folder / VARIABLES_PREFIX) == prefix
         and (model_folder / "saved_model.pb").exists()
     ):
-        return saved_model_state(*_saved_model(model_folder), keys)
-    return checkpoint_state(graph, prefix, keys)
+        return saved_model_state(*_saved_model(model_folder), keys, io)
+    return checkpoint_state(graph, prefix, keys, io)
 
 
 def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
@@ -209,7 +225,10 @@ def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
 
 
 def saved_model_state(
-    graph: Graph, saved: SavedVariables, keys: VariableKeys | None = None
+    graph: Graph,
+    saved: SavedVariables,
+    keys: VariableKeys | None = None,
+    io: IoPolicy = _NO_IO,
 ) -> State:
     """The saved values of a graph's variables, all or those of some keys.
 
@@ -227,7 +246,8 @@ def saved_model_state(
         subgraph = RestoreSubgraph(graph, saver.prefix, (saver.restore,))
     else:
         subgraph = restore_subgraph(graph, saver.restore, saver.prefix, keys)
-    session = Session(subgraph.graph, soft_placement=True)
+    folder = Path(saved.prefix).parent.parent
+    session = Session(subgraph.graph, soft_placement=True, allow_io=io.with_roots(folder))
     if subgraph.targets:
         session.run([], {subgraph.prefix: saved.prefix}, subgraph.targets)
     return session.state

@@ -32,6 +32,7 @@ from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.gpu_simulator import GpuSimulator
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import DEFAULT_DEVICE, RunConfig, prepare
@@ -82,6 +83,8 @@ class Session:
     that count memory or use a real GPU wait for each other. `elapsed`, `ran`, `memory`, `gpus`,
     and `gpu_plan` are then those of the run that ended last.
 
+    A graph prints to stderr, and touches nothing else on the machine unless `allow_io`.
+
     Raises UsageError for an unknown schedule, device, or engine, Unsupported for XLA without jax
     and for a real GPU where none can be used.
     """
@@ -104,6 +107,7 @@ class Session:
         memory: Mapping[str, int] | None = None,
         swap_above: float = DEFAULT_SWAP_ABOVE,
         gpu: str | GpuContext | None = None,
+        allow_io: bool | IoPolicy = False,
     ) -> None:
         require_graph(graph)
         self.graph = graph
@@ -122,6 +126,7 @@ class Session:
             memory=memory,
             swap_above=swap_above,
             gpu=requested_gpu(gpu, costs),
+            io=IoPolicy.parse(allow_io),
         )
         self.state = State() if state is None else state
         self.cluster_runner = ClusterRunner(jit or engine, lazy=lazy)
@@ -176,7 +181,8 @@ class Session:
         be an AbstractTensor.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
-        cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
+        cannot run, Unsupported for ops without a kernel and for files without
+        permission, ExecutionError when the run fails (also
         when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
         """
         names, targets = _fetch_names(fetches), list(targets)
@@ -286,7 +292,7 @@ class Session:
     ) -> Simulator:
         """The simulator: of a virtual clock, of a real GPU, or of NumPy alone."""
         graph, fetches, meter = spec.graph, spec.fetches, self._meter
-        step = RunStep(self.state, self.config.seed)
+        step = RunStep(self.state, self.config.seed, self.config.io)
         if self.config.costs is not None:
             return VirtualSimulator(graph, plans, step, fetches, self.config.costs, trace, meter)
         if any(is_gpu(plan.device) for plan in plans):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
 ORDER = (
-    *("state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
+    *("io_policy", "state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
     *("gpu", "jax", "abstract_run", "cluster_members", "cluster_runner", "quiescent_state"),
     *("deadlock", "simulator", "gpu_simulator", "virtual", "prepare", "prepared_run"),
     *("session", "restore"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,12 +112,15 @@ _CHECKSUM_BYTES: Final = 4
 class Checkpoint:
     """A checkpoint, by the prefix of its files; tensors are read on demand.
 
-    Raises InvalidInput if it is missing or its index is invalid.
+    `require_readable` is called with each path before it is opened, and raises if it may not be.
+    Raises InvalidInput if the checkpoint is missing or its index is invalid.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, require_readable: Callable[[str], None] | None = None) -> None:
         self.prefix = prefix
+        self._require_readable = require_readable or _allow
         index = f"{prefix}.index"
+        self._require_readable(index)
         try:
             entries = dict(table_entries(read_file(index)))
             self.header = parse_message(
@@ -173,6 +176,7 @@ class Checkpoint:
 
     def _bytes(self, entry: Any) -> bytes:
         shard = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.header.num_shards:05d}"
+        self._require_readable(shard)
         try:
             with Path(shard).open("rb") as stream:
                 # check before allocating the size that the index declares
@@ -188,6 +192,10 @@ class Checkpoint:
         if len(data) != entry.size:
             raise _missing_bytes_error(shard)
         return data
+
+
+def _allow(path: str) -> None:
+    """Permit a file."""
 
 
 def _is_stored_dtype(dtype: DType) -> bool:

@@ -30,7 +30,7 @@ class RestoreV2(Op):
             if not names.size == slices.size == len(dtypes):
                 counts = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
                 raise OpError(f"expected equal numbers of each: {counts}")
-            tensors = _read_slices(prefix, names, slices)
+            tensors = _read_slices(step, prefix, names, slices)
             for name, value, dtype in zip(names.flat, tensors, dtypes, strict=True):
                 if value.dtype != dtype.numpy:
                     message = f"{decode_text(name)} is {value.dtype} in the checkpoint, not {dtype}"
@@ -43,11 +43,11 @@ class RestoreV2(Op):
         return restore
 
 
-def _read_slices(prefix: Any, names: Any, slices: Any) -> list[Any]:
+def _read_slices(step: Step, prefix: Any, names: Any, slices: Any) -> list[Any]:
     if any(slices.flat):
         raise OpError("reading slices of a checkpointed variable is not supported")
     try:
-        checkpoint = Checkpoint(decode_text(prefix.item()))
+        checkpoint = Checkpoint(decode_text(prefix.item()), step.require_readable)
         return [checkpoint.read(decode_text(name)) for name in names.flat]
     except (InvalidInput, UsageError) as error:
         location = f"{error.path}: " if error.path else ""

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.strings import string_array
 from cfgraph.ops.opdef.elementwise import SameShape
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, FileAccess, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -219,7 +220,7 @@ class Print(SameShape):
 
     signature = "input: T, data: U -> output: T"
     attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, prints=True)
     placement = HostPlacement(host_only=True)
     compilation = CompilerSupport(traceable=False)
 
@@ -247,13 +248,19 @@ class PrintV2(Op):
 
     signature = "input: string ->"
     attrs = "output_stream: string = 'stderr', end: string = '\n'"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, prints=True)
     placement = HostPlacement(host_only=True)
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
+    def file_access(cls, node: Node | BodyNode) -> FileAccess:
+        """Write access for a file, none for a stream."""
+        stream = node.attrs.get("output_stream")
+        return "write" if isinstance(stream, bytes) and stream.startswith(_FILE.encode()) else ""
+
+    @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        stream, end = node.attr("output_stream").decode(), node.attr("end")
+        stream, end = node.attr("output_stream").decode(errors="surrogateescape"), node.attr("end")
         if stream not in _STREAMS and not stream.startswith(_FILE):
             message = f"Unknown output stream: {stream}, Valid streams are: {' '.join(_STREAMS)}"
             raise OpError(message)
@@ -264,8 +271,7 @@ class PrintV2(Op):
                 raise OpError(message)
             line = text.item() + end
             if stream.startswith(_FILE):
-                with open(stream.removeprefix(_FILE), "ab") as file:
-                    file.write(line)
+                step.append_to_file(stream.removeprefix(_FILE), line)
             else:
                 step.print(line.decode(errors="replace"), _STREAMS[stream])
 

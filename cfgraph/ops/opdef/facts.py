@@ -10,6 +10,7 @@ RowOperation = Literal[
     "", "all", "count", "empty", "get", "of", "pop", "push", "put", "reserve", "take"
 ]
 BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
+FileAccess = Literal["", "read", "write"]
 CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch"]
 
 
@@ -22,6 +23,7 @@ class SideEffects:
     reads_only: bool = False  # stateful, and changes nothing
     initializes: bool = False  # sets the variable of input 0, whatever its value was
     does_io: bool = False  # reads or writes files
+    prints: bool = False  # prints text of the graph, which an attribute may send to a file
     is_input: bool = False  # meant to be fed; must be fed if it has no input of its own
 
 

@@ -24,6 +24,7 @@ from cfgraph.ops.opdef.facts import (
     AlgebraicFacts,
     Aliasing,
     CompilerSupport,
+    FileAccess,
     FunctionCalls,
     HostPlacement,
     SideEffects,
@@ -123,6 +124,16 @@ class Op:
         return frozenset(
             slot for argument in arguments for slot in range(starts[argument], ends[argument])
         )
+
+    @classmethod
+    def file_access(cls, node: Node | BodyNode) -> FileAccess:
+        """How a node accesses files; the I/O policy of a run decides on it before anything runs.
+
+        An op with the fact `does_io` reads if it only reads, and else writes.
+        """
+        if not cls.effects.does_io:
+            return ""
+        return "read" if cls.effects.reads_only else "write"
 
     kernel: ClassVar[Callable[..., Any] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None

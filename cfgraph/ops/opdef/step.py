@@ -31,6 +31,12 @@ class Step(Protocol):
     def print(self, text: str, stream: str = "stderr") -> None:
         """Print a line for the graph."""
 
+    def require_readable(self, path: str) -> None:
+        """Raise Unsupported if the graph may not read this file; called before it is opened."""
+
+    def append_to_file(self, path: str, data: bytes) -> None:
+        """Append to a file. Raises Unsupported if the graph may not write it."""
+
 
 class Resource:
     """Referent of a handle: a variable, stack, tensor array, or table."""

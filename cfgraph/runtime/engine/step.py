@@ -6,14 +6,19 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
+from cfgraph.ir.printable import clean_layout
+from cfgraph.ops.opdef.op import OpError
 from cfgraph.runtime.engine.frame_state import Iteration
+from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer, TraceEvent
+
+_NO_IO: Final = IoPolicy()
 
 
 class RunStep:
@@ -23,6 +28,7 @@ class RunStep:
     """
 
     __slots__ = (
+        "io",
         "iteration",
         "max_iterations",
         "node",
@@ -33,9 +39,10 @@ class RunStep:
         "state",
     )
 
-    def __init__(self, state: State, seed: int) -> None:
+    def __init__(self, state: State, seed: int, io: IoPolicy = _NO_IO) -> None:
         self.state = state
         self.seed = seed
+        self.io = io
         self.run = 0
         self.max_iterations: int | None = None
         self.node: Node | None = None
@@ -80,6 +87,24 @@ class RunStep:
         self.observer.event(event._replace(kind="note", text=text))
 
     def print(self, text: str, stream: str = "stderr") -> None:
-        """Print the output of a graph on stderr, since stdout is for results."""
-        sys.stderr.write(text)
+        """Print the output of a graph on stderr, since stdout is for results.
+
+        Control characters are escaped: a terminal would interpret them.
+        """
+        sys.stderr.write(clean_layout(text))
         sys.stderr.flush()
+
+    def require_readable(self, path: str) -> None:
+        """Raise Unsupported if the policy does not let the graph read this file."""
+        self.io.require_readable(path)
+
+    def append_to_file(self, path: str, data: bytes) -> None:
+        """Append to a file. Raises Unsupported without permission, OpError if that fails."""
+        self.io.require_writable(path)
+        try:
+            with open(path, "ab") as file:
+                file.write(data)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            message = f"cannot write {path!r}: {reason}"
+            raise OpError(message) from None

@@ -1,0 +1,55 @@
+"""Text that a terminal or a viewer cannot mistake for commands: control characters are escaped.
+
+A graph chooses its names and strings. Raw, an escape sequence moves the cursor or retitles the
+terminal, and a bidirectional override shows text in another order than it has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Unicode categories Cc, Cf, Zl, and Zp: controls, invisible format characters, line separators
+_NEITHER_TAB_NOR_NEWLINE: Final = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
+    "\U000e0020-\U000e007f"
+)
+_UNSAFE: Final = re.compile(f"[\t\n{_NEITHER_TAB_NOR_NEWLINE}]")
+_UNSAFE_IN_LINES: Final = re.compile(f"[\t{_NEITHER_TAB_NOR_NEWLINE}]")
+_UNSAFE_IN_LAYOUT: Final = re.compile(f"[{_NEITHER_TAB_NOR_NEWLINE}]")
+_LATIN_1: Final = 0xFF
+_BASIC_PLANE: Final = 0xFFFF
+
+
+def clean(text: str) -> str:
+    """Escape control and invisible format characters."""
+    return text if text.isprintable() else _UNSAFE.sub(_escape, text)
+
+
+def clean_lines(text: str) -> str:
+    """Escape control and invisible format characters other than line breaks."""
+    return text if text.isprintable() else _UNSAFE_IN_LINES.sub(_escape, text)
+
+
+def clean_layout(text: str) -> str:
+    """Escape control and invisible format characters other than line breaks and tabs."""
+    return text if text.isprintable() else _UNSAFE_IN_LAYOUT.sub(_escape, text)
+
+
+def clean_json(text: str) -> str:
+    """Escape these characters in the strings of a JSON document, which keeps its values."""
+    return _UNSAFE_IN_LINES.sub(_json_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= _LATIN_1:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= _BASIC_PLANE else f"\\U{code:08x}"
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

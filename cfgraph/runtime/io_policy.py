@@ -1,0 +1,90 @@
+"""The I/O policy: which files a graph may touch.
+
+A graph comes from a file that nobody vouches for, so it touches nothing on the machine without
+permission. It prints to stdout and stderr, and it reads inside the folders that the user names: the
+SavedModel and `--variables`. Everything else needs `--allow-io` or `Session(allow_io=True)`. Ops
+reach files only through their `Step`, which consults the policy before it opens one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import called_functions
+from cfgraph.ops.opdef.op import lookup
+
+ALLOW_IO_HINT: Final = "allow it with --allow-io, or Session(allow_io=True), if you trust the graph"
+FORBIDDEN_FILE_CODE: Final = "CFG712"
+
+
+@dataclass(frozen=True, slots=True)
+class IoPolicy:
+    """Permission of a graph to use files: all of them, or reading below some roots.
+
+    A root is a folder, or the prefix of a checkpoint's files. Symbolic links are resolved.
+    """
+
+    allow_all: bool = False
+    roots: tuple[Path, ...] = ()
+
+    @classmethod
+    def parse(cls, allow_io: bool | IoPolicy) -> IoPolicy:
+        """The policy itself, or the one of a flag."""
+        return allow_io if isinstance(allow_io, IoPolicy) else cls(allow_all=bool(allow_io))
+
+    def with_roots(self, *paths: str | os.PathLike[str]) -> IoPolicy:
+        """The policy with more roots."""
+        roots = (*self.roots, *(Path(os.path.realpath(path)) for path in paths))
+        return IoPolicy(self.allow_all, tuple(dict.fromkeys(roots)))
+
+    def require_writes_allowed(self, graph: Graph, nodes: Collection[Node]) -> None:
+        """Raise Unsupported for a node that writes files, also in a function that a node calls.
+
+        Nothing has run yet. Reads are decided when the path is known.
+        """
+        if self.allow_all:
+            return
+        run: list[Node | BodyNode] = [*nodes]
+        for name in called_functions(graph, nodes=nodes):
+            run += graph.functions[name].definition.nodes
+        for node in run:
+            if _writes(node):
+                message = f"{node.op} writes a file, which a graph may not do by itself"
+                raise Unsupported(message, node=node, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
+
+    def require_readable(self, path: str) -> None:
+        """Raise Unsupported for a file outside of the roots."""
+        if not self.allow_all and not self._is_below_root(path):
+            message = f"the graph reads {path!r}, outside of the folders named for this run"
+            raise Unsupported(message, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
+
+    def require_writable(self, path: str) -> None:
+        """Raise Unsupported for any file unless all I/O is allowed."""
+        if not self.allow_all:
+            message = f"the graph writes {path!r}, which it may not do by itself"
+            raise Unsupported(message, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
+
+    def _is_below_root(self, path: str) -> bool:
+        file = Path(os.path.realpath(path))
+        return any(root in file.parents or _is_part_of(root, file) for root in self.roots)
+
+
+def _writes(node: Node | BodyNode) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.file_access(node) == "write"
+
+
+def _is_part_of(prefix: Path, file: Path) -> bool:
+    """True for the index or a shard of the checkpoint with this prefix."""
+    return (
+        file.parent == prefix.parent
+        and file.name.startswith((f"{prefix.name}.index", f"{prefix.name}.data-"))
+        and not prefix.is_dir()
+    )
