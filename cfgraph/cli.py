@@ -34,7 +34,7 @@ Exit codes:
   1    findings or differences
   2    wrong usage: invalid option, feed or name
   3    input missing, unreadable or invalid
-  4    unsupported: no kernel, no gradient, or an extra is not installed
+  4    unsupported: no kernel, no gradient, no extra, or no --allow-io
   5    execution failed
   6    timeout
   70   bug in cfgraph

@@ -158,7 +158,7 @@ def _set_counts(element: Any, cases: Sequence[Any]) -> None:
 
 
 def _xml_text(text: str) -> str:
-    return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", clean_lines(text))
+    return clean_lines(_NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 CI_FORMATS: Final[dict[str, Callable[[str, Iterable[FindingSubject], str], str]]] = {

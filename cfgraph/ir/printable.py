@@ -43,6 +43,11 @@ def clean_json(text: str) -> str:
     return _UNSAFE_IN_LINES.sub(_json_escape, text)
 
 
+def clean_pbtxt(text: str) -> str:
+    """Escape these characters in the strings of a text proto, which keeps its values."""
+    return _UNSAFE_IN_LINES.sub(_octal_escape, text)
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code <= _LATIN_1:
@@ -53,3 +58,7 @@ def _escape(match: re.Match[str]) -> str:
 def _json_escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _octal_escape(match: re.Match[str]) -> str:
+    return "".join(f"\\{byte:03o}" for byte in match[0].encode())

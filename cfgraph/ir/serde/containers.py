@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from cfgraph.errors import InvalidInput
+from cfgraph.ir.printable import clean_pbtxt
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 
@@ -19,7 +20,7 @@ _FIRST_FIELD_PATTERN: Final = re.compile(r"\s*(?:#[^\n]*\n\s*)*(\w*)")
 
 def to_pbtxt(proto: Any) -> bytes:
     """Format a message as protobuf text."""
-    return text_format.MessageToString(proto).encode()
+    return clean_pbtxt(text_format.MessageToString(proto)).encode()
 
 
 def _saved_model_graph(saved: Any) -> Any:

@@ -1,0 +1,159 @@
+"""No op touches the machine: files, processes, the network, or the environment."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cfgraph.errors import CfgraphError
+from cfgraph.ir import registry
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, lookup
+from cfgraph.runtime.io_policy import IoPolicy
+from tests.ops import harness
+from tests.ops.scenario import Kernels, Sketch, scenarios
+
+OPS: Final = Path(__file__).parents[2] / "cfgraph" / "ops"
+# audit events of the interpreter: https://docs.python.org/3/library/audit_events.html
+MACHINE: Final = (
+    *("open", "os.", "shutil.", "tempfile.", "glob.", "subprocess.", "pty.", "socket.", "urllib."),
+    *("http.", "ftplib.", "smtplib.", "ctypes.", "mmap.", "fcntl.", "signal.", "syslog."),
+)
+# modules that reach the machine; `time` and `hashlib` do not
+REACHING: Final = {
+    *("asyncio", "ctypes", "glob", "http", "io", "mmap", "multiprocessing", "os", "pathlib"),
+    *("shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "urllib"),
+}
+BUILTINS: Final = {"open", "exec", "eval", "__import__", "input", "breakpoint"}
+# the only ways of an op to a file; all of them consult the policy
+STEP_METHODS: Final = {"append_to_file", "require_readable"}
+
+_events: list[str] | None = None
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if _events is not None and event.startswith(MACHINE):
+        _events.append(f"{event}{args}")
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def watched() -> Iterator[list[str]]:
+    """Record what touches the machine."""
+    global _events  # noqa: PLW0603 - an audit hook cannot be removed
+    _events = events = []
+    try:
+        yield events
+    finally:
+        _events = None
+
+
+class WithoutPermission(harness.LocalStep):
+    """A Step whose files the default policy decides on."""
+
+    def require_readable(self, path: str) -> None:
+        """Reject the file."""
+        IoPolicy().require_readable(path)
+
+    def append_to_file(self, path: str, data: bytes) -> None:
+        """Reject the file."""
+        IoPolicy().require_writable(path)
+
+
+def attempt(action: Any, *args: Any) -> None:
+    """Run an action that may fail as ops do."""
+    with suppress(CfgraphError, *KERNEL_FAILURES):
+        action(*args)
+
+
+def test_the_hook_sees_files_and_processes(tmp_path: Path) -> None:
+    with watched() as events:
+        (tmp_path / "file").write_bytes(b"")
+    assert events
+
+
+def test_no_op_touches_the_machine_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "LocalStep", WithoutPermission)
+    seen, faults = set[str](), list[str]()
+    for item in harness.all_cases():
+        seen.add(item.op)
+        attempt(harness.run_ours, item)  # imports what the kernel imports
+        with watched() as events:
+            attempt(harness.run_ours, item)
+        faults += [f"{item.op}: {event}" for event in events]
+    for scene in scenarios().values():
+        sketch = Sketch()
+        runs = scene(sketch)
+        seen |= {node.op for node in sketch.graph}
+        for wanted in runs:
+            attempt(Kernels(sketch.graph).run, wanted)
+            with watched() as events:
+                attempt(Kernels(sketch.graph).run, wanted)
+            faults += [f"{wanted}: {event}" for event in events]
+    assert faults == []
+    unseen = {
+        name
+        for name in registry.op_names()
+        if (op := lookup(name)) and (op.effects.does_io or op.effects.prints)
+        if op.compilation.runnable and name not in seen
+    }
+    assert unseen == set()
+
+
+def test_no_module_of_ops_imports_what_reaches_the_machine() -> None:
+    faults = []
+    for file in sorted(OPS.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names += [node.module or ""]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names += [node.func.id]
+            reaching = [name for name in names if name.split(".")[0] in REACHING | BUILTINS]
+            faults += [f"{file.name}: {name}" for name in reaching]
+    # code that is generated without any text of the graph
+    assert faults == ["evaluation.py: exec"]
+
+
+def uses_files(tree: ast.Module, root: ast.AST) -> bool:
+    """True if code, or a function of its module that it names, calls a method for files."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    todo, done = [root], set[str]()
+    while todo:
+        for node in ast.walk(todo.pop()):
+            if isinstance(node, ast.Attribute) and node.attr in STEP_METHODS:
+                return True
+            if isinstance(node, ast.Name) and node.id in functions and node.id not in done:
+                done.add(node.id)
+                todo.append(functions[node.id])
+    return False
+
+
+def test_an_op_that_uses_files_declares_it() -> None:
+    found = set()
+    for file in sorted((OPS / "families").glob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and uses_files(tree, node):
+                op = lookup(node.name)
+                assert op is not None
+                assert op.effects.does_io or op.effects.prints, node.name
+                found.add(node.name)
+    assert found == {"PrintV2", "RestoreV2"}
+
+
+def test_the_fact_decides_what_a_node_accesses() -> None:
+    for name in registry.op_names():
+        op = lookup(name)
+        if op is not None and not op.effects.prints:
+            wanted = "" if not op.effects.does_io else "read" if op.effects.reads_only else "write"
+            assert op.file_access(Sketch()("NoOp").node) == wanted, name
