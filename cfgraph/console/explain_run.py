@@ -83,7 +83,7 @@ class ExplainRunOptions:
     variables: str | None = None
     allow_io: bool = False
 
-    def prepare(self, source: Source, needed_nodes: Sequence[Node] | None = None) -> PreparedRun:
+    def prepare(self, source: Source, needed_nodes: Sequence[Node] | None = None) -> RunToExplain:
         """Prepare a run for some nodes or for all. Raises UsageError for invalid feeds."""
         graph = source.graph
         limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
@@ -92,11 +92,11 @@ class ExplainRunOptions:
         needed = None if needed_nodes is None else [*needed_nodes, *(graph[name] for name in inits)]
         variables = VariableSource(self.variables, allow_io=self.allow_io)
         state, io = variables.state(source, needed), variables.io_policy(source)
-        return PreparedRun(graph, feeds, state, inits, devices, limit, io)
+        return RunToExplain(graph, feeds, state, inits, devices, limit, io)
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedRun:
+class RunToExplain:
     """A graph with the inputs of its run."""
 
     graph: Graph
