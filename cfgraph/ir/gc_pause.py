@@ -44,7 +44,8 @@ def paused_gc() -> Iterator[None]:
     paused = _PausedObjects
     if gc.isenabled() and paused.created > max(MIN_OBJECTS, paused.survivors):
         gc.collect()
-        paused.survivors = len(gc.get_objects())
+        with paused.lock:
+            paused.survivors = _object_count(paused.survivors)
     with paused.lock:
         paused.pauses += 1
         if paused.pauses == 1:
@@ -60,6 +61,20 @@ def paused_gc() -> Iterator[None]:
                 paused.created += max(0, gc.get_count()[0] - start)
                 _move_to_oldest_generation()
                 gc.enable()
+
+
+def _object_count(default: int) -> int:
+    """The number of objects; the default if some are frozen, which would be counted too.
+
+    `gc.get_objects` would refer to the tuples that other threads are building, and CPython fails to
+    resize a tuple with a second reference (bpo-15108).
+    """
+    if gc.get_freeze_count():
+        return default
+    gc.freeze()
+    count = gc.get_freeze_count()
+    gc.unfreeze()
+    return count
 
 
 def _move_to_oldest_generation() -> None:

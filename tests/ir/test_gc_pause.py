@@ -51,3 +51,16 @@ def test_a_collector_that_is_off_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_objects_are_counted_without_references_to_those_of_other_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc_pause._PausedObjects, "created", 1 << 40)
+    monkeypatch.setattr(gc_pause._PausedObjects, "survivors", 0)
+    monkeypatch.setattr(gc, "get_objects", None)
+    with paused_gc():
+        pass
+    assert gc_pause._PausedObjects.survivors > 1000
+    assert gc.isenabled()
+    assert not gc.get_freeze_count()

@@ -23,7 +23,7 @@ from cfgraph.runtime.trace.events import TraceEvent
 from tests.runtime.graphs import loop, session
 
 THREADS = 8
-RUNS = 40
+RUNS = 24
 ROOT = Path(__file__).parents[2]
 COUNTER = ROOT / "fixtures" / "graphs" / "counter.pb"
 
@@ -119,13 +119,18 @@ def test_traced_runs_record_their_own_tokens() -> None:
 
 def test_first_runs_in_a_new_process_load_ops_from_several_threads() -> None:
     code = (
-        "import sys; sys.setswitchinterval(1e-6)\n"
+        "import sys, threading\n"
         "import cfgraph\n"
-        "from cfgraph.runtime.session import Session\n"
-        "from tests.runtime.test_threads import COUNTER, count_in_threads\n"
-        "count_in_threads(Session(cfgraph.load(COUNTER), jit='numpy'), 2)\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "session, counts = cfgraph.Session(cfgraph.load(sys.argv[1]), jit='numpy'), []\n"
+        "def count(limit):\n"
+        "    counts.append(limit - session.run(['count:0'], {'n:0': limit})[0])\n"
+        f"threads = [threading.Thread(target=count, args=(n,)) for n in range({THREADS})]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        f"sys.exit(counts != [0] * {THREADS})\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", code, COUNTER], cwd=ROOT, check=True)
 
 
 def test_updates_of_variables_are_atomic() -> None:
