@@ -263,7 +263,10 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
 
 
 def _interrupted(ctx: Any, args: Sequence[str]) -> int:
-    """Report nothing, except for the document that `--json` promises."""
+    """Handle an interruption without a message; with `--json`, print the document.
+
+    Returns the exit code.
+    """
     if _wants_json(args):
         error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
         error |= {"message": "interrupted", "hint": None, "where": {}}

@@ -64,10 +64,12 @@ def first_divergence(
     atol: float | None,
     window: int = WINDOW_BYTES,
 ) -> Divergence | None:
-    """Return the first wrong token of the runs at two points, None if no common node differs.
+    """Return the first token at which the runs of two points differ, or None if they agree.
 
-    `run` runs a point under an observer; a failure ends the run without an error. Tokens of only
-    one run count if all common tokens are equal.
+    `run` executes a point under an observer; a run that fails is compared up to the failure. Only
+    nodes of both graphs are compared. A live token that occurs in one run only is returned if all
+    other tokens agree. About `window` bytes are recorded at a time; longer runs are repeated for
+    each window.
     """
     start, unmatched = 0, _UnmatchedTokens()
     while True:

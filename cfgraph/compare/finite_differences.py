@@ -178,7 +178,11 @@ class _SlopeProbe:
 
 @dataclass(slots=True)
 class _SlopeTally:
-    """Summary of the directions of one x."""
+    """Accumulator of slope comparisons for one x, with one entry per direction.
+
+    `rough` counts the directions that are left out: the slopes differ, but the function has a bend
+    or a jump there.
+    """
 
     name: str
     gaps: list[tuple[tuple[int, ...] | None, _SlopeGap]] = field(default_factory=list)

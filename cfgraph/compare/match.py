@@ -2,16 +2,16 @@
 
 Structural matching works in steps:
 
-1. Nodes with the same fingerprint are paired: the same op, device, and attributes, and recursively
-   those of all producers and consumers; then those that agree in one direction.
-2. From paired nodes, consumers and sources in the same slots are paired, first by op, then by the
-   number of inputs.
-3. The rest is paired by name, if the op is the same.
+1. Pair nodes with equal fingerprints: first where op, device, attributes, and all direct and
+   indirect producers and consumers agree, then where only the producers or only the consumers do.
+2. Starting from paired nodes, pair their inputs and consumers in equal slots, first by op, then by
+   the number of inputs.
+3. Pair the remaining nodes by name if they have the same op.
 
-Attributes are equal if they have the same type and value, floats bit by bit: Python takes 1 for
-true and 1.0, 0.0 for -0.0, and NaN for unequal to itself.
+Attributes are equal if they have the same type and value. Floats are compared bit by bit, because
+`==` equates 1, 1.0, and True, as well as 0.0 and -0.0, but not NaN with itself.
 
-Each step is linear in the nodes and edges.
+Each step takes linear time in the number of nodes and edges.
 """
 
 from __future__ import annotations
@@ -179,7 +179,10 @@ def _pair_unique(prints: _NodeFingerprints, print_of: Fingerprints, pairs: NodeP
 
 
 def _pair_along_edges(pairs: NodePairs, kind: NodeKey) -> None:
-    """Pair neighbors of paired nodes with the same kind (step 2 of the module); None is no kind."""
+    """Extend `pairs` along edges to neighbors of equal kind (step 2 of the module).
+
+    A node for which `kind` returns None is not paired.
+    """
     paired = set(pairs.values())
     queue = deque(pairs.items())
     while queue:

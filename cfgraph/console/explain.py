@@ -201,7 +201,11 @@ class ExplainResult(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """Static facts about a node, the work that it guards if it is a predicate, and its run."""
+    """Static facts about a node and, if it was run, the outcome.
+
+    `unconditional` is set for a predicate or a Switch: the nodes that run whatever the value of the
+    predicate, although only one branch uses them.
+    """
 
     facts: Explanation
     unconditional: UnconditionalWork | None

@@ -108,7 +108,7 @@ class RunToExplain:
     io: IoPolicy
 
     def initial_state(self) -> State:
-        """Return the restored variables after the initializers ran."""
+        """Run the initializers on the restored variables and return the resulting state."""
         session = Session(self.graph, state=self.state, soft_placement=True, allow_io=self.io)
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)

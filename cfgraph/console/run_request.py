@@ -166,7 +166,7 @@ class TraceWriter(Protocol):
         """Write one event."""
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Complete the trace: write pending events and the end of the document."""
 
 
 _TRACE_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], TraceWriter]]] = {

@@ -101,9 +101,9 @@ def _is_disallowed(attr: AttrDef, value: Any) -> bool:
 
 
 def _has_narrow_type(node: Node, attrs: Mapping[str, Any]) -> bool:
-    """True for a node with narrow inputs or outputs that do not depend on its attributes.
+    """True for a node that has narrow inputs or outputs even with the widened attributes.
 
-    The flow of a TensorArray is a float, but only orders the accesses.
+    TensorArray ops are exempt: their flow is a float, but carries only the order of accesses.
     """
     op = lookup(node.op)
     if op is None or issubclass(op, TensorArrayOp):

@@ -234,7 +234,10 @@ class _DeadnessTracer:
         return f"{output.node.name!r} ({output.node.op}) forwarded nothing"
 
     def _sent_output(self, plan: NodePlan) -> Output | None:
-        """The input of the Send of a Recv, on the other device; None for other nodes."""
+        """The tensor that the matching Send sent to a Recv; None for other nodes.
+
+        Moves the search to the sender's device.
+        """
         if plan.op.role is not Role.RECV or self.current.got_dead_token(plan):
             return None
         send = self.state.sends.get(rendezvous_key(plan.node))

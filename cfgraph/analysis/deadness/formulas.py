@@ -224,8 +224,10 @@ class Formulas:
         return order
 
     def substitute(self, formula: int, values: Mapping[int, int], depth: int = 0) -> int:
-        """The formula with symbols replaced by formulas; all replaced symbols have at least
-        `depth`.
+        """The formula with each symbol in `values` replaced by the formula that it maps to.
+
+        `depth` is the least loop depth of the replaced symbols; subformulas below it stay
+        unchanged.
         """
         replaced: dict[int, int] = {}
         for at in self.cone([formula], depth):

@@ -121,7 +121,10 @@ def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
 
 
 def _merge_of(x: Output) -> Node:
-    """The origin of a value, through the Switch that enters the body."""
+    """The node that produces a value, ignoring Identity nodes and one Switch.
+
+    For a loop variable that the body reads, this is the variable's Merge.
+    """
     origin = strip_identities(x)
     if role_of(origin.node) is Role.SWITCH:
         origin = strip_identities(origin.node.inputs[0])

@@ -46,7 +46,7 @@ def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
 
 
 def check_calls(subject: VerifyContext) -> Iterator[Finding]:
-    """Functions accept and return the types that their call expects."""
+    """Called functions accept and return the types that the calling node expects."""
     for op, nodes in subject.by_op.items():
         calls = function_calls(op)
         if calls.kind in _CONTRACTS:

@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class ForwardingOp(SameShape, abstract=True):
-    """An op whose outputs are input 0."""
+    """Base class of ops whose live outputs forward input 0 unchanged."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -58,7 +58,7 @@ def row_gather_gradient(g: GradientBuilder, x: Output, indices: Output, dz: Outp
 def matrix_row_gather_gradient(
     g: GradientBuilder, x: Output, indices: Output, dz: Output
 ) -> Output:
-    """Gradient of x for an op that selects rows of each matrix."""
+    """Gradient with respect to `x` of an op that selects rows of each matrix in `x`."""
     batch, rows = _dims_product(g, x, 0, -2), _dims_product(g, x, -2, -1)
     columns, count = _dims_product(g, x, -1, None), _dims_product(g, dz, -2, -1)
     return _scatter_sum(g, x, indices, dz, [batch, 1, rows, columns, count])

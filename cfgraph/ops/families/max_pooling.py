@@ -297,7 +297,7 @@ class ArgmaxPooling(Pooling, abstract=True):
 
     @classmethod
     def batches(cls, xp: ModuleType, shape: Sequence[int]) -> Any:
-        """Offset of each image's indices within the batch."""
+        """Flat index of each image's first element in the batch, shaped to broadcast."""
         count, image = shape[0], int(np.prod(shape[1:]))
         return (xp.arange(count) * image).reshape((count, *(1,) * (len(shape) - 1)))
 

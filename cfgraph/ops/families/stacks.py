@@ -73,7 +73,7 @@ class Stack(Resource):
 
 
 class StackHandle(Op, abstract=True):
-    """Op that creates a stack."""
+    """Base class of the ops that create a stack and return its handle."""
 
 
 class StackV2(StackHandle):

@@ -57,17 +57,23 @@ def cluster(
     what_if: Collection[str] = (),
     regions: bool = False,
 ) -> Clustering:
-    """Replace nodes that compile together by calls of functions (XlaLaunch), in place.
+    """Replace groups of nodes that XLA compiles together by function calls (XlaLaunch), in place.
 
-    Functional nodes are lowered first. `deadness` selects the rule by which nodes count as live
-    together: `exact`, `inputs` (the rule of the second seed), `tf`, or `off`, which may change
-    which values are live. A cluster has at least `min_size` computing nodes and at most `max_size`
-    nodes. `fetches` name the tensors that will be fetched together: only their ancestors are
-    clustered. Without them, nodes without consumers remain fetchable, and nodes stay separate if a
-    run could need one of them without the side effects that the other depends on. Nodes named by
-    `feeds` are not clustered. `explain` adds the reasons of edges, and the gain for each op that
-    XLA does not compile; `what_if` adds the gain for some ops together. `regions` also clusters
-    whole loops and conditionals whose nodes all compile.
+    Functional nodes are lowered first. `deadness` selects the rule that decides whether nodes are
+    live under the same condition: `exact` proves it, `inputs` also excludes nodes whose inputs may
+    differ in liveness, `tf` uses TensorFlow's analysis, and `off` skips the check, which may change
+    the values that are live. A cluster has at least `min_size` computing nodes and at most
+    `max_size` nodes. `only_ops` and `exclude_ops` restrict the ops that may be clustered.
+
+    `fetches` names the tensors that will be fetched together: only their ancestors are clustered.
+    Without it, nodes without consumers remain fetchable, and nodes stay separate if a run could
+    need one of them without the side effects that the other depends on. Nodes named in `feeds` are
+    not clustered.
+
+    `explain` adds to the report the reason for each edge that remains between clusters, and the
+    gain in clustered nodes if XLA compiled one more op, for frequent ops; `what_if` adds the gain
+    for several ops together. `regions` also clusters whole loops and conditionals whose nodes all
+    compile.
 
     Raises InvalidInput for an invalid graph, UsageError for an unknown name, op, or mode, and
     Unsupported for nodes that cannot be lowered; the graph is then unchanged.

@@ -77,7 +77,11 @@ class ForwardTripCounter:
 
 
 class BackwardTripCounter:
-    """Run a backward loop as many times as the forward loop ran; `cond` is its LoopCond."""
+    """Counter that runs a backward loop as many times as the forward loop ran.
+
+    `cond` is the predicate of the loop; `step` is a node that runs once per iteration, before any
+    pop.
+    """
 
     def __init__(
         self, ctx: GradientContext, enter_attrs: dict[str, Any], total: Output, one: Output

@@ -86,7 +86,7 @@ class BackwardLoop(GradientScope):
     # -- into the loops --------------------------------------------------------------------------
 
     def capture_outer(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available in this loop."""
+        """A tensor from outside all loops, passed in through the enclosing loops."""
         return self.enter(self.outer.capture_outer(x))
 
     def enter(self, x: Output) -> Output:

@@ -26,11 +26,12 @@ from cfgraph.passes.gradients.stack_gradients import StackGradients
 
 @dataclass(frozen=True, slots=True)
 class GradientRequest:
-    """The gradients of the weighted sum of `ys` with respect to `xs`.
+    """Request for the gradients of the weighted sum of `ys` with respect to `xs`.
 
-    `weights` has for each y a tensor, an array, or None for ones. No gradient passes `stops`. The
-    xs in `zeros` get zeros if no y depends on them. `swap_memory` marks the pushes of loops;
-    `ignore_custom` uses the gradient of an op whose node names a custom one.
+    `weights` contains a tensor, an array, or None (ones) for each y. Gradients do not flow through
+    `stops`. An x in `zeros` gets zeros rather than None if no y depends on it. With `swap_memory`,
+    values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
+    custom gradient uses the gradient of its op instead.
     """
 
     ys: Sequence[Output]

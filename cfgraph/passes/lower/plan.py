@@ -93,7 +93,10 @@ class LoweringPlan:
         return self.only is None or any(f.name in self.only for f in functional_node.functions)
 
     def _functional_node(self, node: Node, function: FunctionGraph | None) -> FunctionalNode | None:
-        """The functions of a node, or None unless it is functional and to be lowered."""
+        """The functions of a node to lower, or None for any other node, such as a call to keep.
+
+        `function` contains the node; None is the graph itself.
+        """
         kind = functional_kind(node.op, self.instances)
         if not kind or (kind == "call" and self._is_excluded(node)):
             return None

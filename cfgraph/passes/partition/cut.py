@@ -283,7 +283,10 @@ class EdgeCutter:
     # -- control edges ---------------------------------------------------------------------------
 
     def _control_on_device(self, node: Node, device: str, reader: Node) -> list[Node]:
-        """Return nodes on a device that `reader` can wait for instead of a node elsewhere."""
+        """Return nodes on `device` that replace `node` as control inputs of `reader`.
+
+        Adds a copy of `node`, a control loop, or a message where no such node exists yet.
+        """
         if self.loops.roles[node.op] in COPIED_ROLES:
             return [self._copy(node, device)]
         local = self.local_control_edges.replacements(node, device, reader, self._entry_tensor)

@@ -162,9 +162,9 @@ class NodePlan:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """One device's part of a run.
+    """The part of a run that one device executes.
 
-    `fetches` and `feeds` are those on the device, by their index in the run.
+    `fetches` and `feeds` contain only this device's tensors, by their index among those of the run.
     """
 
     device: str

@@ -99,7 +99,7 @@ class Rendezvous:
 
 
 def iteration_tag(iteration: Iteration) -> Tag:
-    """The identity of an iteration on all devices."""
+    """Identifier of an iteration that is the same on every device: frame path and index."""
     frame = iteration.frame
     return frame.tag or _frame_tag(frame), iteration.index
 

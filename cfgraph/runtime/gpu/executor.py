@@ -31,7 +31,7 @@ class GpuSwapCopier(SwapCopier):
         return self.stream.copy(value)
 
     def copy_back(self, host_copy: DeviceCopy) -> Any:
-        """The array on the GPU, as soon as the kernels that read it run."""
+        """Start to copy an array back to the GPU and return it; only its readers wait."""
         return self.stream.copy_back(host_copy)
 
     def has_arrived(self, host_copy: DeviceCopy) -> bool:

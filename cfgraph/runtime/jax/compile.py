@@ -36,10 +36,10 @@ class ArrayTransfer(Protocol):
     """Transfer of values to compiled functions and back."""
 
     def to_jax(self, value: Any) -> Any:
-        """Convert a value for jax."""
+        """Convert an argument for a compiled function, without a copy if possible."""
 
     def from_jax(self, value: Any, scalar: bool) -> Any:
-        """Convert an array from jax; `scalar` marks rank 0."""
+        """Convert a result of a compiled function; if `scalar`, its rank is 0."""
 
     def host_value(self, value: Any) -> Any:
         """The NumPy value of a constant argument."""

@@ -61,7 +61,7 @@ class SwapCopier:
 
 
 class Swapper:
-    """Swapping of the stacks of one device."""
+    """Manager of the stack entries of one device: swaps old ones out, and prefetches the next."""
 
     def __init__(self, memory: DeviceMemory, meter: MemoryMeter, swap_above: float) -> None:
         self.memory = memory

@@ -141,7 +141,7 @@ class RecomputationScope(GradientScope):
         self.outer.backward_counter.barrier.wait_for(finished(), may_be_dead=False)
 
     def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
-        """Drop the decision of the backward loop itself to continue."""
+        """Drop the decision to continue the loop over segments, which is implied in this scope."""
         guards = self.outer.guards
         own = guards.source(self.outer.backward_counter.cond)[0]
         return [decision for decision in decisions if decision.source != own]
