@@ -5,18 +5,20 @@
                 └────────────────────────────────────────────────┘
 
 A loop variable is a two-input Merge of an Enter and a NextIteration, with the Exits that forward
-its final value. Recognition reports the parts of a loop and rejects nothing: a pass decides which
-irregular Merges, Enters, and Exits it supports.
+its final value and the gradient of it; an Exit behind a StopGradient is not among them. Recognition
+reports the parts of a loop and rejects nothing: a pass decides which irregular Merges, Enters, and
+Exits it supports.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import role_of, strip_identities
+from cfgraph.ops.opdef.op import role_of, strip_gradient_identities, strip_identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,11 @@ class LoopVariable:
         """The value that the body computes for the next iteration."""
         return self.next_iteration.inputs[0]
 
-    @property
-    def is_invariant(self) -> bool:
-        """True if the body forwards the value unchanged."""
-        return value_in_iteration(self.updated) == self.merge.output()
+    def is_invariant(self, stops: Collection[Node] = ()) -> bool:
+        """True if the body forwards the value and its gradient, which stops at some nodes."""
+        if any(node in stops for node in (self.enter, self.merge, self.next_iteration)):
+            return False
+        return gradient_source_in_iteration(self.updated, stops) == self.merge.output()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +95,26 @@ def is_loop_switch(switch: Node, cond: Node | None) -> bool:
 
 def exit_switch(node: Node) -> Node | None:
     """The Switch whose false branch an Exit forwards, or None."""
-    source = strip_identities(node.inputs[0])
+    source = strip_gradient_identities(node.inputs[0])
     return source.node if role_of(source.node) is Role.SWITCH and source.port == 0 else None
 
 
 def switch_data(switch: Node) -> Node:
     """The node whose value a Switch forwards."""
-    return strip_identities(switch.inputs[0]).node
+    return strip_gradient_identities(switch.inputs[0]).node
 
 
 def value_in_iteration(x: Output) -> Output:
-    """The origin of a tensor within an iteration, through Identities and Switches."""
+    """The origin of a tensor's value within an iteration, through identities and Switches."""
     origin = strip_identities(x)
     while role_of(origin.node) is Role.SWITCH:
         origin = strip_identities(origin.node.inputs[0])
+    return origin
+
+
+def gradient_source_in_iteration(x: Output, stops: Collection[Node] = ()) -> Output:
+    """The origin of a tensor within an iteration that has the same value and gradient."""
+    origin = strip_gradient_identities(x, stops)
+    while role_of(origin.node) is Role.SWITCH and origin.node not in stops:
+        origin = strip_gradient_identities(origin.node.inputs[0], stops)
     return origin

@@ -7,7 +7,7 @@ handle; functional ops have the effects of the functions that they call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import prod
 from types import ModuleType
@@ -29,6 +29,7 @@ from cfgraph.ops.opdef.facts import (
     HostPlacement,
     SideEffects,
 )
+from cfgraph.ops.opdef.gradient_api import identity_gradient
 
 if TYPE_CHECKING:
     from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -56,6 +57,8 @@ Kernel = Callable[..., Any]
 # raised by a kernel for invalid inputs; any other exception is a bug in cfgraph
 KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 Dims = tuple[int, ...]
+# the attribute with which TensorFlow finds a gradient that a program registered
+CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
 
 
 class OpError(CfgraphError):
@@ -207,12 +210,41 @@ def back_edge_of(merge: Node) -> Node | None:
     return next((node for node in sources if role_of(node) is Role.NEXT_ITERATION), None)
 
 
+def is_identity(node: Node) -> bool:
+    """True for a node that forwards its values, whatever gradient it has."""
+    op = lookup(node.op)
+    return op is not None and op.aliasing.is_identity
+
+
+def has_identity_gradient(node: Node) -> bool:
+    """True for a node that forwards its values and, in reverse, their gradients.
+
+    False for one that stops or prevents gradients, or names a custom gradient.
+    """
+    op = lookup(node.op)
+    return (
+        op is not None
+        and op.aliasing.is_identity
+        and op.gradient is identity_gradient
+        and not node.attrs.get(CUSTOM_GRADIENT_ATTR)
+    )
+
+
 def strip_identities(x: Output) -> Output:
-    """The tensor behind a chain of identity nodes."""
-    op = lookup(x.node.op)
-    while op is not None and op.aliasing.is_identity:
+    """The tensor behind a chain of identity nodes: equal in value, possibly not in gradient."""
+    while is_identity(x.node):
         x = x.node.inputs[x.port]
-        op = lookup(x.node.op)
+    return x
+
+
+def strip_gradient_identities(x: Output, stops: Collection[Node] = ()) -> Output:
+    """The tensor behind a chain of nodes that are identities in value and gradient.
+
+    For tensors that may be differentiated: a value that a gradient saves, an update of a variable.
+    No gradient passes the nodes in `stops`.
+    """
+    while has_identity_gradient(x.node) and x.node not in stops:
+        x = x.node.inputs[x.port]
     return x
 
 

@@ -3,6 +3,10 @@
 A forward value reaches the backward loop in one of three ways: an invariant enters as a constant, a
 Const is cloned, and any other value is saved on a stack (its accumulator) by the forward loop and
 restored by the backward loop in the same iterations and under the same guard.
+
+The value that arrives has the gradient of the forward tensor too, for gradients of higher order:
+
+    a = stop_gradient(a) * w      saves stop_gradient(a); after a pop of a itself, d2a/dw2 is not 0
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.analysis.loops.while_loop import (
     WhileLoop,
+    gradient_source_in_iteration,
     is_loop_switch,
     loop_variable,
     value_in_iteration,
@@ -23,7 +28,13 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import role_of, strip_identities
+from cfgraph.ops.opdef.op import (
+    CUSTOM_GRADIENT_ATTR,
+    is_identity,
+    role_of,
+    strip_gradient_identities,
+    strip_identities,
+)
 from cfgraph.passes.gradients.accumulators import (
     BackwardTripCounter,
     ForwardTripCounter,
@@ -117,7 +128,7 @@ class BackwardLoop(GradientScope):
         """The value of a forward tensor in the iteration that is differentiated."""
         if x.node in self.ctx.gradient_nodes:
             return x
-        source = strip_identities(x)
+        source = strip_gradient_identities(x, self.ctx.stops)
         value = self._values.get(source)
         if value is None:
             value = self._invariant(source) or self._accumulated_value(source)
@@ -129,20 +140,38 @@ class BackwardLoop(GradientScope):
         return tuple([self.forward_value(x) for x in tensors])
 
     def _invariant(self, x: Output) -> Output | None:
-        """The value from outside the loop, if it is the same in all iterations."""
-        origin = value_in_iteration(x)
-        if origin.node.op == "Const":
-            return self.capture_outer(self.top.clone_const(origin.node))
+        """The value from outside the loop, if it is the same in all iterations.
+
+        Nodes that forward an invariant but not its gradient, such as StopGradient, are repeated.
+        """
+        constant = value_in_iteration(x).node
+        if constant.op == "Const":
+            return self.capture_outer(self.top.clone_const(constant))
+        stops, repeated = self.ctx.stops, list[Node]()
+        origin = gradient_source_in_iteration(x, stops)
+        while is_identity(origin.node):
+            if origin.node in stops or len(origin.node.inputs) > 1:
+                return None
+            repeated.append(origin.node)
+            origin = gradient_source_in_iteration(origin.node.inputs[0], stops)
         source = self._invariant_source(origin)
-        return None if source is None else self.enter(self.outer.forward_value(source))
+        if source is None:
+            return None
+        value = self.enter(self.outer.forward_value(source))
+        for node in reversed(repeated):
+            attrs = {
+                k: v for k, v in node.attrs.items() if k[0] != "_" or k == CUSTOM_GRADIENT_ATTR
+            }
+            value = self.ctx.add(node.op, (value,), node.op, **attrs).output()
+        return value
 
     def _invariant_source(self, origin: Output) -> Output | None:
         """The tensor outside the loop that a loop invariant is, or None."""
-        node = origin.node
-        if role_of(node) is Role.ENTER:
+        node, stops = origin.node, self.ctx.stops
+        if role_of(node) is Role.ENTER and node not in stops:
             return node.inputs[0]
         variable = loop_variable(node)
-        if variable is None or origin.port or not variable.is_invariant:
+        if variable is None or origin.port or not variable.is_invariant(stops):
             return None
         return variable.initial
 

@@ -7,7 +7,7 @@ with ctx.scope(node):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -124,13 +124,20 @@ class GradientContext:
 
     `name` is the first component of the names of all new nodes. `gradient_nodes` are the new nodes
     that belong to the gradients; others, such as the trip counter of a forward loop, belong to the
-    graph that is differentiated. `added_nodes` are both.
+    graph that is differentiated. `added_nodes` are both. No gradient passes the nodes in `stops`.
     """
 
     def __init__(
-        self, graph: Graph, frames: Frames, swap_memory: bool, ignore_custom: bool
+        self,
+        graph: Graph,
+        frames: Frames,
+        stops: Collection[Node],
+        *,
+        swap_memory: bool,
+        ignore_custom: bool,
     ) -> None:
         self.graph = graph
+        self.stops = stops
         self.swap_memory = swap_memory
         self.ignore_custom = ignore_custom
         self.static = StaticInfo(graph)

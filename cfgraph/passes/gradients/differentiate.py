@@ -58,7 +58,13 @@ def differentiate(
     weights = [weight for weight in request.weights if isinstance(weight, Output)]
     for x in (*request.ys, *request.xs, *weights):
         _require_outside_loops(graph_regions, x)
-    ctx = GradientContext(graph, graph_regions.frames, request.swap_memory, request.ignore_custom)
+    ctx = GradientContext(
+        graph,
+        graph_regions.frames,
+        activity.stops,
+        swap_memory=request.swap_memory,
+        ignore_custom=request.ignore_custom,
+    )
     scope = GradientScope(ctx)
     reverse = ReverseMode(
         scope, graph_regions.root, graph_regions, activity, stack_gradients, loop_rule

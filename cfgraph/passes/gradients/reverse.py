@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region, Regions
@@ -25,7 +25,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
-from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
+from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, back_edge_of, lookup, role_of
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.scope import GradientScope
 from cfgraph.passes.gradients.stack_gradients import StackGradients
@@ -254,9 +254,6 @@ class ReverseMode:
 LoopRule = Callable[[ReverseMode, Region], None]
 
 # -- gradients of ops and calls ----------------------------------------------------------------
-
-# the attribute with which TensorFlow finds a gradient that a program registered
-CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
 
 
 def _require_known_types(node: Node) -> None:

@@ -17,7 +17,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.identity import IdentityN
-from cfgraph.ops.opdef.op import has_effect, is_a
+from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, has_effect, is_a
 from cfgraph.passes.lower.functional_node import FunctionalNode
 
 
@@ -145,7 +145,7 @@ def _forwarded_source(
     if not is_a(node, Identity, IdentityN):
         return None
     # a node with a custom gradient must not be bypassed
-    return None if "_gradient_op_type" in node.attrs else node.inputs[port]
+    return None if CUSTOM_GRADIENT_ATTR in node.attrs else node.inputs[port]
 
 
 def inputs_to_wait_for(

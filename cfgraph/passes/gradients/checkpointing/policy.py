@@ -75,7 +75,8 @@ class CheckpointPolicy:
         self._loops: list[SegmentedLoop] = []
         try:
             for region, length in zip(loops, lengths, strict=True):
-                self._loops.append(SegmentedLoop(graph, region, graph_regions.guards, length))
+                loop = SegmentedLoop(graph, region, graph_regions.guards, length, activity.stops)
+                self._loops.append(loop)
         except Exception:
             self.undo()
             raise

@@ -13,7 +13,7 @@ names and belong to the outer loop; the inner loop gets new ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,18 @@ from cfgraph.passes.gradients.loop_gradient import differentiable_loop
 class SegmentedLoop:
     """A loop at the top of a graph, split into segments; `cond` is the LoopCond of a segment.
 
-    Raises Unsupported for a loop of an irregular form, with the graph unchanged.
+    No gradient passes the nodes in `stops`. Raises Unsupported for a loop of an irregular form,
+    with the graph unchanged.
     """
 
-    def __init__(self, graph: Graph, region: Region, guards: PathConditions, length: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        region: Region,
+        guards: PathConditions,
+        length: int,
+        stops: Collection[Node],
+    ) -> None:
         loop = differentiable_loop(region.frame, lambda x: True)
         _require_separable(loop)
         frame = region.frame
@@ -57,7 +65,7 @@ class SegmentedLoop:
         }
         merge, outer_cond, pivot = self._add_control_loop(self._entry_controls(loop, guards))
         for variable in loop.variables:
-            self._add_outer_variable(variable, outer_cond)
+            self._add_outer_variable(variable, outer_cond, stops)
         for enter in loop.invariants:
             self._reroute_invariant(enter)
         pred, device = loop.cond.inputs[0], loop.cond.device
@@ -101,7 +109,9 @@ class SegmentedLoop:
         switch = self._add("Switch", [merge.output(), cond.output()], "Switch", device)
         return merge, cond, self._add("Identity", [switch.output(1)], "Identity", device)
 
-    def _add_outer_variable(self, variable: LoopVariable, outer_cond: Node) -> None:
+    def _add_outer_variable(
+        self, variable: LoopVariable, outer_cond: Node, stops: Collection[Node]
+    ) -> None:
         """Carry a variable through the outer loop too."""
         enter, graph, device = variable.enter, self.graph, variable.merge.device
         merge = self._add("Merge", [enter.output(), enter.output()], "Merge", device)
@@ -109,7 +119,8 @@ class SegmentedLoop:
         attrs = self._move_outward(enter)
         inner_enter = self._add("Enter", [switch.output(1)], "Enter", device, **attrs)
         graph.set_input(variable.merge, 0, inner_enter.output())
-        updated = switch.output(1) if variable.is_invariant else self._add_exit(variable)
+        is_invariant = variable.is_invariant(stops)
+        updated = switch.output(1) if is_invariant else self._add_exit(variable)
         back_edge = self._add("NextIteration", [updated], "NextIteration", device)
         graph.set_input(merge, 1, back_edge.output())
         for node in variable.exits:
