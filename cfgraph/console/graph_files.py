@@ -183,7 +183,7 @@ def saved_model_folder(source: Source) -> str | None:
         return None
     if path.is_dir():
         return source.path
-    return str(path.parent) if path.name in SAVED_MODELS else None
+    return str(path.parent) if path.name.removesuffix(".gz") in SAVED_MODELS else None
 
 
 def saved_variables_note(source: Source) -> str:

@@ -154,6 +154,9 @@ def _manifest_files(folder: Path) -> Iterator[str]:
         if not isinstance(name, str) or not _PLAIN_NAME(name) or name in (".", ".."):
             message = f"the manifest lists {name!r}, which is not the name of a file in the folder"
             raise InvalidInput(message, path=path, code="CFG004")
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            message = f"the part {name!r} is a link to a file outside of the folder"
+            raise InvalidInput(message, path=path, code="CFG004")
     return iter(names)
 
 

@@ -246,8 +246,10 @@ def saved_model_state(
         subgraph = RestoreSubgraph(graph, saver.prefix, (saver.restore,))
     else:
         subgraph = restore_subgraph(graph, saver.restore, saver.prefix, keys)
-    folder = Path(saved.prefix).parent.parent
-    session = Session(subgraph.graph, soft_placement=True, allow_io=io.with_roots(folder))
+    readable = io.with_roots(Path(saved.prefix).parent)
+    if os.path.isdir(saved.path):
+        readable = readable.with_roots(saved.path)
+    session = Session(subgraph.graph, soft_placement=True, allow_io=readable)
     if subgraph.targets:
         session.run([], {subgraph.prefix: saved.prefix}, subgraph.targets)
     return session.state

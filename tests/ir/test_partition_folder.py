@@ -72,6 +72,19 @@ def test_the_manifest_lists_the_devices(tmp_path: Path) -> None:
     assert parts == [(A, FILES[0], 2), (B, FILES[1], 3)]
 
 
+def test_a_part_that_links_out_of_the_folder_is_invalid(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    part, elsewhere = folder / FILES[0], tmp_path / "elsewhere.pb"
+    part.rename(elsewhere)
+    part.symlink_to(elsewhere)
+    with pytest.raises(InvalidInput, match="outside of the folder"):
+        cfgraph.load(folder)
+    elsewhere.rename(folder / "inside.pb")
+    part.unlink()
+    part.symlink_to("inside.pb")
+    assert "x" in cfgraph.load(folder).nodes
+
+
 def test_saving_again_leaves_nothing_of_the_old_graph(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     cfgraph.save(graph(f'x = NoOp() @"{B}"'), folder)

@@ -74,6 +74,27 @@ def test_a_printing_node_in_a_loop_writes_no_file(tmp_path: Path) -> None:
     assert target.read_text() == "0\n1\n"
 
 
+def test_a_cluster_writes_no_file(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    graph = cfgraph.loads(
+        f"""
+s = Const() {{dtype=string, value=string[]:"x"}}
+c = XlaLaunch(s) {{Tconstants=(), Targs=(string), Nresources=0, Tresults=(string), function=@f}}
+
+function f(x: string) -> (y: string) {{
+  p = PrintV2(x) {{output_stream="file://{target}"}}
+  z = Identity(x, ^p) {{T=string}}
+  return y = z:output:0
+}}
+""".encode()
+    )
+    with pytest.raises(Unsupported, match="PrintV2 writes a file"):
+        cfgraph.Session(graph).run(["c"])
+    assert not target.exists()
+    cfgraph.Session(graph, allow_io=True).run(["c"])
+    assert target.read_text() == "x\n"
+
+
 def test_a_file_that_cannot_be_written_is_an_error_of_the_node(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="cannot write") as caught:
         cfgraph.Session(printer(tmp_path), allow_io=True).run([], targets=["p"])
