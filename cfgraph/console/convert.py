@@ -7,11 +7,11 @@ import sys
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import GraphDiff
 from cfgraph.console.diff import diff_json, print_diff
-from cfgraph.console.graph_files import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.graph_files import STDIN, artifact, output_format, read_graph, write_graph
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
-from cfgraph.errors import UsageError
-from cfgraph.ir.files import dumps, format_for_path, loads
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.files import dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph
 
 
@@ -27,7 +27,8 @@ def convert(
     """Read a graph and write it; returns the exit code.
 
     It is 1, and nothing is written, if the verification finds a difference. Raises UsageError if
-    binary data would be written to a terminal.
+    binary data would be written to a terminal, Unsupported if the file has a part that the format
+    to verify drops.
     """
     if json and output in (None, STDIN):
         message = "the JSON document is written to standard output"
@@ -53,5 +54,8 @@ def convert(
 
 def _round_trip(graph: Graph, output: str | None, to: str | None) -> Graph:
     """Encode a graph in the output format and read it back."""
-    kind = to or (format_for_path(output) if output not in (None, STDIN) else "pb")
+    kind = output_format(output, to)
+    if lost := dropped_field_bytes(graph, kind):
+        message = f"pbtxt has no form for {lost} bytes of unknown fields"
+        raise Unsupported(message, hint="use pb or graph, which preserve them")
     return loads(dumps(graph, kind), kind)

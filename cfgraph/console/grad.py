@@ -373,7 +373,8 @@ def _write_outputs(
     source: Source, added: AddedGradients, outputs: OutputOptions, checked: GradCheckOptions
 ) -> list[dict[str, Any]]:
     """Write the graph and the map of names; returns the artifacts."""
-    to_terminal = outputs.output is None and outputs.to is None and sys.stdout.isatty()
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    to_terminal = outputs.output is None and outputs.to is None and is_terminal
     if checked.wanted and to_terminal:
         return []  # only the comparison was requested
     with StagedFiles() as files:

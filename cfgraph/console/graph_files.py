@@ -20,6 +20,7 @@ from cfgraph.ir.files import (
     FORMATS,
     SavedVariables,
     decode_graph,
+    dropped_field_bytes,
     dumps,
     format_for_path,
     open_graph,
@@ -131,6 +132,9 @@ def write_graph(
     """
     if to is not None and to not in FORMATS:
         raise UsageError(f"unknown format {to!r}", hint=f"use one of {', '.join(FORMATS)}")
+    if lost := dropped_field_bytes(graph, output_format(output, to)):
+        hint = "pb and graph preserve them"
+        note(f"note: pbtxt has no form for {lost} bytes of unknown fields; {hint}", quiet)
     if output is not None and output != STDIN:
         with StagedFiles() if files is None else nullcontext(files) as staged:
             stage_graph(graph, output, staged, to or format_for_path(output))
@@ -140,12 +144,19 @@ def write_graph(
             note(f"note: {output} is written as binary pb: unknown suffix {suffix}{named}", quiet)
         return output
     kind = to or "pb"
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", hint="write the graph to a file: -o FILE")
     if kind == "pb" and output is None and sys.stdout.isatty():
         hint = "use -o FILE, --to graph for readable text, or -o - to write it anyway"
         raise UsageError("refusing to write a binary graph to the terminal", hint=hint)
     sys.stdout.buffer.write(dumps(graph, kind))
     sys.stdout.buffer.flush()
     return None
+
+
+def output_format(output: str | None, to: str | None) -> str:
+    """Return the format that a graph is written in."""
+    return to or (format_for_path(output) if output not in (None, STDIN) else "pb")
 
 
 def artifact(kind: str, path: str) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
@@ -46,6 +46,17 @@ from cfgraph.runtime.virtual import VirtualSimulator
 MAX_PREPARED_RUNS: Final = 32
 
 RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool]
+
+
+@contextmanager
+def _memory_errors_reported() -> Iterator[None]:
+    """Raise ExecutionError for a MemoryError."""
+    try:
+        yield
+    except MemoryError as error:
+        message = f"out of memory: {error}" if str(error) else "out of memory"
+        hint = "the graph or a tensor in it is too large"
+        raise ExecutionError(message, hint=hint) from None
 
 
 class Session:
@@ -157,6 +168,7 @@ class Session:
         """Memory use and copies of each device in the last run; empty unless they are counted."""
         return {} if self._meter is None else self._meter.memories
 
+    @_memory_errors_reported()
     def run(
         self,
         fetches: str | Iterable[str] = (),

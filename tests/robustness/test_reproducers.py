@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -16,7 +17,8 @@ import pytest
 
 import cfgraph
 from cfgraph import cli
-from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.errors import ExecutionError, InvalidInput, Unsupported
+from cfgraph.runtime.feeds.parse_feeds import read_npy
 
 _BUG = 70
 _SECONDS = 20
@@ -51,6 +53,8 @@ _REPRODUCERS = [
     ("cluster_changes_graph", "cluster {} --min-size 1 -o out.pb", 0, None),
     ("lower_changes_graph", "check {}", 1, "CFG201"),
     ("lower_changes_graph", "lower {} -o out.pb", 3, "CFG201"),
+    ("pbtxt_loses_unknown_field", "convert {} --to pbtxt --verify -o out.pbtxt", 4, None),
+    ("pbtxt_loses_unknown_field", "convert {} --to graph --verify -o out.graph", 0, None),
     ("html_picture_48", "show {} --html out.html", 0, None),
 ]
 _CODE = re.compile(r"\b(CFG\d+)\b")
@@ -123,6 +127,52 @@ def test_an_unknown_op_keeps_its_neighbors_alone_out_of_clusters(folder: Path) -
     report = cfgraph.cluster(graph)
     assert [set(cluster.nodes) for cluster in report.clusters] == [{"a", "b"}]
     assert set(report.outside) == {"x", "u", "c", "d"}
+
+
+def test_converting_to_pbtxt_says_that_unknown_fields_are_dropped(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = "convert {} --to pbtxt -o out.pbtxt"
+    assert cli.run(_arguments(folder, "pbtxt_loses_unknown_field", line)) == 0
+    assert "no form for 21 bytes of unknown fields" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("format", ["pb", "pbtxt", "graph"])
+def test_an_empty_graph_survives_a_file(format: str, tmp_path: Path) -> None:
+    path = tmp_path / f"empty.{format}"
+    cfgraph.save(cfgraph.Graph(), path)
+    assert len(cfgraph.load(path)) == 0
+    assert cli.run(["convert", str(path), "-o", f"{path}.pb"]) == 0
+    assert len(cfgraph.load(f"{path}.pb")) == 0
+
+
+@pytest.mark.parametrize("line", ["convert {} --to pb", "lower {}", "grad {} --ys y", "show {}"])
+@pytest.mark.parametrize("streams", [("stdout",), ("stdout", "stderr")])
+def test_closed_streams_are_no_bug(
+    line: str, streams: tuple[str, ...], fixtures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in streams:
+        monkeypatch.setattr(sys, stream, None)
+    path = str(fixtures / "graphs" / "counter.pb")
+    assert cli.run([path if part == "{}" else part for part in line.split()]) in {0, 2}
+
+
+def test_a_path_with_nul_is_invalid_input() -> None:
+    for read in (cfgraph.load, read_npy):
+        with pytest.raises(InvalidInput, match="null byte"):
+            read("a\0b.npy")
+
+
+def test_a_run_without_memory_is_an_execution_error(
+    fixtures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(value: object) -> object:
+        raise MemoryError
+
+    monkeypatch.setattr("cfgraph.runtime.session._caller_copy", fail)
+    session = cfgraph.Session(cfgraph.load(fixtures / "graphs" / "counter.pb"))
+    with pytest.raises(ExecutionError, match="out of memory"):
+        session.run(["n"], {"n": 3})
 
 
 # whose values take gigabytes

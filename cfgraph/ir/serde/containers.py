@@ -23,6 +23,15 @@ def to_pbtxt(proto: Any) -> bytes:
     return clean_pbtxt(text_format.MessageToString(proto)).encode()
 
 
+def unknown_bytes(proto: Any) -> int:
+    """The size of the unknown fields of a message and its submessages."""
+    known = type(proto)()
+    known.CopyFrom(proto)
+    known.DiscardUnknownFields()
+    size: int = proto.ByteSize() - known.ByteSize()
+    return size
+
+
 def _saved_model_graph(saved: Any) -> Any:
     if not saved.meta_graphs:
         raise InvalidInput("the SavedModel contains no graph", code="CFG003")

@@ -85,6 +85,8 @@ def graph_to_proto(graph: Graph) -> Any:
     _write_library(graph, proto)
     for node in graph:
         _write_node(node, proto.node.add())
+    if not graph.nodes and not proto.ByteSize():
+        proto.versions.SetInParent()  # an empty file is not a graph
     return proto
 
 

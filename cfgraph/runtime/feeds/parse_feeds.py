@@ -49,8 +49,9 @@ def read_bytes(path: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        message = f"cannot read the file: {error.strerror}"
+    except (OSError, ValueError) as error:  # a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        message = f"cannot read the file: {reason}"
         raise InvalidInput(message, path=path, code="CFG001") from None
     if len(data) > MAX_BYTES:
         message = f"the file has more than {MAX_BYTES} bytes"
