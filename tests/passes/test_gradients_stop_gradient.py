@@ -169,12 +169,12 @@ def marked(graph: cfgraph.Graph, op: str) -> None:
             graph.set_op(node, op, attrs)
 
 
-def powers(p: GradientProgram, *, as_state: bool) -> Any:
-    """`a x³ w³`, with x stopped; in the second form x is a variable that stays."""
+def products(p: GradientProgram, *, as_state: bool) -> Any:
+    """`a + 3 x w`, with x stopped: by w, only x is saved. In the second form x is a variable."""
     stop, w, x = p.b.StopGradient, p["w"], p["x"]
     if as_state:
-        return times(p, 3, lambda a, v: (a * v * w, stop(v)), p["a"], stop(x))[0]
-    return times(p, 3, lambda a: a * stop(x) * w, p["a"])
+        return times(p, 3, lambda a, v: (a + v * w, stop(v)), p["a"], x)[0]
+    return times(p, 3, lambda a: a + stop(x) * w, p["a"])
 
 
 @pytest.mark.parametrize("as_state", [False, True])
@@ -185,12 +185,12 @@ def test_a_second_derivative_through_a_saved_value_is_rejected_like_the_first(
     op: str, code: str, as_state: bool
 ) -> None:
     p = GradientProgram(a=1.0, w=2.0, x=3.0)
-    y = powers(p, as_state=as_state)
+    y = products(p, as_state=as_state)
     graph = p.graph()
     cfgraph.lower(graph)
     marked(graph, op)
     (by_w,) = cfgraph.gradients(graph, [y.name], ["w"])
-    assert p.values(graph, [by_w], {}) == [324]
+    assert p.values(graph, [by_w], {}) == [9]
     with pytest.raises(Unsupported) as caught:
         cfgraph.gradients(graph, [str(by_w)], ["x"])
     assert caught.value.code == code
@@ -199,13 +199,13 @@ def test_a_second_derivative_through_a_saved_value_is_rejected_like_the_first(
 @pytest.mark.parametrize("op", ["Identity", "IdentityN"])
 def test_a_custom_gradient_is_ignored_in_a_saved_value_too(op: str) -> None:
     p = GradientProgram(a=1.0, w=2.0, x=3.0)
-    y = powers(p, as_state=False)
+    y = products(p, as_state=False)
     graph = p.graph()
     cfgraph.lower(graph)
     marked(graph, op)
     (by_w,) = cfgraph.gradients(graph, [y.name], ["w"])
     (by_x,) = cfgraph.gradients(graph, [str(by_w)], ["x"], ignore_custom=True)
-    assert p.values(graph, [by_x], {}) == [324]
+    assert p.values(graph, [by_x], {}) == [3]
 
 
 # -- StopGradient among the primitives of a loop -----------------------------------------------
