@@ -20,12 +20,11 @@ from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.literals import generate
-from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
 
-_NO_IO: Final = IoPolicy()
 # generators by kind of dtype; integers are often sizes, counts, or indices into small axes
 _GENERATORS: Final = {
     "int": ("uniform", "0,4"),
@@ -188,7 +187,7 @@ class EvaluationPoint:
         seed: int = 0,
         max_iterations: int | None = None,
         timeout: float | None = None,
-        io: IoPolicy = _NO_IO,
+        io: IoPolicy = NO_IO,
     ) -> None:
         self.graph = graph
         self.feeds = {graph.tensor(name).name: value for name, value in feeds.items()}

@@ -1,9 +1,9 @@
-"""The I/O policy: which files a graph may touch.
+"""The I/O policy: the files that a graph may use.
 
-A graph comes from a file that nobody vouches for, so it touches nothing on the machine without
-permission. It prints to stdout and stderr, and it reads inside the folders that the user names: the
-SavedModel and `--variables`. Everything else needs `--allow-io` or `Session(allow_io=True)`. Ops
-reach files only through their `Step`, which consults the policy before it opens one.
+A graph comes from an untrusted file, so it touches nothing on the machine without permission. It
+prints, and it reads inside the folders that the user names: the SavedModel and `--variables`.
+Everything else needs `--allow-io` or `Session(allow_io=True)`. Ops reach files only through their
+`Step`, which consults the policy before it opens one.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class IoPolicy:
     def _is_below_root(self, path: str) -> bool:
         file = Path(os.path.realpath(path))
         return any(root in file.parents or _is_part_of(root, file) for root in self.roots)
+
+
+NO_IO: Final = IoPolicy()
 
 
 def _writes(node: Node | BodyNode) -> bool:

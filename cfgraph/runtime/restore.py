@@ -31,13 +31,12 @@ from cfgraph.ops.families.variables import Variable, VariableV1
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 
 _INDEX_SUFFIX: Final = ".index"
-_NO_IO: Final = IoPolicy()
 
 
 def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
@@ -57,7 +56,7 @@ def checkpoint_state(
     graph: Graph,
     prefix: str,
     keys: Collection[tuple[str, str]] | None,
-    io: IoPolicy = _NO_IO,
+    io: IoPolicy = NO_IO,
 ) -> State:
     """The variables of a graph, all or those of some keys, whose names a checkpoint contains.
 
@@ -189,7 +188,7 @@ def restore_for_graph(
     graph: Graph,
     path: str | os.PathLike[str],
     keys: VariableKeys | None,
-    io: IoPolicy = _NO_IO,
+    io: IoPolicy = NO_IO,
 ) -> State:
     """Restore variables of a graph, all or those of some keys, from a SavedModel or a checkpoint.
 
@@ -228,7 +227,7 @@ def saved_model_state(
     graph: Graph,
     saved: SavedVariables,
     keys: VariableKeys | None = None,
-    io: IoPolicy = _NO_IO,
+    io: IoPolicy = NO_IO,
 ) -> State:
     """The saved values of a graph's variables, all or those of some keys.
 

@@ -139,7 +139,7 @@ def uses_files(tree: ast.Module, root: ast.AST) -> bool:
 
 
 def test_an_op_that_uses_files_declares_it() -> None:
-    found = set()
+    declaring = set()
     for file in sorted((OPS / "families").glob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for node in tree.body:
@@ -147,8 +147,8 @@ def test_an_op_that_uses_files_declares_it() -> None:
                 op = lookup(node.name)
                 assert op is not None
                 assert op.effects.does_io or op.effects.prints, node.name
-                found.add(node.name)
-    assert found == {"PrintV2", "RestoreV2"}
+                declaring.add(node.name)
+    assert declaring == {"PrintV2", "RestoreV2"}
 
 
 def test_the_fact_decides_what_a_node_accesses() -> None:

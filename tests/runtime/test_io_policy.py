@@ -116,9 +116,9 @@ def test_the_prefix_of_a_checkpoint_covers_its_files_alone(saved: Path) -> None:
     policy = IoPolicy().with_roots(prefix)
     policy.require_readable(f"{prefix}.index")
     policy.require_readable(f"{prefix}.data-00000-of-00001")
-    for other in (f"{prefix}2.index", saved / "variables" / "secret", f"{prefix}.secret"):
+    for path in (f"{prefix}2.index", saved / "variables" / "secret", f"{prefix}.secret"):
         with pytest.raises(Unsupported):
-            policy.require_readable(str(other))
+            policy.require_readable(str(path))
 
 
 @pytest.mark.parametrize("path", ["../outside.index", "variables/../../outside.index"])

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,9 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.runtime.engine.frame_state import Iteration
-from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer, TraceEvent
-
-_NO_IO: Final = IoPolicy()
 
 
 class RunStep:
@@ -39,7 +37,7 @@ class RunStep:
         "state",
     )
 
-    def __init__(self, state: State, seed: int, io: IoPolicy = _NO_IO) -> None:
+    def __init__(self, state: State, seed: int, io: IoPolicy = NO_IO) -> None:
         self.state = state
         self.seed = seed
         self.io = io
