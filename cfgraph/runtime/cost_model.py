@@ -135,7 +135,7 @@ def read_costs(path: str) -> CostModel:
     except OSError as error:
         message = f"cannot read the file: {error.strerror}"
         raise InvalidInput(message, path=path, code="CFG001") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # invalid TOML or UTF-8, or a NUL in the path
         raise InvalidInput(
             f"the file is not valid TOML: {error}", path=path, code="CFG037"
         ) from None

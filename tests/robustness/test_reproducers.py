@@ -18,6 +18,8 @@ import pytest
 import cfgraph
 from cfgraph import cli
 from cfgraph.errors import ExecutionError, InvalidInput, Unsupported
+from cfgraph.passes.place.rules import read_rules
+from cfgraph.runtime.cost_model import read_costs
 from cfgraph.runtime.feeds.parse_feeds import read_npy
 
 _BUG = 70
@@ -158,7 +160,7 @@ def test_closed_streams_are_no_bug(
 
 
 def test_a_path_with_nul_is_invalid_input() -> None:
-    for read in (cfgraph.load, read_npy):
+    for read in (cfgraph.load, read_npy, read_costs, read_rules):
         with pytest.raises(InvalidInput, match="null byte"):
             read("a\0b.npy")
 

@@ -23,6 +23,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 
 InputGradient = Output | Callable[[], Output | None] | None
@@ -104,7 +105,7 @@ def same_attrs(g: GradientBuilder, op: str, node: Node, *inputs: Output) -> Outp
     for key, attr in attrs:
         value = made.node.attr(key)
         if attr.allowed and attr.kind in ("type", "string") and value not in attr.allowed:
-            shown = value.decode() if isinstance(value, bytes) else value
+            shown = decode_text(value) if isinstance(value, bytes) else value
             message = f"its gradient op {op} does not support {key} {shown}"
             raise Unsupported(message, node=node, code="CFG502")
     return made

@@ -100,7 +100,7 @@ def read_rules(path: str | Path) -> PlacementRules:
         raise InvalidInput(
             f"cannot read the file: {error.strerror}", path=path, code="CFG001"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # invalid TOML or UTF-8, or a NUL in the path
         raise InvalidInput(f"invalid TOML: {error}", path=path, code="CFG406") from None
     except UsageError as error:
         raise InvalidInput(error.message, path=path, hint=error.hint, code="CFG406") from None
