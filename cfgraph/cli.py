@@ -240,7 +240,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
-    """Report a failure on stderr, and with `--json` on stdout too; return the exit code."""
+    """Report a failure on stderr and, with `--json`, also on stdout; return the exit code."""
     meta = ctx.meta if ctx is not None else {}
     if meta.get(_DEBUG) or os.environ.get("CFGRAPH_DEBUG", "0") not in {"", "0"}:
         import traceback
@@ -329,7 +329,7 @@ def _bug_json(failure: Exception) -> dict[str, Any]:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """Find `--json` in the raw arguments, because errors in them are reported as JSON too."""
+    """Find `--json` in the raw arguments, because errors in them are also reported as JSON."""
     options = list(args[: args.index("--")] if "--" in args else args)
     single = "--json" in options or "--format=json" in options
     return single or ("--format", "json") in pairwise(options)

@@ -411,7 +411,7 @@ ColorChoice = Annotated[
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Split a comma-separated list; empty items are dropped."""
+    """Split a comma-separated list, dropping empty items."""
     return tuple(item.strip() for item in text.split(",") if item.strip())
 
 

@@ -162,7 +162,7 @@ def _concurrent_inputs(merge: Node, roles: OpRoles) -> tuple[list[Output], list[
 
 
 def _merge_input_condition(analysis: Deadness, tensor: Output, roles: OpRoles) -> Predicate:
-    """The liveness condition of a Merge input; that of an Enter is in the outer frame."""
+    """The liveness condition of a Merge input, in the outer frame if an Enter produces it."""
     return (
         analysis.runs(tensor.node)
         if roles[tensor.node.op] is Role.ENTER
@@ -190,7 +190,7 @@ def _race_finding(
 
 
 def _never_runs(analysis: Deadness, graph: Graph) -> Iterator[Finding]:
-    """Nodes that no run executes, without those that only depend on another such node."""
+    """Findings on nodes that never run although all their sources may."""
     dead = {node for node in graph if analysis.never_live(node)}
     for node in graph:
         sources = [*(tensor.node for tensor in node.inputs), *node.controls]

@@ -62,7 +62,7 @@ def _shared_accesses(graph: Graph) -> list[list[ResourceAccess]]:
 
 
 class _JointRuns:
-    """For each marked node, a bit mask of the marked nodes that share a run with it."""
+    """Map of each marked node to a bit mask of the marked nodes that share a run with it."""
 
     def __init__(
         self, graph: Graph, before: HappensBefore, targets: Sequence[Node], *, all_run: bool
@@ -94,7 +94,7 @@ def _races(
     together: _JointRuns,
     deadness: Deadness | None,
 ) -> Iterator[Finding]:
-    """For each access, the first earlier one that it may race with."""
+    """Findings on possible races: one per access, with the first earlier access that conflicts."""
     earlier: list[ResourceAccess] = []
     writers, seen = 0, 0
     for access in sorted(accesses, key=lambda access: before.position[access.node]):

@@ -1,7 +1,8 @@
 """Cost estimates of a graph: work, bytes, and the number of executions of nodes in loops.
 
-The estimates serve to choose between devices. An unknown dimension counts as `SIZE`, a tensor of
-unknown rank as `ELEMENTS` elements, a loop of unknown length as `ITERATIONS` iterations.
+The estimates serve to choose between devices. They assume `SIZE` for an unknown dimension,
+`ELEMENTS` elements for a tensor of unknown rank, and `ITERATIONS` iterations for a loop of unknown
+length.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class CostEstimates:
 
 
 def _types(node: Node, count: int) -> Sequence[DType | None]:
-    """Types of the outputs of a node; None for an unknown one."""
+    """Types of the outputs of a node, with None for each unknown type."""
     if count == 1:
         return (registry.output_dtype(node, 0),)
     types = registry.output_types(node) or ()
@@ -177,6 +178,6 @@ def _types(node: Node, count: int) -> Sequence[DType | None]:
 
 @cache
 def _element_bytes(dtype: DType) -> int:
-    """The bytes of one element; for an object or an unknown type, those of a reference."""
+    """Bytes per element, or the size of a reference for objects and unknown types."""
     base = dtype.base
     return 8 if base.is_object or base.kind == "none" else int(base.numpy.itemsize)

@@ -44,8 +44,8 @@ def _outermost_loop(frame: Frame) -> Frame:
 def _visiting_batches(graph: Graph, graph_frames: Frames) -> Iterator[tuple[Frame, list[Node]]]:
     """All nodes in topological order, grouped by outermost loop.
 
-    Nodes outside loops form groups of their own. Raises Unsupported if two loops wait for each
-    other, which TensorFlow's analysis does not support.
+    Nodes outside loops form separate groups. Raises Unsupported if two loops wait for each other,
+    which TensorFlow's analysis does not support.
     """
     order = _BatchOrder(graph, graph_frames).run()
     for loop, nodes in groupby(order, lambda node: _outermost_loop(_tf_frame(node, graph_frames))):
@@ -172,7 +172,7 @@ class _TfTransferFunctions:
         self.populate(nodes, None)
 
     def populate(self, nodes: Sequence[Node], first_merges: dict[str, Node] | None) -> None:
-        """Visit all nodes; then the Merges of loops, and the dependents of those that change."""
+        """Visit all nodes, then the Merges of loops again, with the dependents of changed nodes."""
         self.first_merges, self.again = first_merges, None
         for node in nodes:
             self.visit(node)
@@ -204,7 +204,7 @@ class _TfTransferFunctions:
     # -- nodes -----------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> None:
-        """Set the predicates of a node from those of its inputs."""
+        """Compute the predicates of a node from the predicates of its inputs."""
         role = self.roles[node.op]
         if role is Role.MERGE:
             self.merge(node)

@@ -147,7 +147,7 @@ class TfPredicates:
 def _flattened(
     kind: str, operands: Iterable[TfPredicate]
 ) -> tuple[list[TfPredicate], set[TfPredicate]]:
-    """The operands without duplicates, those of the same kind flattened, and all operands seen."""
+    """The distinct operands, nested ones of the same kind flattened, and all operands seen."""
     parts: list[TfPredicate] = []
     seen: set[TfPredicate] = set()
     for operand in operands:

@@ -68,7 +68,7 @@ class _HandleUse(NamedTuple):
 
 
 class _HandleUseByOp(dict[str, _HandleUse | None]):
-    """Handle use by op name; None for primitives, function calls, and ops with a flow input."""
+    """Handle use by op name, with None for primitives, calls, and ops with a flow input."""
 
     def __missing__(self, name: str) -> _HandleUse | None:
         op = lookup(name)

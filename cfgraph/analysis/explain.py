@@ -67,7 +67,7 @@ class Explanation:
 
 
 def explain_node(graph: Graph, subject: str) -> Explanation:
-    """Explain a node, by its name or that of one of its tensors.
+    """Explain a node, named directly or by one of its tensors.
 
     Raises UsageError for an unknown name, InvalidInput for a graph with cycles.
     """
@@ -192,7 +192,7 @@ class UnconditionalWork:
 
 
 def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | None:
-    """The unconditional work of a predicate; None if no Switch reads the tensor.
+    """The unconditional work of a predicate, or None if no Switch reads the tensor.
 
     Constants, inputs, and nodes with effects are excluded: they cost nothing, or run on purpose.
     """

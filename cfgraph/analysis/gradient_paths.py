@@ -44,8 +44,8 @@ class GradientCut:
 def default_xs(graph: Graph) -> list[Output]:
     """Default tensors to differentiate with respect to, in graph order.
 
-    These are the variables (handles or references, including those that are fed) and the inputs of
-    real or complex type. A graph does not say which variables are trained, so it is all of them.
+    These are the variables (handles or references, fed or not) and the inputs of floating-point or
+    complex type. All variables are included because a graph does not say which ones are trained.
     """
     tensors = []
     for node in graph:
@@ -62,7 +62,7 @@ def default_xs(graph: Graph) -> list[Output]:
 def find_gradient_cut(
     ys: Iterable[Output], x: Output, stops: Iterable[Output] = ()
 ) -> GradientCut | None:
-    """The cut of all gradient paths from an x to the ys; None if a path remains.
+    """The cut of all gradient paths from an x to the ys, or None if a path remains.
 
     `stops` are additional tensors that stop gradients. The graph should be lowered, because
     functional nodes are opaque.
@@ -85,7 +85,7 @@ def find_gradient_cut(
 def gradient_path_through(
     xs: Iterable[Output], node: Node, ys: Iterable[Output], stops: Iterable[Output] = ()
 ) -> tuple[Node, ...]:
-    """A shortest gradient path from an x through a node to a y; empty if there is none."""
+    """A shortest gradient path from an x through a node to a y, or () if there is none."""
     stopped, targets = {tensor.node for tensor in stops}, set(ys)
     reached = _breadth_first(xs, lambda tensor: _gradient_successors(tensor, stopped))
     heads = [tensor for tensor in reached if tensor.node is node or tensor in node.inputs]

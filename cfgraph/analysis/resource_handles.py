@@ -28,8 +28,8 @@ from cfgraph.ops.opdef.op import is_a, lookup, role_of
 def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shape]:
     """The type and shape of the variable behind a handle.
 
-    They are the declared ones; for a handle that is fed, such as a captured one, the type is that
-    of its reads, including reads in functions.
+    They are the declared ones; for a handle that is fed, such as a captured one, the type comes
+    from its reads, including reads in functions.
     """
     op = lookup(handle.node.op)
     if op is None or not op.effects.is_input:

@@ -188,7 +188,7 @@ class BodyBuilder:
         names: Sequence[str],
         library: Mapping[str, Function],
     ) -> Function:
-        """The function of this body; `names` are those of its outputs."""
+        """A function with this body, whose outputs are called `names`."""
         inputs = {output.node.name: output for output in arguments}
         returned: dict[str, Output] = {}
         for label, output in zip(names, outputs, strict=True):

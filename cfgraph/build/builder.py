@@ -140,7 +140,7 @@ class Builder:
         false_fn: Callable[[], Any],
         name: str = "cond",
     ) -> Any:
-        """The result of `true_fn` if `pred` is true, else that of `false_fn`.
+        """The result of `true_fn` if `pred` is true, otherwise the result of `false_fn`.
 
         Both return tensors in the same structure and of the same types.
         """

@@ -95,8 +95,8 @@ class BranchWriter:
         return rows
 
     def _dtype(self, index: int, row: tuple[Any, ...]) -> DType:
-        """The type of one output: that of the branches' tensors, or the natural type of
-        constants.
+        """The type of one output: the type of the branches' tensors, or the constants' natural
+        type.
         """
         by_label = {
             label: leaf.dtype.base

@@ -31,7 +31,7 @@ _NUMPY_TYPES: Final = (np.ndarray, np.generic)
 
 
 def natural_dtype(values: Iterable[Any], allowed: Sequence[DType] | None = None) -> DType | None:
-    """The most natural type for all these values; None if no allowed type can represent them.
+    """The most natural type for all these values, or None if no allowed type can represent them.
 
     A NumPy value keeps its type; Python integers are int32 if they fit, floats float32.
     """

@@ -165,7 +165,7 @@ class _OpCall:
             self.attrs[arg.type_attr] = tuple(types)
 
     def _infer_type(self, attr: str) -> None:
-        """Infer a type: as passed, that of the tensors, or the natural type of the values."""
+        """Infer a missing type attribute from tensors or from the natural type of values."""
         declared = self.signature.attrs[attr]
         if attr not in self.attrs:
             args = [arg for arg in self.signature.inputs if arg.type_attr == attr]
@@ -221,7 +221,7 @@ class _OpCall:
 
 
 def _first_tensor_dtype(value: Any) -> DType | None:
-    """The type of the first tensor in a value; None if there is none."""
+    """The type of the first tensor in a value, or None if there is none."""
     if isinstance(value, TensorOperators):
         return value.dtype.base
     if isinstance(value, list | tuple):

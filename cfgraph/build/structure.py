@@ -140,7 +140,7 @@ def path_as_name(path: str, default: str = "value") -> str:
 
 
 def _children(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
-    """Kind, keys, and children of a container; None for a leaf."""
+    """Kind, keys, and children of a container, or None for a leaf."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return "named", value._fields, value
     if isinstance(value, list | tuple):

@@ -334,7 +334,8 @@ class BuilderTensor(TensorOperators):
 class BuilderVariable(TensorOperators):
     """A variable with a resource handle; it is read where a tensor is expected.
 
-    `initializer` assigns its initial value; Builder.initializer runs those of all variables.
+    `initializer` assigns its initial value; `Builder.initializer` runs the initializers of all
+    variables.
     """
 
     __slots__ = ("builder", "dtype", "handle", "initializer", "shape")

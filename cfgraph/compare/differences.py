@@ -69,8 +69,8 @@ def value_difference(
 ) -> ValueDifference | None:
     """Return the difference, or None if |a - e| <= atol + rtol * |e| for all elements.
 
-    NaN equals NaN, an infinity itself. The default tolerances are those of the type; integers,
-    booleans, and strings are always compared exactly.
+    NaN equals NaN, and an infinity equals itself. The default tolerances depend on the type;
+    integers, booleans, and strings are always compared exactly.
     """
     a, e = np.asarray(actual), np.asarray(expected)
     if a.dtype != e.dtype:

@@ -1,9 +1,9 @@
 """The first divergent token of two runs, among nodes of both graphs.
 
-Both runs are traced. The tokens of the first run are recorded, and those of the second compared
-with them in causal order: the inputs of the first wrong token were right, as far as both graphs
-have nodes of the same name. The recording is bounded: longer runs are compared window by window,
-each in a run of its own.
+Both runs are traced. The tokens of the first run are recorded, and the tokens of the second run are
+compared with them in causal order: the inputs of the first wrong token were right, as far as both
+graphs have nodes of the same name. The recording is bounded: longer runs are compared window by
+window, each in a separate run.
 """
 
 from __future__ import annotations
@@ -194,9 +194,10 @@ def _make_divergence(event: TraceEvent, message: str, *rest: Any) -> Divergence:
 def difference_message(
     before: Any, after: Any, rtol: float | None = None, atol: float | None = None
 ) -> str | None:
-    """Describe the difference of two values, of which None is a dead one; None if equal.
+    """Describe the difference between two values, or return None if they are equal.
 
-    Resources and lists always count as equal, and a reference as equal to everything.
+    A dead value is None. Resources and lists are always treated as equal, and a reference as equal
+    to everything.
     """
     if before is after or isinstance(before, Variable) or isinstance(after, Variable):
         return None

@@ -33,7 +33,8 @@ DEFAULT_CASES = 4
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRunOptions:
-    """Fetches, targets, and number of cases, each with its own seed; tolerances of the comparison.
+    """Options of a comparison: fetches, targets, tolerances, and the number of cases, one seed per
+    case.
 
     The default fetches are the outputs of the first graph that also exist in the second; if there
     are none, common nodes with side effects run. The second graph starts from the variables of the
@@ -64,10 +65,10 @@ class ValueMismatch:
 class RunDiff:
     """Result of comparing runs; true if they differ, which ends the cases.
 
-    `inputs` are those of the case that differs, `failure` is the error of the second graph, and
-    `first` its first wrong node. `missing` are outputs that the second graph lacks, which counts as
-    a difference. `lowered` is true if functions of the first graph had to be lowered, so that
-    errors of lowering that affect both graphs are not visible.
+    `inputs` contains the inputs of the case that differs, `failure` is the error of the second
+    graph, and `first` is its first wrong node. `missing` lists outputs that the second graph lacks,
+    which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
+    so that errors of lowering that affect both graphs are not visible.
     """
 
     fetches: tuple[str, ...]

@@ -42,9 +42,9 @@ class SlopeComparison:
     """Comparison of a gradient with finite differences along several directions.
 
     `rough` counts directions across a bend or a jump, which were not compared. The worst direction
-    is that of element `index` (None: the random direction), with the slopes according to the
-    gradient (`actual`) and to differences (`expected`); `max_abs` and `max_rel` are the largest
-    gaps. `skipped` is the reason if nothing was compared.
+    moves element `index` (None: the random direction); its slope is `actual` according to the
+    gradient and `expected` according to differences; `max_abs` and `max_rel` are the largest gaps.
+    `skipped` is the reason if nothing was compared.
     """
 
     x: str
@@ -154,7 +154,7 @@ class _SlopeProbe:
         self.middle = function(x)
 
     def compare(self, gradient: Any, direction: Any) -> _SlopeGap:
-        """Compare the slope of the function along a direction with that of the gradient."""
+        """Compare the slope of the function along a direction with the slope by the gradient."""
         moved = np.abs(self.x[direction != 0])
         step = self.accuracy.step * max(1.0, float(np.max(moved, initial=0)))
         values = [self.function(self.x + k * step * direction) for k in (-2, -1, 1, 2)]

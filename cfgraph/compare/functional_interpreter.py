@@ -64,7 +64,7 @@ def run_functional(
 
 
 class _FunctionalInterpreter:
-    """Interpreter of function calls, without recursion, which lowering rejects too."""
+    """Interpreter of function calls, without recursion, which lowering also rejects."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class _FunctionalInterpreter:
         self.running: list[str] = []
 
     def run(self, nodes: Sequence[Node], values: OutputValues) -> None:
-        """Run nodes in topological order, except those that have values already."""
+        """Run nodes in topological order, except nodes that already have values."""
         for node in topological_order(nodes).nodes:
             if _has_values(node, values):
                 continue

@@ -122,7 +122,7 @@ class _NodeFingerprints:
         return self.known.setdefault(key, len(self.known))
 
     def forward(self, order: tuple[Node, ...]) -> Fingerprints:
-        """Return fingerprints that include those of all producers."""
+        """Return fingerprints that include the fingerprints of all producers."""
         upstream: Fingerprints = {}
         for node in order:
             ends = [(upstream.get(t[0], _BACK_EDGE), self.own[t[0]], t[1]) for t in node.inputs]
@@ -131,7 +131,7 @@ class _NodeFingerprints:
         return upstream
 
     def backward(self, order: tuple[Node, ...]) -> Fingerprints:
-        """Return fingerprints that include those of all consumers."""
+        """Return fingerprints that include the fingerprints of all consumers."""
         downstream: Fingerprints = {}
         for node in reversed(order):
             ends = [

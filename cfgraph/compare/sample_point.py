@@ -37,7 +37,7 @@ POSITIVE_FLOATS: Final = ("uniform", "0.5,1.5")
 
 @dataclass(frozen=True, slots=True)
 class DimensionSizes:
-    """Values for unknown sizes of shapes: `default`, or those in `of` by tensor name.
+    """Values for unknown sizes of shapes: by tensor name in `of`, otherwise `default`.
 
     They replace the unknown sizes of a shape in order; the last one replaces all further ones.
     """
@@ -46,7 +46,7 @@ class DimensionSizes:
     of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def complete(self, name: str, shape: Shape) -> tuple[int, ...]:
-        """Replace the unknown sizes of a shape; an unknown rank counts as 0."""
+        """Replace the unknown sizes of a shape; an unknown rank is treated as 0."""
         sizes = self.of.get(name) or (self.default,)
         remaining = iter(sizes)
         return tuple(
@@ -142,7 +142,7 @@ def sample_point(
 ) -> EvaluationPoint:
     """Return a point with random values for all inputs that `required` nodes need.
 
-    Uninitialized variables get random values too, except for strings. Raises UsageError for inputs
+    Uninitialized variables other than strings also get random values. Raises UsageError for inputs
     whose type has no generator, ExecutionError if an initializer fails.
     """
     fed = {graph.tensor(name) for name in setting.feeds}

@@ -32,7 +32,8 @@ class VariableSource:
         return IoPolicy(self.allow_io).with_roots(*roots)
 
     def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
-        """Return the variables of a graph, or those that `wanted` needs; a note names their origin.
+        """Return a graph's variables, or only the ones that `wanted` needs; a note names their
+        origin.
 
         Returns None if there are none. Raises UsageError if `path` contains none of them.
         """

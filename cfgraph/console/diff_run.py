@@ -44,7 +44,7 @@ _MAX_SIZE_DIGITS: Final = 10
 
 
 def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
-    """Resolve run inputs for a graph. Raises UsageError for those that do not fit it."""
+    """Resolve run inputs for a graph. Raises UsageError for inputs that do not fit it."""
     graph = source.graph
     request = Fetches(graph)
     for name in inputs.fetches:
@@ -272,7 +272,7 @@ def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOpt
 
 
 def _requested_nodes(graph: Graph, request: ComparisonRunOptions) -> list[Node] | None:
-    """Return the nodes that a run of the graph needs by name; None for its outputs."""
+    """Return the nodes that a request names, or None if it names no fetch or target."""
     names = [*request.fetches, *request.targets, *request.setting.inits]
     nodes = [graph.nodes.get(node_name(name)) for name in names]
     restricted = request.fetches or request.targets

@@ -82,7 +82,7 @@ def _digraph(lines: Iterable[str]) -> Iterator[str]:
 def _frame_boxes(
     selection: NodeSelection, ids: Mapping[Node, str], first: int, deadness: bool
 ) -> Iterator[str]:
-    """Yield the nodes, those of a loop inside its box; boxes are numbered from `first`."""
+    """Yield the nodes, with each loop's nodes inside a box; boxes are numbered from `first`."""
     view, frames = selection.view, selection.view.frames
     members: dict[Frame, list[Node]] = {}
     for node in selection.nodes:

@@ -61,7 +61,7 @@ class PairExplanation:
 def explain_pair(
     path: str, subject: str, target: str, *, ran: bool, json: bool, color: Color
 ) -> None:
-    """Explain how one node reaches another. Raises UsageError if a run is requested too."""
+    """Explain how one node reaches another. Raises UsageError if a run is also requested."""
     if ran:
         hint = "remove --feed and --run"
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)

@@ -66,8 +66,7 @@ def _times(count: int) -> str:
 def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
     """True if a run failed only because the fetch has no value.
 
-    The output may be dead or missing; that of a node that ran may refer to an uninitialized
-    variable.
+    The output may be dead or missing or, if the node ran, refer to an uninitialized variable.
     """
     return error.code in _MISSING_VALUE_CODES or (outcome.live > 0 and error.node == outcome.name)
 

@@ -165,7 +165,7 @@ def artifact(kind: str, path: str) -> dict[str, Any]:
 
 
 def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[dict[str, Any]]:
-    """Return the entries of a written graph and of a second file; None for unwritten ones."""
+    """Return the artifacts of a written graph and a second file; a path of None is omitted."""
     artifacts = [artifact("graph", graph)] if graph else []
     return artifacts + ([artifact(kind, second)] if second else [])
 
@@ -181,14 +181,14 @@ def _digest_bytes(path: str) -> bytes:
 
 
 def saved_model_variables(source: Source) -> SavedVariables | None:
-    """Return the variables stored in a SavedModel; None if there are none."""
+    """Return the variables stored in a SavedModel, or None if there are none."""
     if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
         return None
     return saved_variables(source.path, source.data)
 
 
 def saved_model_folder(source: Source) -> str | None:
-    """Return the folder of a SavedModel; None for any other graph."""
+    """Return the folder of a SavedModel, or None for any other graph."""
     path = Path(source.path)
     if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
         return None

@@ -159,7 +159,7 @@ def _make_session(
 
 
 def _cost_model(timing: ClockOptions) -> CostModel | None:
-    """Return the cost model of the virtual clock; None for the real clock."""
+    """Return the cost model of the virtual clock, or None for the real clock."""
     if not timing.virtual:
         return None
     return read_costs(timing.costs) if timing.costs else CostModel()

@@ -260,7 +260,7 @@ class RunObservers:
 
     @property
     def observer(self) -> Observer | None:
-        """All observers as one; None if there are none."""
+        """A single observer that combines all observers, or None if there are none."""
         all_of = (
             self.taps,
             self.trace_file,
@@ -273,7 +273,7 @@ class RunObservers:
         return Tee(observers) if observers else None
 
     def flush_partial(self, session: Session, error: BaseException) -> None:
-        """Write what was observed until a run failed."""
+        """Write the partial trace, page, and memory report of a failed run."""
         saved, html_page, style = self.trace_file, self.html_page, self.options.printing
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))

@@ -102,7 +102,7 @@ _MAX_HOST_OPS: Final = 5
 
 
 def gpu_json(session: Session) -> dict[str, Any] | None:
-    """Return kind and devices of the GPUs for a JSON document; None for a run without GPUs."""
+    """Return kind and devices of the GPUs for a JSON document, or None for a run without GPUs."""
     devices = session.gpus
     if not devices:
         return None

@@ -75,7 +75,7 @@ class Taps:
                 self._print(event, port, value)
 
     def _ports(self, event: TraceEvent) -> set[int | None]:
-        """Return the tapped outputs of a node; None stands for all of them."""
+        """Return the tapped output ports of a node, with None for all of them."""
         matching = [pattern for pattern in self.patterns if pattern.matches(event.node, event.op)]
         for pattern in matching:
             self.unseen.pop(pattern.text, None)

@@ -75,7 +75,7 @@ class Verification:
         )
 
     def after(self, graph: Graph, quiet: bool) -> VerificationResult | None:
-        """Compare with the graph as written and read back; None if not enabled."""
+        """Compare the original graph with the written one, or return None if not enabled."""
         if self._original is None:
             return None
         from cfgraph.compare.equivalence import compare_runs

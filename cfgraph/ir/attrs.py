@@ -1,7 +1,7 @@
-"""Attribute values without a Python type of their own: tensors, functions, placeholders.
+"""Attribute values that no built-in Python type represents: tensors, functions, placeholders.
 
-An attribute is one of: bytes, int, float, bool, DType, Shape, TensorValue, Func, AttrPlaceholder,
-a tuple of these (a list attribute), or EncodedAttr (the bytes of the file, unchanged).
+An attribute is one of: bytes, int, float, bool, DType, Shape, TensorValue, Func, AttrPlaceholder, a
+tuple of these (a list attribute), or EncodedAttr (the bytes of the file, unchanged).
 """
 
 from __future__ import annotations

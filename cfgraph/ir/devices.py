@@ -18,7 +18,7 @@ _COMPONENT: Final = re.compile(
 
 
 class DeviceName(NamedTuple):
-    """Components of a device name; None for an unspecified component."""
+    """Components of a device name, each None if unspecified."""
 
     job: str | None = None
     replica: str | None = None
@@ -28,7 +28,7 @@ class DeviceName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DeviceName | None:
-        """Parse a device name (`cpu:0` is `/device:CPU:0`); None if it is invalid."""
+        """Parse a device name (`cpu:0` is `/device:CPU:0`), or return None if it is invalid."""
         parts: dict[str, str | None] = {}
         index, text = 0, text if text[:1] in ("/", "") else f"/{text}"
         while index < len(text.rstrip("/")):

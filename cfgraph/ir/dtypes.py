@@ -10,8 +10,8 @@ _REF_OFFSET: Final = 100
 class DType:
     """One element type; interned, so that `is` compares. `number` is the value in a file.
 
-    The number of a reference type (`Ref(float32)`) is that of its base plus 100. Unknown numbers
-    are preserved, so that a file survives a round trip.
+    The number of a reference type (`Ref(float32)`) is the number of its base type plus 100. Unknown
+    numbers are preserved, so that a file survives a round trip.
 
     `kind` is `float`, `int`, `uint`, `complex`, `bool`, `string`, `resource`, `variant` or `none`.
     `is_differentiable` is true for types that carry gradients: non-integer numbers, resources, and

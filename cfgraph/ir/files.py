@@ -185,7 +185,7 @@ class SavedVariables:
 
 
 def saved_variables(path: str | os.PathLike[str], data: bytes) -> SavedVariables | None:
-    """Variables stored with the SavedModel whose graph has the bytes `data`; None without any."""
+    """Variables stored with the SavedModel whose graph has the bytes `data`, or None."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     if not (folder / VARIABLES_PREFIX).with_suffix(".index").exists():
         return None

@@ -28,7 +28,7 @@ class OutputPorts:
         return self.signature(op) is not None
 
     def signature(self, op: str) -> Signature | None:
-        """The signature of an op or function; None if unknown."""
+        """The signature of an op or function, or None if unknown."""
         if op in self._signatures:
             return self._signatures[op]
         function, known = self.library.get(op), registry.lookup(op)
@@ -66,7 +66,7 @@ class OutputPorts:
         raise Unsupported(message, node=node, code="CFG135")
 
     def dtype(self, output: Output) -> DType | None:
-        """The type of an output, also of a function call; None if unknown."""
+        """The type of an output, also of a function call, or None if unknown."""
         node, port = output
         if node.op not in self.library:
             return output.dtype

@@ -64,7 +64,7 @@ def paused_gc() -> Iterator[None]:
 
 
 def _object_count(default: int) -> int:
-    """The number of objects; the default if some are frozen, which would be counted too.
+    """The number of objects, or `default` if some are frozen, because these would also be counted.
 
     `gc.get_objects` would refer to the tuples that other threads are building, and CPython fails to
     resize a tuple with a second reference (bpo-15108).

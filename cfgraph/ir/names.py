@@ -40,13 +40,13 @@ def node_name(name: str) -> str:
 
 
 def port_number(digits: str) -> int | None:
-    """The number that a string of digits represents; None for other or very long strings."""
+    """The number that a string of digits represents, or None for any other string."""
     is_number = digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS
     return int(digits) if is_number else None
 
 
 def first_names(names: Sequence[str], most: int | None) -> str:
-    """The first `most` names and the number of others; None shows all."""
+    """The first `most` names and the number of the others, or all names if `most` is None."""
     hidden = 0 if most is None else len(names) - most
     return ", ".join(names[:most]) + (f" and {hidden} more" if hidden > 0 else "")
 

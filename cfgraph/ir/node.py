@@ -23,7 +23,7 @@ class Output(NamedTuple):
 
     @property
     def dtype(self) -> DType | None:
-        """The element type; None if the op is unknown."""
+        """The element type, or None if the op is unknown."""
         return registry.output_dtype(self.node, self.port)
 
     def __repr__(self) -> str:

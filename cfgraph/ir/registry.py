@@ -24,7 +24,7 @@ class OpDefinition(Protocol):
 
 
 class _Definitions(dict[str, Any]):
-    """Definitions by op name, loaded on first lookup; None for an unknown op."""
+    """Op definitions by name, loaded on first lookup, with None for an unknown op."""
 
     def __init__(self) -> None:
         self.index: dict[str, str] = {}
@@ -70,7 +70,7 @@ _MAX_INFERRED_ATTRS: Final = 4096
 
 
 class _OutputCounts(dict[str, int | None]):
-    """The number of outputs by op; None if an attribute determines it or the op is unknown."""
+    """The number of outputs by op, with None if an attribute determines it or the op is unknown."""
 
     def __missing__(self, op: str) -> int | None:
         definition = lookup(op)
@@ -82,7 +82,7 @@ class _OutputCounts(dict[str, int | None]):
 
 
 class _SingleOutputTypes(dict[str, tuple[DType | str, ...]]):
-    """`Signature.single_types` by op; empty if the op is unknown."""
+    """`Signature.single_types` by op, with an empty tuple for an unknown op."""
 
     def __missing__(self, op: str) -> tuple[DType | str, ...]:
         definition = lookup(op)
@@ -108,7 +108,7 @@ def install_index(modules: Mapping[str, str]) -> None:
 
 
 def op_names() -> Iterable[str]:
-    """The names of all ops, sorted, including those whose modules are not loaded."""
+    """The sorted names of all ops, including ops whose modules are not loaded."""
     return sorted({*_definitions, *_definitions.index})
 
 
@@ -123,7 +123,7 @@ def default_attr(node: Node, key: str) -> Any:
 
 
 def output_types(node: Node) -> list[DType] | None:
-    """The types of a node's outputs; None if its op or an attribute is unknown."""
+    """The types of a node's outputs, or None if its op or an attribute is unknown."""
     definition = lookup(node.op)
     if definition is None:
         return None
@@ -135,7 +135,7 @@ def output_types(node: Node) -> list[DType] | None:
 
 
 def input_types(node: Node) -> list[DType] | None:
-    """The types that a node expects of its inputs; None if its op or an attribute is unknown."""
+    """The types that a node expects of its inputs, or None if its op or an attribute is unknown."""
     definition = lookup(node.op)
     if definition is None:
         return None
@@ -147,7 +147,7 @@ def input_types(node: Node) -> list[DType] | None:
 
 
 def output_count(node: Node) -> int | None:
-    """The number of a node's outputs; None if its op is unknown."""
+    """The number of a node's outputs, or None if its op is unknown."""
     count = _output_counts[node.op]
     if count is None:
         types = output_types(node)
@@ -156,7 +156,7 @@ def output_count(node: Node) -> int | None:
 
 
 def output_dtype(node: Node, port: int) -> DType | None:
-    """The type of one output; None if it is unknown."""
+    """The type of one output, or None if it is unknown."""
     single = _single_output_types[node.op]
     if port < len(single):
         declaration = single[port]

@@ -25,7 +25,7 @@ MAX_COUNT: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ArgDef:
-    """One argument: its type is `dtype` or that of an attribute; `count` names a count
+    """One argument, of type `dtype` or of the type in `type_attr`; `count` names a count
     attribute.
     """
 
@@ -98,7 +98,7 @@ class Signature:
 
     @cached_property
     def single_types(self) -> tuple[DType | str, ...]:
-        """For each output its type or type attribute; `` if it is a reference.
+        """The type or type attribute of each output, or an empty string for a reference.
 
         Empty if an output is a list.
         """
@@ -126,7 +126,7 @@ class Signature:
         return self._types(self.outputs, attrs)
 
     def output_type(self, port: int, attrs: Mapping[str, Any]) -> DType | None:
-        """The type of one output; None if there is none. Raises ValueError like `output_types`."""
+        """The type of one output, or None if absent. Raises ValueError like `output_types`."""
         if self.simple_outputs is None:
             types = self.output_types(attrs)
         elif port < self.simple_outputs:

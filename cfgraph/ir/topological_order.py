@@ -12,7 +12,7 @@ from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
 
 
 class OpRoles(dict[str, Role | None]):
-    """Roles by op name; None for an ordinary op."""
+    """Roles by op name, with None for an ordinary op."""
 
     def __missing__(self, op: str) -> Role | None:
         definition = registry.lookup(op)

@@ -298,10 +298,10 @@ class _ShapePropagation:
 def infer_node_shapes(
     node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue]
 ) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
-    """Infer shapes and values of the outputs of one node from those of its inputs.
+    """Infer the shapes and values of a node's outputs from its inputs.
 
-    Those of a Merge are unknown, since a back edge may change them. Raises ValueError for invalid
-    inputs.
+    The outputs of a Merge are unknown, since a back edge may change them. Raises ValueError for
+    invalid inputs.
     """
     count = _output_count(node)
     role = role_of(node)
@@ -344,7 +344,7 @@ def _values_of(
 
 
 def _output_count(node: Node) -> int:
-    """The number of outputs; for an unknown op, of those that are read."""
+    """The number of outputs or, for an unknown op, of outputs that are read."""
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]

@@ -79,7 +79,7 @@ def _known_mask(value: PartialArray) -> Any:
 def infer_values(
     node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue], outputs: Sequence[Shape]
 ) -> Sequence[StaticValue]:
-    """Infer the static values of outputs from those of the inputs."""
+    """Infer the static values of outputs from the static values of inputs."""
     op = lookup(node.op)
     nothing = [None] * len(outputs)
     if op is None:

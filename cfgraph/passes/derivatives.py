@@ -1,4 +1,4 @@
-"""Gradients of any order: add the gradients of some tensors with respect to others.
+"""Gradients of any order: add derivatives of tensors with respect to other tensors.
 
 order 1:   y = f(x)   ──▶   gradients/x = sum over y of grad_y * dy/dx
 order 2:              ──▶   gradients_1/x = d(sum of gradients/*)/dx
@@ -55,7 +55,7 @@ def gradients(
         grad_ys: upstream gradient of each y: the name of a tensor, an array, or None for ones.
         stop_gradients: tensors that no gradient passes.
         unconnected: gradient of an x that no y depends on: "none" for None, or "zero" for zeros.
-            An input of a functional node counts as used by all its outputs.
+            All outputs of a functional node are assumed to use all its inputs.
         swap_memory: mark the values that loops save, so that devices may move them to the host.
         ignore_custom: use the gradient of the op if a node names a custom one.
         recompute: gradient checkpointing: loops save their state every this many iterations, and
@@ -147,7 +147,7 @@ def _reachable_through_functions(
 def _checked_weights(
     graph: Graph, ys: Sequence[Output], grad_ys: Sequence[Any] | None
 ) -> list[Any]:
-    """For each y a tensor, an array, or None. Raises UsageError for an unsuitable one."""
+    """The weights of the ys: tensors, arrays, or None. Raises UsageError for unsuitable ones."""
     weights = [None] * len(ys) if grad_ys is None else list(grad_ys)
     if len(weights) != len(ys):
         message = f"{len(weights)} grad_ys for {len(ys)} ys, expected one per y"
@@ -187,10 +187,10 @@ _INSIDE_LOOP_CODE: Final = "CFG506"
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """The gradients of one order: `names` has for each x a tensor, or None.
+    """The gradients of one order: `names` contains a tensor or None for each x.
 
-    They are those of the sum of `ys`, multiplied by `grad_ys` (None for ones); no gradient passes
-    `stops`.
+    They differentiate the sum of `ys`, multiplied by `grad_ys` (None for ones), and do not flow
+    through `stops`.
     """
 
     order: int
@@ -216,9 +216,10 @@ def derivatives(
 ) -> list[Derivative]:
     """Add gradients up to an order, in place; one entry per order.
 
-    Options and errors are those of `gradients`; `grad_ys` multiply the first order only. If no
-    gradient of one order depends on any x, those of the next orders are all None. Unsupported names
-    the path from an x to a y on which the node lies; gradients of lower orders have been added.
+    Options and errors are the same as for `gradients`; `grad_ys` multiply the first order only. If
+    no gradient of one order depends on any x, all gradients of the next orders are None.
+    Unsupported names the path from an x to a y on which the node lies; gradients of lower orders
+    have been added.
 
     `recompute` requires order 1: the loops of a gradient push and pop, which cannot be repeated,
     and a second order would save the values of the segments twice, using more memory than without.

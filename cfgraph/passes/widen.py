@@ -113,7 +113,7 @@ def _has_narrow_type(node: Node, attrs: Mapping[str, Any]) -> bool:
 
 
 def _types(node: Node, attrs: Mapping[str, Any], *, inputs: bool) -> list[DType]:
-    """The types of a node's inputs or outputs with changed attributes; empty if unknown."""
+    """The types of a node's inputs or outputs with changed attributes, or none if unknown."""
     op = lookup(node.op)
     if op is None:
         return []

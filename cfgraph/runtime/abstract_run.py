@@ -1,7 +1,7 @@
 """Runs without values: only values that affect control flow are computed.
 
-Predicates, stateful ops, resources, and shapes need values, and so do their ancestors, through
-messages between devices too. Every other kernel returns abstract tensors: dtype and shape alone.
+Predicates, stateful ops, resources, and shapes need values, and so do their ancestors, also across
+devices. Every other kernel returns abstract tensors: dtype and shape alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 
 def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool = False) -> None:
-    """Give the nodes whose values affect no control flow kernels that return abstract tensors.
+    """Give abstract kernels to the nodes whose values cannot affect control flow.
 
-    With `distinct` each result is an object of its own, as memory accounting needs it.
+    With `distinct` each result is a distinct object, as memory accounting requires.
     """
     nodes = {node: plan for device_plan in plans for node, plan in device_plan.nodes.items()}
     computed = _nodes_with_values(graph, nodes)
@@ -36,7 +36,7 @@ def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool =
 
 
 def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
-    """The nodes that compute values: needed ones, and those of types without an abstract tensor."""
+    """Nodes that compute values: needed nodes, and those whose type has no abstract tensor."""
     sends, uses = sends_by_recv(nodes), stacks(graph)
     opaque = [node for node in nodes if _is_opaque(node)]
     queue = [output.node for plan in nodes.values() for output in _required_inputs(plan)]

@@ -1,6 +1,6 @@
 """Runs that name nodes inside clusters.
 
-The nodes of such a cluster are inlined, and those that the run needs are clustered again. All
+The nodes of such a cluster are inlined, and the nodes that the run needs are clustered again. All
 other clusters run as a whole.
 """
 
@@ -78,7 +78,7 @@ def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> d
 
 
 def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
-    """Cluster again, in a copy of what the run needs, the needed nodes of each inlined cluster."""
+    """Cluster the needed nodes of each inlined cluster again, in a copy of the needed graph."""
     from cfgraph.passes.cluster.encapsulate import encapsulate
     from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
 

@@ -229,7 +229,7 @@ def _with_locked_state(kernel: Kernel) -> Kernel:
 
 
 class _RandomOp(NamedTuple):
-    """Identity of a running random op in a cluster: its numbers are keyed by the call too."""
+    """Identity of a random op in a cluster; the call is part of the key of its numbers."""
 
     name: str
     call: Node

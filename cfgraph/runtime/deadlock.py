@@ -234,7 +234,7 @@ class _DeadnessTracer:
         return f"{output.node.name!r} ({output.node.op}) forwarded nothing"
 
     def _sent_output(self, plan: NodePlan) -> Output | None:
-        """The tensor that the matching Send sent to a Recv; None for other nodes.
+        """The tensor that the matching Send sent to a Recv, or None for other nodes.
 
         Moves the search to the sender's device.
         """

@@ -98,7 +98,7 @@ def prepare(
 def lower_run(spec: RunSpec) -> RunSpec:
     """Lower a copy of the graph; return the spec unchanged if it needs no functional node.
 
-    Raises what `lower` raises.
+    Raises the errors of `lower`.
     """
     graph = spec.graph
     if not is_functional(graph, ancestors(graph, spec.roots, frozenset(spec.feeds))):
@@ -141,10 +141,10 @@ def feed_placeholder(graph: Graph, tensor: Output) -> Output:
 
 
 def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
-    """Place and partition a copy of what the run needs of a lowered graph.
+    """Place and partition a copy of the part of a lowered graph that the run needs.
 
-    A partitioned graph stays as it is. Raises what `place` and `partition` raise, and UsageError
-    for a partitioned graph that names other devices, or that placement rules are for.
+    A partitioned graph stays as it is. Raises the errors of `place` and `partition`, and UsageError
+    for a partitioned graph that names other devices or is combined with placement rules.
     """
     from cfgraph.passes.partition.partition import partition
     from cfgraph.passes.place.place import place
@@ -184,9 +184,9 @@ def _nodes_of(items: Iterable[Output]) -> list[Node]:
 
 
 def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
-    """Cluster the nodes of a copy that compile together; with `regions` whole loops too.
+    """Cluster nodes that compile together in a copy of the graph; with `regions`, also whole loops.
 
-    Fetches, feeds, and targets keep their names. Raises what `cluster` raises.
+    Fetches, feeds, and targets keep their names. Raises the errors of `cluster`.
     """
     from cfgraph.passes.cluster.cluster import cluster
 

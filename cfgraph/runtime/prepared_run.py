@@ -26,8 +26,8 @@ SimulatorMaker = Callable[[RunSpec, Sequence[Plan], Observer | None], Simulator]
 class PreparedRun:
     """A fetch-set that is ready to run.
 
-    `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes
-    the plans: a second simulator needs plans of its own.
+    `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
+    plans: a second simulator needs its own plans.
     """
 
     spec: RunSpec

@@ -45,7 +45,7 @@ class DeviceIteration:
         return (self.iteration.children or {}).get(plan)
 
     def outer(self) -> DeviceIteration | None:
-        """The iteration that entered this loop; None for the root."""
+        """The iteration that entered this loop, or None for the root."""
         parent = self.iteration.frame.parent
         return DeviceIteration(self.executor, parent) if parent else None
 
@@ -79,7 +79,7 @@ class QuiescentState:
         self.pending_recvs = {(key, id(w.iteration)): w for key, w in rendezvous.waiting()}
 
     def plan(self, node: Node) -> NodePlan | None:
-        """The plan of a node; None for one that does not run, such as a fed one."""
+        """The plan of a node, or None for a node that does not run, such as a fed one."""
         executor = self.executor_of.get(node)
         return executor.plan.nodes[node] if executor else None
 

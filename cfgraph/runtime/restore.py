@@ -40,7 +40,7 @@ _INDEX_SUFFIX: Final = ".index"
 
 
 def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
-    """The prefix of a checkpoint's files: the path itself, that of its index, or one in a folder.
+    """The prefix of a checkpoint's files, from the prefix itself, its index file, or its folder.
 
     None if there is no checkpoint, or if a folder has several.
     """
@@ -58,7 +58,7 @@ def checkpoint_state(
     keys: Collection[tuple[str, str]] | None,
     io: IoPolicy = NO_IO,
 ) -> State:
-    """The variables of a graph, all or those of some keys, whose names a checkpoint contains.
+    """The variables of a graph whose names a checkpoint contains, optionally only those in `keys`.
 
     Raises InvalidInput for a damaged checkpoint, and for a different dtype or shape; Unsupported
     for a link to a file elsewhere.
@@ -111,7 +111,7 @@ class RestoreSubgraph:
 
 
 def required_variables(graph: Graph, nodes: Collection[Node]) -> set[tuple[str, str]] | None:
-    """The variables that some nodes need; None if functions may have some of their own."""
+    """The keys of the variables that `nodes` need, or None if a function has variables."""
     for function in graph.functions.values():
         if any(map(is_variable, function.definition.nodes)):
             return None
@@ -123,7 +123,7 @@ def restore_subgraph(
 ) -> RestoreSubgraph:
     """The part of the node `restore` that restores the variables of these keys.
 
-    Other resources that it writes are written too.
+    Other resources that it writes are also written.
     """
     fed = graph.tensor(prefix)
     run = lower_run(RunSpec(graph, (), (graph[restore],), (fed,)))
@@ -190,7 +190,8 @@ def restore_for_graph(
     keys: VariableKeys | None,
     io: IoPolicy = NO_IO,
 ) -> State:
-    """Restore variables of a graph, all or those of some keys, from a SavedModel or a checkpoint.
+    """Restore a graph's variables, optionally only those in `keys`, from a SavedModel or a
+    checkpoint.
 
     Raises the same errors as `restore`.
     """
@@ -229,7 +230,7 @@ def saved_model_state(
     keys: VariableKeys | None = None,
     io: IoPolicy = NO_IO,
 ) -> State:
-    """The saved values of a graph's variables, all or those of some keys.
+    """The saved values of a graph's variables, optionally only those in `keys`.
 
     Raises InvalidInput if the SavedModel names a node that the graph lacks, and the errors of a
     run.

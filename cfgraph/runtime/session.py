@@ -66,9 +66,9 @@ class Session:
     random ops draw from `seed` and their own seeds.
 
     A partitioned graph runs on the devices that it names. On several `devices` any other graph is
-    lowered, placed, and partitioned in a copy of what a run needs. A device request that cannot be
-    satisfied is an error unless `soft_placement`; `rules` (as for `cfgraph.place`) override
-    requests. On one device, all nodes run there whatever they request.
+    lowered, placed, and partitioned in a copy of the part that a run needs. A device request that
+    cannot be satisfied is an error unless `soft_placement`; `rules` (as for `cfgraph.place`)
+    override requests. On one device, all nodes run there whatever they request.
 
     With `jit`, nodes that compile together are clustered, and `jit` is the engine of the clusters:
     `numpy` calls their kernels in sequence, `xla` compiles them per input signature (with `lazy`
@@ -86,13 +86,13 @@ class Session:
     `swap_above` of its limit.
 
     With `gpu="real"` the gpus are on a real GPU, with `simulated` NumPy computes their values. The
-    default is a real GPU if there is one, except with a virtual clock. `gpus` are those of the last
-    run, and `gpu_plan` is its plan on a real GPU.
+    default is a real GPU if there is one, except with a virtual clock. `gpus` are the GPUs of the
+    last run, and `gpu_plan` is its plan on a real GPU.
 
     Several threads may call `run` at once: each run has its own values, limits, and trace. They
-    share the variables, and their stateful ops interleave node by node, as in TensorFlow. Runs
-    that count memory or use a real GPU wait for each other. `elapsed`, `ran`, `memory`, `gpus`,
-    and `gpu_plan` are then those of the run that ended last.
+    share the variables, and their stateful ops interleave node by node, as in TensorFlow. Runs that
+    count memory or use a real GPU wait for each other. `elapsed`, `ran`, `memory`, `gpus`, and
+    `gpu_plan` then describe the run that ended last.
 
     A graph prints to stderr, and touches nothing else on the machine unless `allow_io`.
 
@@ -165,7 +165,7 @@ class Session:
 
     @property
     def memory(self) -> dict[str, DeviceMemory]:
-        """Memory use and copies of each device in the last run; empty unless they are counted."""
+        """Memory use and copies of each device in the last run, empty unless memory is counted."""
         return {} if self._meter is None else self._meter.memories
 
     @_memory_errors_reported()

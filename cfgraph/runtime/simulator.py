@@ -32,8 +32,8 @@ TIMED_BATCH: Final = 16
 class Simulator:
     """The executors of a run, their rendezvous, and the results of fetches.
 
-    `elapsed` is the time on a virtual clock, `gpu_plan` the plan on a real GPU; None without one.
-    `gpus` are the devices other than CPUs, in order. One run at a time uses a simulator.
+    `elapsed` is the time on a virtual clock and `gpu_plan` the plan on a real GPU, or None without
+    one. `gpus` are the devices other than CPUs, in order. One run at a time uses a simulator.
     """
 
     elapsed: float | None = None

@@ -160,7 +160,7 @@ class VirtualSimulator(Simulator):
         }
 
     def clear(self) -> None:
-        """Drop what a failed run left, including future events and the failed token."""
+        """Drop the state of a failed run, including future events and the failed token."""
         super().clear()
         self._clear()
 

@@ -1,1 +1,1 @@
-"""JSON Schemas of what commands answer with under `--json`; `cfgraph --schema NAME` prints one."""
+"""JSON Schemas of the output of commands with `--json`; `cfgraph --schema NAME` prints one."""

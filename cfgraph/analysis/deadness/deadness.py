@@ -44,7 +44,7 @@ class Deadness:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """Descriptions of what was not decided within the bounds; empty if everything was."""
+        """Descriptions of all questions left undecided within the bounds."""
         count = self.solver.unknown
         if not count:
             return tuple(self._limits)
@@ -84,8 +84,8 @@ class Deadness:
     def merge_input_condition(self, output: Output) -> Predicate:
         """The condition of an edge from an output into a Merge.
 
-        It differs from that of the output for a Recv with control inputs: a live message counts
-        even if they are dead.
+        It differs from the condition of the output only for a Recv with control inputs: a live
+        message makes the edge live even if the control inputs are dead.
         """
         of = self.of(output)
         return of if output in self._rules.cut else self._rules.messages.get(output, of)
@@ -137,7 +137,7 @@ class Deadness:
         return self.example(self.formulas.all_of(conditions))
 
     def example(self, formula: Predicate) -> dict[str, pretty.AssignedValue] | None:
-        """Predicate values, by name, for which a formula holds; None as for `witness`."""
+        """Predicate values by name for which a formula holds, or None as for `witness`."""
         if not self.solver.is_satisfiable(formula):
             return None
         model = self.solver.model(formula)

@@ -144,9 +144,7 @@ class Formulas:
         return flat, deeper
 
     def _exclusive(self, flat: set[int], deeper: set[int]) -> set[int]:
-        """Drop operands that follow from the value of a tensor; false if a tensor has two
-        values.
-        """
+        """Drop operands that the value of a tensor implies, or return FALSE for a contradiction."""
         symbols, taken = self.symbols, dict[int, int]()
         for operand in (*flat, *deeper):
             symbol = symbols.get(operand)
@@ -183,7 +181,9 @@ class Formulas:
         return result
 
     def _factored(self, flat: set[int]) -> int | None:
-        """Factor out what all operands of a disjunction share; None if they share nothing."""
+        """Factor out the operands that all terms of a disjunction share, or None if there are
+        none.
+        """
         rows: list[set[int]] = []
         for operand in flat:
             row = self.args[-operand] if operand < -1 else ()
@@ -210,7 +210,7 @@ class Formulas:
     # -- inspection ------------------------------------------------------------------------------
 
     def cone(self, roots: Iterable[int], depth: int = 0) -> list[int]:
-        """The subformulas of some formulas, operands first, without those below a depth."""
+        """The subformulas of `roots`, operands first, except those below `depth`."""
         seen, order = set[int](), list[int]()
         stack = [(abs(root), False) for root in roots]
         while stack:

@@ -2,9 +2,9 @@
 
 A forwarding op has the value of its input; logical ops become formulas; a pure op applied to equal
 inputs gives an equal value; a Merge of Booleans of which exactly one arrives is true where a true
-one arrives; everything else is a value of its own. Values are those of one iteration: a loop
-variable that may change, its value at the Exit, and random values differ from all others. A loop
-variable that the body passes on unchanged has the value that it entered with.
+one arrives; everything else has a distinct value. Values describe one iteration: a loop variable
+that may change, its value at the Exit, and random values differ from all others. A loop variable
+that the body passes on unchanged has the value that it entered with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CARRYING_ROLES: Final = (SWITCH, ENTER, EXIT, NEXT_ITERATION, LOOP_COND)
 
 
 def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
-    """The tensors that enter an invariant loop variable; empty if the variable may change.
+    """The tensors that enter an invariant loop variable, or an empty tuple if the variable may
+    change.
 
     Every back edge must originate from the Merge itself, through forwarding ops and the Merges of
     conditionals and inner loops. Longer walks than the bound return nothing.
@@ -69,7 +70,7 @@ def _exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tup
 
 
 def _forwarded_inputs(tensor: Output) -> tuple[Output, ...]:
-    """The inputs that an output may forward; empty for a computed value."""
+    """The inputs that an output may forward, or an empty tuple for a computed value."""
     node, port = tensor
     op = lookup(node.op)
     if op is None:
@@ -248,7 +249,7 @@ class PredicateValues:
         return number
 
     def _chosen(self, output: Output, needs: list[ValueNumber]) -> int | None:
-        """The truth formula of a Merge of Booleans; None if two inputs may arrive together."""
+        """The truth formula of a Merge of Booleans, or None if two inputs may arrive together."""
         inputs = output.node.inputs
         is_choice = 1 < len(needs) <= _MAX_MERGE_INPUTS and not self._closes(output.node)
         if not is_choice or output.dtype is not bool_:
@@ -301,9 +302,7 @@ class PredicateValues:
         return self.formulas.symbol(("is", number, constant), symbol)
 
     def _logic(self, boolean_semantics: str, node: Node, needs: list[ValueNumber]) -> int | None:
-        """The truth formula of a logical op; None for operands that are neither Boolean nor
-        constant.
-        """
+        """The truth formula of a logical op, or None if an operand is not Boolean."""
         if boolean_semantics in ("not", "and", "or"):
             truths = [self._truth_of(number) for number in needs]
             if boolean_semantics == "not":
@@ -337,7 +336,7 @@ def _is_function(op: type[Op]) -> bool:
 
 
 def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashable | None:
-    """A key that equal values share; None for a value that cannot be compared."""
+    """A key that equal values share, or None for a value that cannot be compared."""
     attrs = []
     for name, value in sorted(output.node.attrs.items()):
         if not name.startswith("_"):
@@ -350,7 +349,7 @@ def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashab
 
 
 def _hashable_attr(value: Any) -> Hashable | None:
-    """A hashable form of an attribute value; None if it is too large."""
+    """A hashable form of an attribute value, or None if it is too large."""
     if isinstance(value, TensorValue):
         size = value.shape.elements
         if size is None or size > _MAX_ELEMENTS:

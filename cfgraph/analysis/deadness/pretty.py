@@ -185,6 +185,6 @@ def witness_clause(witness: Mapping[str, Any] | None) -> str:
 
 
 def frame_location(graph_frames: Frames, node: Node) -> str | None:
-    """The path of the frame that a node runs in; None for the root frame."""
+    """The path of the frame that a node runs in, or None for the root frame."""
     frame = graph_frames.of[node]
     return None if frame is graph_frames.root else str(frame)

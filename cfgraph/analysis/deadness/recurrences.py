@@ -5,7 +5,7 @@ in iteration i+1 if its `back` held in iteration i. If a class of recurrences of
 formula B such that each `back` is `start & B`, then each token is its start and a symbol that the
 class shares, its back edge symbol, by induction on the iteration. All recurrences of a frame are
 assumed to form one class until that is disproved; then the classes are split and the assumption is
-tested again. A token whose `back` does not imply its `start` has a symbol of its own, shared only
+tested again. A token whose `back` does not imply its `start` has a separate symbol, shared only
 with tokens whose start and back edge are equivalent.
 
 An Exit is live if it was live in some iteration, and every loop ends. If a token of the loop is
@@ -234,7 +234,7 @@ class ExitConditions:
         self._kept: dict[tuple[Frame, int], int] = {}
 
     def summary(self, node: Node, frame: Frame, condition: int) -> int:
-        """The formula of an Exit; `condition` is that of its input in an iteration."""
+        """The formula of an Exit whose input has the formula `condition` in an iteration."""
         if self.formulas.depth(condition) < frame.depth and condition in (TRUE, FALSE):
             return condition
         members = self._members(frame)

@@ -36,7 +36,7 @@ class Solver:
         self._decided: dict[int, bool | None] = {}
 
     def is_satisfiable(self, formula: int) -> bool | None:
-        """True if some assignment satisfies a formula; None if undecided."""
+        """True if some assignment satisfies a formula, or None if undecided."""
         if formula in (TRUE, FALSE):
             return formula == TRUE
         if self.formulas.signature(formula):
@@ -47,11 +47,11 @@ class Solver:
         return self._decided[formula]
 
     def always(self, formula: int) -> bool | None:
-        """True if every assignment satisfies a formula; None if undecided."""
+        """True if every assignment satisfies a formula, or None if undecided."""
         return _negated(self.is_satisfiable(-formula))
 
     def implies(self, a: int, b: int) -> bool | None:
-        """True if `b` holds wherever `a` does; None if undecided."""
+        """True if `b` holds wherever `a` does, or None if undecided."""
         if a == b:
             return True
         formulas = self.formulas
@@ -60,7 +60,7 @@ class Solver:
         return _negated(self.is_satisfiable(formulas.all_of([a, -b])))
 
     def equal(self, a: int, b: int) -> bool | None:
-        """True if both hold under the same assignments; None if undecided."""
+        """True if both hold under the same assignments, or None if undecided."""
         if a == b:
             return True
         if self.formulas.signature(a) != self.formulas.signature(b):
@@ -69,7 +69,7 @@ class Solver:
         return self.implies(b, a) if forward else forward
 
     def model(self, formula: int) -> Model | None:
-        """An assignment that satisfies a formula; None if there is none or none was found."""
+        """An assignment that satisfies a formula, or None if none exists or none was found."""
         formulas = self.formulas
         symbols = [at for at in formulas.cone([formula]) if at in formulas.symbols]
         signature = formulas.signature(formula)

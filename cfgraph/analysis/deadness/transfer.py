@@ -192,9 +192,7 @@ class TransferFunctions:
         return self.loops.token(("next", node), node, self.frames.of[node], FALSE, [node])
 
     def of(self, output: Output) -> int:
-        """The formula of an output; that of a NextIteration is for the iteration that it runs
-        in.
-        """
+        """The formula of an output, for a NextIteration in the iteration in which it runs."""
         formula = self.ports.get(output)
         if output in self.cut:
             return TRUE
@@ -326,9 +324,7 @@ class TransferFunctions:
         return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
 
     def is_loop_merge(self, kinds: list[Role | None], enters: list[Node]) -> bool:
-        """True for a Merge of non-constant Enters and NextIterations, as that of every loop
-        variable.
-        """
+        """True for a Merge that reads only non-constant Enters and NextIterations."""
         alike = all(kind in (ENTER, NEXT_ITERATION) for kind in kinds)
         return alike and not any(enter.attr("is_constant") for enter in enters)
 

@@ -169,9 +169,7 @@ def _longest_paths(
 
 
 def _maximum_mean_cycle(weights: Sequence[Sequence[float]]) -> list[int]:
-    """The cycle with the largest mean weight, from Karp's walk of n steps; empty if there is
-    none.
-    """
+    """The cycle with the largest mean weight, by Karp's algorithm, or [] if there is none."""
     table, count = np.array(weights), len(weights)
     best, came = np.zeros((count + 1, count)), np.zeros((count, count), int)
     for step in range(count):
@@ -193,7 +191,7 @@ def _maximum_mean_cycle(weights: Sequence[Sequence[float]]) -> list[int]:
 
 
 def _best_cycle_of_walk(walk: Sequence[int], weights: Sequence[Sequence[float]]) -> list[int]:
-    """The cycle with the largest mean weight among those that a walk closes."""
+    """The cycle with the largest mean weight among the cycles that a walk closes."""
     cycles: list[list[int]] = []
     stack: list[int] = []
     for variable in walk:

@@ -1,4 +1,4 @@
-"""Frame paths: the Enters and Exits between the frame of a tensor and that of a reader."""
+"""Frame paths: the Enters and Exits between the frame of a tensor and the frame of its reader."""
 
 from __future__ import annotations
 

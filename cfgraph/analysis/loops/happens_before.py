@@ -80,7 +80,7 @@ class _PostorderWalk:
                 self.order.append(trail.pop()[0])
 
     def needs(self, node: Node) -> Iterator[Node]:
-        """Dependencies of a node; those of an Exit include everything that drives its loop."""
+        """Dependencies of a node; an Exit also depends on everything that drives its loop."""
         graph_frames, roles = self.frames, self.roles
         role = roles[node.op]
         for tensor in node.inputs:

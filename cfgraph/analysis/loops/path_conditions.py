@@ -110,7 +110,7 @@ class PathCondition:
         return result
 
     def _leads_to(self, deeper: PathCondition) -> bool:
-        """True if the decisions of this condition are a prefix of those of another."""
+        """True if the decisions of this condition are a prefix of the decisions of `deeper`."""
         condition: PathCondition | None = deeper
         while condition is not None and condition.depth > self.depth:
             condition = condition.outer
@@ -118,7 +118,7 @@ class PathCondition:
 
 
 class PathConditions:
-    """The path conditions of tensors; those of nodes added later are computed on demand.
+    """Path conditions of tensors, computed on demand for nodes that are added later.
 
     `put` sets a condition that is known from elsewhere, before any reader of the node is visited.
     """
@@ -189,7 +189,9 @@ class PathConditions:
         return self._sources[pred]
 
     def rest(self, merge: Node, slot: int) -> list[BranchDecision]:
-        """The decisions under which an input of a Merge is live, beyond those of the Merge."""
+        """The decisions under which an input of a Merge is live, beyond those of the Merge
+        itself.
+        """
         return self.of(merge.inputs[slot]).beyond(self.of_node(merge))
 
     def alone(self, merge: Node, slot: int) -> bool:

@@ -84,9 +84,7 @@ class Regions:
             self._after(sorters, node, source)
 
     def _is_item(self, node: Node, frame: Frame) -> bool:
-        """True if a node is an item of its own in the order of a frame, and so are its readers
-        there.
-        """
+        """True if a node is an item in the order of a frame, not an Enter or in an inner loop."""
         return self.frames.of[node] is frame and self._roles[node.op] is not ENTER
 
     def _after(
@@ -117,7 +115,7 @@ class Regions:
         return self.of[at]
 
     def _guard(self, region: Region) -> None:
-        """Compute the path conditions of a region's nodes; the Exits of a loop have that of its
+        """Compute path conditions of a region's nodes; Exits of a loop share the one of its
         Enters.
         """
         guards = self.guards
@@ -145,9 +143,8 @@ class Regions:
 def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) -> Regions:
     """Find the regions of a lowered graph.
 
-    `links` are additional dependencies: a node, and those that precede it. Raises InvalidInput for
-    frames that are not nested and for cycles without a NextIteration, Unsupported for a loop that
-    waits for itself.
+    `links` maps a node to additional nodes that precede it. Raises InvalidInput for frames that are
+    not nested and for cycles without a NextIteration, Unsupported for a loop that waits for itself.
     """
     graph_frames = frames(graph)
     require_no_findings([*cycle_findings(graph_frames.cycles, graph)])

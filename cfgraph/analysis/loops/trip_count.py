@@ -90,7 +90,7 @@ def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
 
 
 def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) -> int | None:
-    """The number of iterations until a counter reaches its end; None if it never does."""
+    """The number of iterations until a counter reaches its end, or None if it never does."""
     distance = sign * (end - counter.start) + equal
     if distance <= 0:
         return 0

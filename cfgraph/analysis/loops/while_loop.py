@@ -79,7 +79,7 @@ def while_loop(frame: Frame) -> WhileLoop | None:
 
 
 def loop_variable(merge: Node, exits: tuple[Node, ...] = ()) -> LoopVariable | None:
-    """The loop variable of a Merge; None for a Merge of another form and any other node."""
+    """The loop variable of a Merge, or None for any other node."""
     if role_of(merge) is not Role.MERGE or len(merge.inputs) != 2:
         return None
     sources = {role_of(source.node): source.node for source in merge.inputs}

@@ -113,7 +113,7 @@ class _BodyReader:
         return hint
 
     def resolve(self, text: str) -> Output | None:
-        """The tensor of `arg`, `arg:i`, `node:out`, or `node:out:i`; None if it does not exist."""
+        """The tensor of `arg`, `arg:i`, `node:out`, or `node:out:i`, or None if it is unknown."""
         name, *rest = text.split(":", 2)
         node = self.graph.nodes.get(name)
         if node is None:

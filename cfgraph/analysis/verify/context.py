@@ -68,7 +68,7 @@ class Signatures:
         self._types: dict[str, dict[Any, NodeTypes]] = {}
 
     def of(self, op: str) -> Signature | None:
-        """The signature of an op or function; None if it is unknown."""
+        """The signature of an op or function, or None if it is unknown."""
         if op not in self._known:
             self._known[op] = self._find(op)
         return self._known[op]
@@ -137,7 +137,7 @@ def _expand(
 
 
 def arg_types(signature: Signature, arg: ArgDef, attrs: Mapping[str, Any]) -> TypeRun | None:
-    """The types of one argument's tensors; None if their number is unknown."""
+    """The types of one argument's tensors, or None if their number is unknown."""
     types = _element_types(signature, arg, attrs)
     if types is None:
         return None

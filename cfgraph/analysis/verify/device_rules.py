@@ -144,7 +144,7 @@ def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: OpRoles) -> Itera
 
 
 def _rendezvous_keys(transfers: Iterable[Node]) -> dict[Node, RendezvousKey]:
-    """The keys of transfers; missing attributes have a finding of their own."""
+    """The keys of transfers; missing attributes are reported separately."""
     keys: dict[Node, RendezvousKey] = {}
     for node in transfers:
         with suppress(InvalidInput):

@@ -79,7 +79,7 @@ def require_valid(graph: Graph) -> None:
 
 
 def structural_errors(graph: Graph) -> tuple[Finding, ...]:
-    """The errors of a graph that analyses rely on the absence of: all but those of devices."""
+    """The errors that make a graph unfit for analysis: all except device errors."""
     return tuple(
         finding
         for finding in verify(graph)
@@ -100,7 +100,7 @@ def _verified_state(graph: Graph) -> Any:
 
 
 def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _CachedFindings:
-    """Findings on a graph; `before` are those on a graph that differs only in devices."""
+    """Findings on a graph; `before` are findings on a graph that differs only in devices."""
     signatures = Signatures(graph.functions)
     subject = VerifyContext(graph, signatures)
     by_rule: dict[VerifyRule, tuple[Finding, ...]] = {}

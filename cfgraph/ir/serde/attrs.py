@@ -29,7 +29,7 @@ class FullType(NamedTuple):
 
 
 def decode_full_type(proto: Any) -> FullType | None:
-    """Decode a FullTypeDef; None if encoding the result would give other bytes."""
+    """Decode a FullTypeDef, or return None if encoding the result would give other bytes."""
     full = _decode_type_tree(proto)
     return full if message_bytes(encode_full_type(full)) == message_bytes(proto) else None
 

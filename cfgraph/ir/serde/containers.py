@@ -49,7 +49,7 @@ class Saver(NamedTuple):
 
 
 def find_saver(data: bytes) -> Saver | None:
-    """The saver of a SavedModel; None if it has none or the data has another format."""
+    """The saver of a SavedModel, or None if it has none or the data has another format."""
     saved = saved_model_pb2.SavedModel()
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")

@@ -252,7 +252,7 @@ class TensorLayout(NamedTuple):
 
 
 def tensor_layout(tensor: TensorValue) -> TensorLayout | None:
-    """The layout of a tensor; None if no layout reproduces its encoding."""
+    """The layout of a tensor, or None if no layout reproduces its encoding."""
     proto = tensor_pb2.TensorProto()
     encode_tensor(tensor, proto)
     try:

@@ -48,7 +48,7 @@ class LineReader:
 
     @property
     def token(self) -> str:
-        """The next token; empty at the end."""
+        """The next token, which is empty at the end."""
         return self.tokens[self.index]
 
     def next(self) -> str:

@@ -193,7 +193,7 @@ class ActivationGrad(SameShape, abstract=True):
 
     @staticmethod
     def features_gradient(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output | None:
-        """Gradient with respect to `features`; None if the activation is piecewise linear."""
+        """Gradient with respect to `features`, or None if the activation is piecewise linear."""
         return None
 
 

@@ -98,7 +98,7 @@ class BroadcastArgs(Op):
 
 
 class BroadcastGradientArgs(Op):
-    """For each of two shapes, the axes over which a gradient of their broadcast is summed.
+    """Axes to sum the gradient of a broadcast over, for each of the two operand shapes.
 
     An axis of size 1 in both shapes is listed for both. Equal shapes have no such axes.
     """

@@ -1,7 +1,7 @@
 """Image colors: color spaces, contrast, hue, and saturation.
 
-Gradients follow TensorFlow: among equal channels the first counts as the largest and the last as
-the smallest, and the saturation does not depend on a channel that is zero.
+Gradients follow TensorFlow: among equal channels the first is treated as the largest and the last
+as the smallest, and the saturation does not depend on a channel that is zero.
 """
 
 from __future__ import annotations

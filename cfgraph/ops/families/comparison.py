@@ -20,7 +20,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class ComparisonOp(Elementwise, abstract=True):
-    """Ordering of two numbers with broadcasting; false if either is NaN."""
+    """Ordered comparison with broadcasting, which is false if either operand is NaN."""
 
     signature = "x: T, y: T -> z: bool"
     attrs = one_of(REAL)
@@ -51,7 +51,7 @@ class GreaterEqual(ComparisonOp):
 
 
 class EqualityOp(ComparisonOp, abstract=True):
-    """Equality test. Incompatible shapes are an error or, on request, count as unequal."""
+    """Equality test. Incompatible shapes are an error or, on request, compare as unequal."""
 
     attrs = "incompatible_shape_error: bool = true"
     algebra = AlgebraicFacts(commutes=True)

@@ -124,7 +124,7 @@ def _static_part_sizes(
 
 
 def _part_bounds(sizes: Sequence[int | None], number: int) -> tuple[int, int] | None:
-    """Bounds of a part, counted from the start or, as negatives, from the end; None if unknown."""
+    """Bounds of a part, or None if unknown; negative bounds count from the end."""
     size, before, after = sizes[number], 0, 0
     for neighbor in sizes[:number]:
         if neighbor is None:

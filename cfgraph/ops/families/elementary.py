@@ -35,7 +35,7 @@ class Neg(ElementaryFunction):
 
 
 class Abs(ElementaryFunction):
-    """Absolute value; that of the minimum of a signed integer type is itself."""
+    """Absolute value; the minimum of a signed integer type maps to itself."""
 
     attrs = one_of(FLOATS, SIGNED)
     function = operator.abs

@@ -158,7 +158,7 @@ class MaxPoolingGradient(Pooling, abstract=True):
     def maximum_masks(
         cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any
     ) -> Iterator[tuple[Any, Any]]:
-        """For each offset in the window, its view of the image and the mask of maxima there."""
+        """Yield the view of the image and the mask of maxima for each offset in the window."""
         _, where = first_maxima(xp, fit, x)
         for number, (_, view) in enumerate(fit.views()):
             yield view, where == number

@@ -95,7 +95,7 @@ def batch_norm_second_gradient(
 
 
 def _sum_terms(g: GradientBuilder, terms: list[Output], like: Output) -> Output | None:
-    """The sum of some gradients in the dtype of `like`; None if the list is empty."""
+    """The sum of gradients in the dtype of `like`, or None if the list is empty."""
     if not terms:
         return None
     total = reduce(g.AddV2, terms)

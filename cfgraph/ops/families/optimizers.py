@@ -194,7 +194,7 @@ class AdagradV2(UpdateRule, abstract=True):
 
 @register_forms(*ALL_FORMS)
 class Adadelta(UpdateRule, abstract=True):
-    """Steps scaled by the mean square of former steps over that of the gradients."""
+    """Steps scaled by the ratio of the root mean squares of former steps and gradients."""
 
     slots = "accum accum_update"
     inputs = "lr rho epsilon grad"

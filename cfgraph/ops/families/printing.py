@@ -152,7 +152,7 @@ _STREAMS = {
 
 
 def bracket_values(values: Sequence[Any], limit: int, gap: bytes = b"") -> str:
-    """The bracketed text of some tensors, each limited to its first `limit` elements."""
+    """The bracketed texts of tensors, each limited to its first `limit` elements."""
     return gap.join(b"[" + format_flat(v, limit) + b"]" for v in values).decode(errors="replace")
 
 

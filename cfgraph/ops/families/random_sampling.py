@@ -55,7 +55,7 @@ class Sampler(Op, abstract=True):
 
 
 def round_below_one(values: Any, dtype: Any) -> Any:
-    """Numbers in [0, 1) cast to a dtype; those that round to 1 become 0."""
+    """Cast numbers in [0, 1) to a dtype, replacing values that round to 1 by 0."""
     narrow = values.astype(dtype)
     return np.where(narrow >= 1, np.asarray(0, dtype), narrow)
 

@@ -87,7 +87,7 @@ def gru_gradient(g: GradientBuilder, node: Node, *output_grads: Output | None) -
 def _state_gradients(
     g: GradientBuilder, node: Node, output_grads: tuple[Output | None, ...]
 ) -> tuple[Output, Output]:
-    """The gradients of cell state and output; zeros for a missing one."""
+    """The gradients of cell state and output, with zeros for a missing one."""
     _, state, *gates, output = output_grads
     reject_gradients(node, [output_grads[0], *gates], _GATES)
     present = state or output
@@ -98,7 +98,7 @@ def _state_gradients(
 def _split_columns(
     g: GradientBuilder, columns: Output, x: Output, h: Output
 ) -> tuple[Output, Output]:
-    """The columns that belong to the input, and those of the previous output."""
+    """Split columns into the part of the input and the part of the previous output."""
     widths = g.known_shape(x)[1:] + g.known_shape(h)[1:]
     if widths.is_full:
         sizes = int32_constant(g, list(widths))

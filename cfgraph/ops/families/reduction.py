@@ -85,7 +85,7 @@ def product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradien
 
 
 def _static_axes(g: GradientBuilder, node: Node) -> list[int] | None:
-    """The reduced axes in ascending order; None if they or the rank are not static."""
+    """The reduced axes in ascending order, or None if they or the rank are not static."""
     x, axes = node.inputs
     known, rank = g.known_value(axes), g.known_shape(x).rank
     if known is None or rank is None:
@@ -146,7 +146,7 @@ def _reduced_count(g: GradientBuilder, node: Node, dz: Output) -> Output | int:
 
 
 def _product_of_others(g: GradientBuilder, x: Output, axis: Output) -> Output:
-    """For each element, the product of all others along an axis."""
+    """The product of all other elements along an axis, for each element."""
     before = g.Cumprod(x, axis, exclusive=True)
     return g.Mul(before, g.Cumprod(x, axis, exclusive=True, reverse=True))
 

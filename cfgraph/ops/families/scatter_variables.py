@@ -128,7 +128,7 @@ def _update_positions(
 
 
 class ScatterRows(Op, abstract=True):
-    """An update of some rows of a variable; the output is its reference."""
+    """Update of selected rows of a variable, whose output is the variable's reference."""
 
     signature = "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)"
     effects = SideEffects(stateful=True)
@@ -251,7 +251,7 @@ class ScatterNdMax(ScatterPositions):
 
 
 class ResourceScatterRows(ScatterRows, abstract=True):
-    """An update of some rows of a variable behind a resource handle."""
+    """Update of selected rows of a variable behind a resource handle."""
 
     signature = "resource: resource, indices: Tindices, updates: dtype ->"
 

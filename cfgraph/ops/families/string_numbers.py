@@ -141,7 +141,7 @@ def parse_number(read: Callable[[bytes], Any], text: bytes) -> Any:
 
 
 def parse_float(text: bytes) -> float | None:
-    """Parse a floating-point number as C does; None if it is invalid."""
+    """Parse a floating-point number as C does, or return None if it is invalid."""
     if _DECIMAL.fullmatch(text):
         return float(text)
     if _HEXADECIMAL.fullmatch(text):

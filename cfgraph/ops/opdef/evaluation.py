@@ -54,7 +54,8 @@ class StraightLine:
     """A function body as one callable: `run(step, *arguments)` returns its outputs.
 
     A single output is returned bare, several as a tuple, none as None. `bind` returns the kernel of
-    a node; that of a stateful node takes the step first. `order` lists the nodes without arguments.
+    a node; the kernel of a stateful node takes the step as its first argument. `order` lists the
+    nodes without arguments.
 
     Raises Unsupported, with the node, for control flow, calls, references, and ops without a
     kernel.
@@ -83,7 +84,7 @@ class StraightLine:
         return self.calls[index].node
 
     def located(self, error: Exception, caller: str) -> Exception:
-        """The error with the name of the inner node, prefixed by that of the calling node."""
+        """The error with the name of the inner node, prefixed by the name of the calling node."""
         node = self.failed(error)
         if node is None:
             return error
@@ -236,7 +237,7 @@ def called_functions(
 
 
 def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
-    """The input slots with compile-time values, including those that called functions need."""
+    """The input slots with compile-time values, including slots that called functions require."""
     if not op.calls.inlined:
         return op.slots_of(node, op.compilation.constant_inputs)
     if instances is None:

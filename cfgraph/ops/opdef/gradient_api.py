@@ -71,12 +71,12 @@ def zero_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> Inpu
 
 
 def no_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-    """Gradient of an op that stops gradients: its inputs count as unconnected."""
+    """Gradient of an op that stops gradients: its inputs are treated as unconnected."""
     return [None] * len(node.inputs)
 
 
 def identity_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-    """Gradient of an identity: that of output i for input i."""
+    """Gradient of an identity: input i receives the gradient of output i."""
     return grads
 
 
@@ -183,7 +183,7 @@ def _leading_sizes(g: GradientBuilder, x: Output, fixed: int) -> Output:
 
 
 def _repeated_axes(own: Shape, opposite: Shape) -> list[int] | None:
-    """The axes along which broadcasting repeats the shape `own`; None if not static."""
+    """The axes along which broadcasting repeats the shape `own`, or None if not static."""
     if own.dims is None or opposite.dims is None:
         return None
     missing = max(len(opposite.dims) - len(own.dims), 0)

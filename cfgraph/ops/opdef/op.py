@@ -187,7 +187,7 @@ lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
 
 
 def role_of(node: Node) -> Role | None:
-    """The role of a node's op; None for an ordinary one."""
+    """The role of a node's op, or None for an ordinary op."""
     op = lookup(node.op)
     return op.role if op else None
 
@@ -199,13 +199,13 @@ def function_calls(name: str) -> FunctionCalls:
 
 
 def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
-    """True for a node whose op is a subclass of one of `kinds`; false for an unknown op."""
+    """True for a node with a known op that is a subclass of one of `kinds`."""
     op = lookup(node.op)
     return op is not None and issubclass(op, kinds)
 
 
 def back_edge_of(merge: Node) -> Node | None:
-    """The NextIteration that a Merge reads; None for the Merge of a conditional."""
+    """The NextIteration that a Merge reads, or None for the Merge of a conditional."""
     sources = (item.node for item in merge.inputs)
     return next((node for node in sources if role_of(node) is Role.NEXT_ITERATION), None)
 

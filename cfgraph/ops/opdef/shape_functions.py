@@ -120,7 +120,7 @@ def with_dim(shape: Shape, axis: int, size: int | None) -> Shape:
 
 
 def dims_product(dims: Sequence[int | None]) -> int | None:
-    """The product of sizes; None if it depends on an unknown one."""
+    """The product of sizes, or None if it depends on an unknown size."""
     result = 1
     for dim in dims:
         if dim == 0:

@@ -85,7 +85,7 @@ class SlidingWindow(NamedTuple):
         return int((size + sum(pad) - extent + stride) / stride), pad
 
     def windows(self, d: int, size: int | None, extent: int | None) -> int | None:
-        """The number of windows in one dimension; None if not static."""
+        """The number of windows in one dimension, or None if not static."""
         if self.padding == "SAME" and size is not None:
             return -(-size // self.strides[d])
         if size is None or extent is None:

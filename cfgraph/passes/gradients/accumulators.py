@@ -9,7 +9,7 @@
 
 Pushes and pops of an iteration wait for the counter of that iteration and finish before the counter
 advances, so that stacks stay in order however many iterations run in parallel. A push or pop that a
-conditional may skip is awaited by a ControlTrigger, which runs for dead inputs too.
+conditional may skip is awaited by a ControlTrigger, which also runs for dead inputs.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class BackwardTripCounter:
 
 
 def add_stack(top: GradientScope, name: str, dtype: DType) -> Output:
-    """Add a stack without a size limit to the top of the graph; its handle."""
+    """Add a stack without a size limit to the root frame and return its handle."""
     size = top.const(-1, dtypes.int32)
     node = top.add_node("StackV2", [size], name, elem_type=dtype, stack_name=name.encode())
     return node.output()

@@ -10,7 +10,7 @@ from cfgraph.ir.graph import Node, Output
 
 
 class ActivityAnalysis:
-    """The active tensors: those on a path from an x to a y.
+    """The active tensors, which lie on a path from an x to a y.
 
     Paths follow tensors that are numbers, resources or variants, and end at the nodes of `stops`,
     which receive a gradient and pass none on. `links` maps a node, such as a pop, to the nodes that
@@ -37,7 +37,7 @@ class ActivityAnalysis:
         return x in self._active
 
     def are_active(self, tensors: Iterable[Output]) -> list[bool]:
-        """For each tensor, True if its gradient is needed."""
+        """One Boolean per tensor: true if its gradient is needed."""
         active = self._active
         return [x in active for x in tensors]
 
@@ -46,7 +46,7 @@ class ActivityAnalysis:
         self._active.update(tensors)
 
     def add_clones(self, clones: Mapping[Node, Node]) -> None:
-        """Make the outputs of clones as active as those of their originals."""
+        """Mark the outputs of clones as active if the original outputs are."""
         self.stops |= {clone for node, clone in clones.items() if node in self.stops}
         for node, clone in clones.items():
             ports = range(registry.output_count(node) or 0)

@@ -91,7 +91,7 @@ class BackwardLoop(GradientScope):
 
     @property
     def top(self) -> GradientScope:
-        """The scope of the top of the graph."""
+        """The scope of the root frame."""
         return self.outer.top
 
     # -- into the loops --------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class BackwardLoop(GradientScope):
         return entered
 
     def enter_forward(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available in the forward loop."""
+        """A tensor from the root frame, available in the forward loop."""
         entered = self._entered_forward.get(x)
         if entered is None:
             outer = self.outer.enter_forward(x)
@@ -263,7 +263,7 @@ class BackwardLoop(GradientScope):
         return self.ctx.add("Const", (), "Const", [self.backward_counter.step], **attrs).output()
 
     def runtime_shape(self, x: Output, dtype: DType) -> Output:
-        """The shape of a tensor at run time; that of a forward tensor is computed there."""
+        """The shape of a tensor at run time, computed in the forward loop for a forward tensor."""
         if x.node in self.ctx.gradient_nodes:
             return super().runtime_shape(x, dtype)
         source = self._invariant_source(value_in_iteration(x))

@@ -47,7 +47,7 @@ class StaticInfo:
         self._pending.add(node)
 
     def set_shape(self, x: Output, shape: Shape) -> None:
-        """Merge a shape known from elsewhere into that of a new tensor."""
+        """Merge a shape known from elsewhere into the shape of a new tensor."""
         have = self.shape(x)
         with contextlib.suppress(ValueError):
             self._shapes[x] = have.merge(shape)

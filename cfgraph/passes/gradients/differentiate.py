@@ -46,7 +46,7 @@ class GradientRequest:
 def differentiate(
     graph: Graph, request: GradientRequest, loop_rule: LoopRule = reverse_loop
 ) -> list[Output | None]:
-    """Add gradients to a lowered graph, in place; None for an x that no y depends on.
+    """Add gradients to a lowered graph, in place; the result is None for an x that no y depends on.
 
     `loop_rule` adds the gradient of a loop. Raises Unsupported for a node that cannot be
     differentiated, with the graph unchanged.

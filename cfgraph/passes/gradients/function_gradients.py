@@ -36,7 +36,7 @@ def called_functions_with_gradient(graph: Graph) -> frozenset[str]:
 
 
 def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
-    """Rewrite nodes whose op is one of some functions as calls, which have type attributes."""
+    """Rewrite nodes whose op is one of `functions` as calls, which have type attributes."""
     instances = FunctionInstances(graph.functions)
     for node in graph:
         if node.op not in functions:
@@ -53,10 +53,12 @@ def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
 def expand_symbolic_gradients(
     graph: Graph, lower: LowerBody, within: frozenset[str]
 ) -> Iterable[str]:
-    """Replace every SymbolicGradient of a graph and its functions, in place; the new functions.
+    """Replace every SymbolicGradient of a graph and its functions, in place; return the new
+    functions.
 
-    `lower` lowers the body of a function; `within` names those that are being differentiated.
-    Raises Unsupported if a function cannot be differentiated, with the graph unchanged.
+    `lower` lowers the body of a function; `within` names the functions that are being
+    differentiated. Raises Unsupported if a function cannot be differentiated, with the graph
+    unchanged.
     """
     writer = _GradientFunctions(graph, lower, within)
     symbolic = {op for op in graph.ops if _is_symbolic_gradient(op)}
@@ -86,7 +88,7 @@ class _GradientFunctions:
         self._names: dict[Any, str] = {}
 
     def expanded(self, function: Function) -> Function | None:
-        """A function with its symbolic gradients replaced; None if it contains none."""
+        """A function with its symbolic gradients replaced, or None if it has none."""
         definition = function.definition
         if not any(_is_symbolic_gradient(node.op) for node in definition.nodes):
             return None

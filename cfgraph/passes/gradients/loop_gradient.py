@@ -4,10 +4,10 @@
     backward:  gradient of the Exit ─▶ Enter ─▶ Merge ─▶ Switch ─▶ body's gradient ─▶ NextIteration;
                its Exit is the gradient of the forward loop's input
 
-The gradient of an invariant is accumulated in a variable of its own, which starts with zeros.
+The gradient of an invariant is accumulated in a separate variable, which starts with zeros.
 
 A frame without a back edge is no loop: each of its nodes runs at most once. Their gradients are
-added outside the frame, where a value of the frame is read through an Exit of its own.
+added outside the frame, where a value of the frame is read through a separate Exit.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _start_variable(
 def _exit_gradient(
     outer: ReverseMode, loop: WhileLoop, variable: LoopVariable, guard: PathCondition
 ) -> Output:
-    """The gradient of a variable's final value; zeros if there is none."""
+    """The gradient of a variable's final value, or zeros if there is none."""
     partials = [dx for node in variable.exits for dx in outer.partials(node.output())]
     if len(partials) > 1:
         return outer.scope.add_node("AddN", partials, "AddN").output()
@@ -222,11 +222,11 @@ class SingleTripFrame(GradientScope):
 
     @property
     def top(self) -> GradientScope:
-        """The scope of the top of the graph."""
+        """The scope of the root frame."""
         return self.outer.top
 
     def capture_outer(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available in this scope."""
+        """A tensor from the root frame, available in this scope."""
         return self.outer.capture_outer(x)
 
     def constant(self, array: Any, dtype: DType) -> Output:

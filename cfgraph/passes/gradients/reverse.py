@@ -5,9 +5,10 @@ the partial gradients from its readers. In conditionals a Merge becomes Switches
 
     Switch(x, p): dx = Merge(d false, d true)        Merge(a, b): da = Switch(dz, p):0, db = …:1
 
-The gradient of a live tensor is live, that of a dead one dead. If only one side of a Switch is
-used, the other side contributes zeros that are live on that side alone. If a tensor is read by a
-node that runs less often than the tensor is live, the partial gradient is merged with zeros.
+The gradient of a live tensor is live, and the gradient of a dead tensor is dead. If only one side
+of a Switch is used, the other side contributes zeros that are live on that side alone. If a tensor
+is read by a node that runs less often than the tensor is live, the partial gradient is merged with
+zeros.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def switch_gradient(
     node: Node,
     output_gradients: Sequence[Output | None],
 ) -> Output | None:
-    """The gradient of a Switch's data, from those of its outputs."""
+    """The gradient of a Switch's data, from the gradients of its outputs."""
     if not any(output_gradients):
         return None
     sides: list[Output] = []

@@ -1,4 +1,4 @@
-"""Scope in which gradient nodes are added: the top of the graph, and base of the other scopes."""
+"""Scope in which gradient nodes are added: the root frame, and the base of the other scopes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class GradientScope:
-    """The top of the graph, where forward values can be used directly.
+    """Scope of the root frame, in which forward values can be used directly.
 
     Implements `cfgraph.ops.opdef.gradient_api.GradientBuilder`. Equal nodes are added once.
     """
@@ -69,7 +69,7 @@ class GradientScope:
         return self.ctx.add(op, inputs, name, controls, **attrs)
 
     def with_control_deps(self, x: Output, *deps: Output) -> Output:
-        """A tensor, unchanged, once the others are computed too."""
+        """A tensor, unchanged, that waits until the other tensors are computed."""
         value, *waits = [self.forward_value(item) for item in (x, *deps)]
         key = ("after", value, *waits)
         barrier = self._cache.get(key)
@@ -121,7 +121,7 @@ class GradientScope:
         return self.add(op, (x,), "Shape", {"out_type": dtype})
 
     def known_shape(self, x: Output) -> Shape:
-        """Static shape of a tensor; of a resource, that of its variable."""
+        """Static shape of a tensor; for a resource, the shape of its variable."""
         known = self.ctx.static.shape(x)
         # a handle is a scalar
         return declared_shape(x) if not known.dims and _is_resource(x) else known
@@ -154,15 +154,15 @@ class GradientScope:
 
     @property
     def top(self) -> GradientScope:
-        """The scope of the top of the graph."""
+        """The scope of the root frame."""
         return self
 
     def capture_outer(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available in this scope."""
+        """A tensor from the root frame, available in this scope."""
         return x
 
     def enter_forward(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available to forward nodes of this scope."""
+        """A tensor from the root frame, available to forward nodes of this scope."""
         return x
 
     def start_after(self) -> list[Node]:

@@ -42,7 +42,7 @@ class StackGradients:
         self._reached: set[Frame] = set()
 
     def pushes_by_pop(self) -> dict[Node, list[Node]]:
-        """For each pop the pushes that it may read from."""
+        """Map of each pop to the pushes that it may read from."""
         return {
             node: use.pushes
             for node, use in self.accesses.items()
@@ -83,7 +83,7 @@ class StackGradients:
                 stack.filled_by[outer] = inner.finished()
 
     def pop(self, scope: GradientScope, push: Node) -> Output | None:
-        """The gradient of a pushed value; None if the popped value has none."""
+        """The gradient of a pushed value, or None if the popped value has none."""
         stack = self._stacks.get(self.accesses[push].handle) if push in self.accesses else None
         if stack is None:
             return None

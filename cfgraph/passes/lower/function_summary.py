@@ -112,7 +112,7 @@ def forwarded_arguments(
     functional_nodes: Mapping[Node, FunctionalNode],
     known: Mapping[FunctionGraph, FunctionSummary],
 ) -> tuple[int | None, ...]:
-    """For each output the argument that it forwards through Identity, loops and calls."""
+    """The argument that each output forwards through Identity, loops, and calls, if any."""
     argument_index = {node: index for index, node in enumerate(function.arguments)}
     forwarded: dict[Output, int | None] = {}
     for start in function.returns:
@@ -172,7 +172,7 @@ def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
 
 
 def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
-    """The effects, those in a loop of the body replaced by the Exits of the outermost loop."""
+    """The effects, with each one in a loop replaced by the Exits of the outermost loop."""
     frame_of, outside = frames(function.graph).of, []
     for node in effects:
         frame = frame_of[node]

@@ -26,7 +26,7 @@ class FunctionalNode:
 
     @property
     def output_types(self) -> tuple[DType, ...]:
-        """The types of the node's outputs: those of a branch, or of a loop's body."""
+        """The types of the node's outputs, according to a branch or a loop's body."""
         return self.functions[-1].output_types
 
     def forwarded_input(
@@ -34,7 +34,7 @@ class FunctionalNode:
     ) -> int | None:
         """The input that an output always forwards unchanged, or None.
 
-        `forwarded` has for each function the argument that each output forwards.
+        `forwarded` maps each function to the arguments that its outputs forward.
         """
         if self.kind in ("while", "for"):
             body = self.functions[-1]
@@ -46,7 +46,7 @@ class FunctionalNode:
 
 
 def functional_kind(op: str, instances: FunctionInstances) -> str:
-    """Kind of an op: `if`, `case`, `while`, `for`, `call`, …; empty if it is not functional."""
+    """Kind of a functional op (`if`, `case`, `while`, `for`, `call`, …), or "" for other ops."""
     if op in instances.library:
         return "call"
     return function_calls(op).kind
@@ -56,8 +56,8 @@ def read_functional_node(node: Node, instances: FunctionInstances) -> Functional
     """Read a functional node.
 
     TensorFlow calls the functions of a conditional or loop, and runs all of their stateful nodes.
-    If the node is marked for lowering, it runs only those that outputs and control outputs of the
-    functions depend on.
+    If the node is marked for lowering, it runs only the stateful nodes that outputs and control
+    outputs of the functions depend on.
 
     Raises InvalidInput if a function does not exist or its signature does not match.
     """
@@ -83,11 +83,11 @@ def _as_functions(value: Any) -> tuple[Func, ...]:
 class InlineScope:
     """Scope of inlined nodes: the graph itself, a branch, the condition or body of a loop, a call.
 
-    pivot: returns the node that is live exactly when the scope runs; None if it always runs.
+    pivot: returns the node that is live exactly when the scope runs, or None if it always runs.
     always_live: nodes that are live even in the iteration in which a loop's body does not run, its
         constant Enters. A node that reads nothing else depends on the pivot.
     start_after: control inputs of the nodes of the scope without inner sources.
-    orders_effects: initial effects depend on the pivot too.
+    orders_effects: initial effects also depend on the pivot.
     """
 
     prefix: str = ""
@@ -124,7 +124,7 @@ class CallSite:
         return self.inputs[self.functional_node.first_argument :]
 
     def pivot(self) -> Node | None:
-        """The node that is live exactly when this one would run; None if it always runs."""
+        """The node that is live exactly when this one would run, or None if it always runs."""
         return self.gate or self.scope.pivot()
 
     @property

@@ -243,7 +243,7 @@ def _call_result(
 
 
 def _call_device(site: CallSite) -> str:
-    """The device of the body; that of a RemoteCall is its first input."""
+    """The device of the body; a RemoteCall names it in its first input."""
     if not site.functional_node.first_argument:
         return site.node.device
     target = remote_target(site.node)

@@ -101,7 +101,7 @@ def lower(
 
     Args:
         functions: lower only nodes that call one of these functions, and the nodes in them.
-        keep_calls: leave function calls unchanged: all of them, or those of these functions.
+        keep_calls: leave function calls unchanged: all calls, or calls of these functions.
 
     Raises InvalidInput for an invalid graph, UsageError for an unknown function, Unsupported for a
     node without a lowered form; the graph is unchanged then.

@@ -96,10 +96,10 @@ class LoopBuilder:
         return InlineScope(f"{self.name}/body", self.device, self.pivot, self.always_live)
 
     def add_switches(self, predicate: Output, controls: Sequence[Node]) -> list[Output]:
-        """Add the LoopCond and the Switches; the variables as the body reads them.
+        """Add the LoopCond and the Switches; return the variables as the body reads them.
 
         The LoopCond waits for `controls`: the effects of the condition, and the leading variable,
-        which waits for those of the body in the preceding iteration.
+        which waits for the effects of the body in the preceding iteration.
         """
         cond = self.rewriter.add(
             f"{self.name}/LoopCond", "LoopCond", (predicate,), dict.fromkeys(controls), self.device

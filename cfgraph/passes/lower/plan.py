@@ -181,7 +181,7 @@ def _require_target(node: Node, functional_node: FunctionalNode, location: str) 
 
 
 def remote_target(node: Node) -> str | None:
-    """The device that input 0 of a RemoteCall names; None if it is not a constant."""
+    """The device that input 0 of a RemoteCall names, or None if it is not a constant."""
     value = constant_value(node.inputs[0])
     if value is None or value.size != 1:
         return None
@@ -190,7 +190,7 @@ def remote_target(node: Node) -> str | None:
 
 
 def constant_value(output: Output) -> Any:
-    """The array of a Const, through Identity; None for any other node."""
+    """The array of a Const, also through Identity nodes, or None for any other node."""
     node = output.node
     while (op := lookup(node.op)) is not None and issubclass(op, Identity):
         node = node.inputs[0].node

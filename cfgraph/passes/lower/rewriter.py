@@ -151,10 +151,10 @@ class Rewriter:
         results: Sequence[LoweredOutput | None],
         completed: Sequence[Node] = (),
     ) -> None:
-        """Replace a lowered node by its results.
+        """Replace a lowered node with its results.
 
-        Control-dependent readers of the node wait for the `completed` nodes, and for those that the
-        results await.
+        Control-dependent readers of the node wait for the `completed` nodes and for the nodes that
+        the results await.
         """
         if site.is_top_level:
             self._retain_name(site, [r for r in results if r is not None], completed)

@@ -1,4 +1,4 @@
-"""Drivers of loops on each device: a control loop, or a variable of the loop itself.
+r"""Drivers of loops on each device: a control loop, or a variable of the loop itself.
 
 A device that has nodes of a loop but not its LoopCond gets a control loop. Control loops of nested
 loops are stacked: the Merge of the outer one starts the inner one in each of its iterations.
@@ -14,7 +14,7 @@ loops are stacked: the Merge of the outer one starts the inner one in each of it
              +---------+         Identity ---> controls what runs in the body
 
 The device of the LoopCond drives the loop by a Merge that the LoopCond depends on. Without such a
-Merge it gets a control loop too.
+Merge it also gets a control loop.
 
 A device without the LoopCond runs as many iterations as the LoopCond says and waits for every value
 in each of them. All variables must therefore be live when the LoopCond is, and continue exactly
@@ -46,8 +46,8 @@ TRUE_PORT: Final = 1
 class ControlLoops:
     """Drivers of loops by frame and device.
 
-    The driver is called pivot Merge: it fires once per iteration. `control_merges` has those of
-    control loops. `on_device` returns the copy of a tensor on a device.
+    The driver is called pivot Merge: it fires once per iteration. `control_merges` contains the
+    pivot Merges of control loops. `on_device` returns the copy of a tensor on a device.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ControlLoops:
         return known
 
     def _token(self, frame: Frame | None, device: str, base: str) -> Output:
-        """Return an empty tensor in a frame: that of the control loop, or a constant."""
+        """Return an empty tensor in a frame: the token of its control loop, or a constant."""
         merge = self.control_merges.get((frame, device)) if frame else None
         if merge is not None:
             return merge.output()
@@ -205,7 +205,7 @@ class ControlLoops:
 
 
 class AddedNodes:
-    """Nodes added to a graph; `send_nodes` has those that send the outputs of each old node."""
+    """Nodes added to a graph; `send_nodes` maps each old node to the senders of its outputs."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -250,7 +250,7 @@ class DistributedLoops:
         return sources == {Role.ENTER, Role.NEXT_ITERATION}
 
     def is_loop_switch(self, switch: Node) -> bool:
-        """Return true for a Switch on the predicate of its own loop."""
+        """Return true for a Switch on the predicate of its enclosing loop."""
         frame = self.frames.of[switch]
         if self.roles[switch.op] is not Role.SWITCH or not frame.loop_conds:
             return False
@@ -271,7 +271,7 @@ class DistributedLoops:
     def undistributable_loops(self) -> set[Frame]:
         """Return the loops whose values are not all live in exactly the iterations that run.
 
-        An Exit of such a loop may be dead, so the outer loop is one of them too.
+        An Exit of such a loop may be dead, so the outer loop is not distributable either.
         """
         rejected: set[Frame] = set()
         for frame in reversed(self.frames.all[1:]):

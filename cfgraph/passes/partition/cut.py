@@ -251,7 +251,7 @@ class EdgeCutter:
         return (pivot,) if self.control_loops.is_control_loop(frame, device) else ()
 
     def _copy(self, node: Node, device: str) -> Node:
-        """Copy an Enter or NextIteration to a device, together with those that it reads."""
+        """Copy an Enter or NextIteration to a device, with the ones that it reads."""
         chain = []
         while self.device_of[node] != device and (node, device) not in self._copies:
             chain.append(node)

@@ -129,9 +129,10 @@ _HOST_KIND: Final = "CPU"
 class DeviceConstraints:
     """Intersected device requests of each colocation group.
 
-    `requests` is the device text of each node with a request. By representative of a group,
-    `requester` is its first node with a request, and `host_only_nodes` one that only a CPU can run.
-    With `soft`, unsatisfiable requests become `warnings`, except those of `hard` nodes.
+    `requests` is the device text of each node with a request. `requester` maps the representative
+    of a group to its first node with a request, and `host_only_nodes` maps it to a node that only a
+    CPU can run. With `soft`, unsatisfiable requests become `warnings`, except requests of `hard`
+    nodes.
     """
 
     def __init__(

@@ -196,7 +196,7 @@ def _choose_devices(
 
 
 class _PlacementReasons:
-    """Descriptions of what decided the device of each node."""
+    """Explanations of the device chosen for each node."""
 
     def __init__(
         self,
@@ -253,5 +253,5 @@ def _toml_lines(graph: Graph, placement: Placement) -> Iterator[str]:
 
 
 def _toml_string(text: str) -> str:
-    """Quote a basic TOML string, whose escapes are those of JSON."""
+    """Quote a basic TOML string, which has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

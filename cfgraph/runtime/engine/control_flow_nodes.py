@@ -33,7 +33,7 @@ NodeMaker = Callable[["NodePlan", "NodeContext"], tuple[Fire, Fire]]
 class NodeContext:
     """Context of a node's closures: the queue, the step, and the consumers of each output.
 
-    `control` is None where the consumers of the control edges are among those of output 0;
+    `control` is None where the consumers of output 0 include the consumers of the control edges;
     `channel` connects a Send or Recv to its peer.
     """
 
@@ -56,7 +56,7 @@ class NodeContext:
         return lambda iteration, value: sum(send(iteration, value) for send in sends)
 
     def send_control(self) -> Send | None:
-        """A function that delivers to consumers of the control edges; None if there are none."""
+        """A function that delivers to consumers of the control edges, or None if there are none."""
         wired = self.control is not None and self.control.has_consumers
         return value_sender(self.control, self.ready) if self.control and wired else None
 
@@ -249,7 +249,7 @@ class _LoopInvariant:
 
 
 def _deliver_at_start(deliver: Send, value: Any) -> Fire:
-    """Deliver to a Merge when an iteration starts, as a token of its own."""
+    """Deliver to a Merge as a separate token when an iteration starts."""
 
     def fire(iteration: Iteration) -> None:
         adjust_outstanding(iteration, deliver(iteration, value) - 1)

@@ -91,7 +91,7 @@ def _stateful(plan: NodePlan, context: NodeContext) -> Any:
 
 
 def _one_output(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
-    """Deliver one token to all consumers, including those of control edges."""
+    """Deliver one token to all consumers, including consumers of control edges."""
     append = context.ready.append
     ordinary, senders = context.ports[0].ordinary, context.ports[0].senders
 

@@ -53,7 +53,7 @@ class RunSpec:
 
 
 class Device(Protocol):
-    """A device with memory of its own, which a real GPU implements."""
+    """Interface of a device with separate memory, which real GPUs implement."""
 
     device: str
 
@@ -92,9 +92,9 @@ def run_partitions(
 ) -> list[RunPartition]:
     """Divide a run among the devices of a partitioned graph, or assign all of it to `device`.
 
-    Without a `device` any graph counts as partitioned, even if nothing crosses. Raises InvalidInput
-    for a partitioned graph where a node has no device, an edge crosses, or two transfers have one
-    key.
+    Without a `device` any graph is treated as partitioned, even if nothing crosses. Raises
+    InvalidInput for a partitioned graph where a node has no device, an edge crosses, or two
+    transfers have one key.
     """
     if device is not None and not is_partitioned(graph):
         whole = RunPartition(device, list(nodes), dict(enumerate(fetches)), dict(enumerate(feeds)))
@@ -182,9 +182,9 @@ class Plan:
 def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> list[Plan]:
     """Plan a run on one device, or on the devices that the nodes of a partitioned graph name.
 
-    Without a `device` any graph counts as partitioned. Raises Unsupported, naming all ops without a
-    kernel; InvalidInput if the needed nodes do not form well-nested frames; UsageError for a feed
-    inside a loop.
+    Without a `device` any graph is treated as partitioned. Raises Unsupported, naming all ops
+    without a kernel; InvalidInput if the needed nodes do not form well-nested frames; UsageError
+    for a feed inside a loop.
     """
     graph, feeds = spec.graph, spec.feeds
     running = nodes_to_run(spec)
@@ -197,7 +197,7 @@ def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> l
 
 
 def nodes_to_run(spec: RunSpec) -> list[Node]:
-    """The nodes that a run computes, without those that only fed outputs need."""
+    """The nodes that a run computes, except nodes that only fed outputs need."""
     fed, fed_nodes = frozenset(spec.feeds), _replaced_nodes(spec.feeds)
     roots = [output.node for output in spec.fetches if output not in fed]
     roots += [node for node in spec.targets if node not in fed_nodes]

@@ -92,7 +92,7 @@ def merge_data_input(
     *,
     from_enter: bool,
 ) -> Send:
-    """A function that delivers to a data input of a Merge; None is a dead token.
+    """A function that delivers to a data input of a Merge; a value of None is a dead token.
 
     A dead token from an Enter counts for all inputs: the loop that would send the others never
     runs.

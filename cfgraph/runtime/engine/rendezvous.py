@@ -86,7 +86,7 @@ class Rendezvous:
         return iter(self._channels.values())
 
     def clear(self) -> None:
-        """Drop what an earlier run left."""
+        """Drop the messages and waiting receivers of an earlier run."""
         for channel in self._channels.values():
             channel.messages.clear()
             channel.waiting.clear()

@@ -20,7 +20,7 @@ from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 
 class RunStep:
-    """The `Step` of one run at a time; `node` and `iteration` are those of the stateful kernel.
+    """The `Step` of one run at a time; `node` and `iteration` identify the running stateful kernel.
 
     `run` is the number of the run in its session.
     """

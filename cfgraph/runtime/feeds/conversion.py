@@ -53,7 +53,7 @@ def _feed_array(tensor: Output, value: Any, dtype: DType | None, shape: Shape) -
 
 
 def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
-    """Dtype and shape of a tensor's feed; for a variable's handle, those of its value."""
+    """Dtype and shape of a tensor's feed; for a variable's handle, of the variable's value."""
     dtype, shape = declared_type(graph, tensor)
     if dtype is not None and dtype.kind == "resource":
         return variable_of_handle(graph, tensor)

@@ -236,7 +236,7 @@ def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
 def read_feeds(
     graph: Graph, feeds: Iterable[str] = (), archives: Iterable[str] = (), seed: int = 0
 ) -> dict[str, Any]:
-    """The arrays to feed by tensor name: those of the archives, then each `NAME=VALUE`.
+    """The arrays to feed by tensor name, from the archives, then from each `NAME=VALUE`.
 
     Raises UsageError for a name or value that does not fit the graph, InvalidInput for a file
     without arrays.

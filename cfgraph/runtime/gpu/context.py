@@ -70,7 +70,7 @@ class GpuContext:
     def to_device(self, value: Any) -> Any:
         """Copy a NumPy value to the GPU, in the order of the current stream.
 
-        Values that are on the GPU, and those that it does not support, are returned unchanged.
+        Values that are already on the GPU or that it does not support are returned unchanged.
         """
         if not isinstance(value, np.ndarray | np.generic) or not self.supports(value.dtype):
             return value

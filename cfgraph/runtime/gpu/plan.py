@@ -38,7 +38,7 @@ from cfgraph.runtime.memory.placement import MemoryPlacement
 def require_colocated_references(plans: Sequence[Plan], streams: Mapping[str, GpuStream]) -> None:
     """Raise Unsupported for a reference to a variable that is also used on another device.
 
-    `streams` are those of the run by device; only variables on a real GPU are checked.
+    `streams` contains the run's streams by device; only variables on a real GPU are checked.
     """
     seen: dict[tuple[str, str], tuple[str, Node]] = {}
     for plan in plans:
@@ -74,7 +74,7 @@ def _handle_type(node: Node) -> Any:
 class SharedVariables:
     """Order of the kernels of several GPU devices that use one variable.
 
-    `streams` are those of the run by device.
+    `streams` contains the run's streams by device.
     """
 
     def __init__(self, context: GpuContext, streams: Mapping[str, GpuStream]) -> None:
@@ -84,7 +84,7 @@ class SharedVariables:
         self._lent: dict[Variable, Any] = {}
 
     def use(self, variable: Variable, stream: GpuStream) -> None:
-        """Order a kernel that reads or replaces a variable after those of other devices."""
+        """Order a kernel that reads or replaces a variable after the kernels of other devices."""
         if len(self._streams) < 2:
             return
         previous, self._last[variable] = self._last.get(variable, stream), stream

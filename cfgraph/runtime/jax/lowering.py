@@ -57,7 +57,7 @@ class JaxTensorList:
 
 
 def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
-    """The kernel of an op on lists; None for other ops, and for lists without fixed capacity."""
+    """The kernel of an op on lists, or None for other ops and for lists without fixed capacity."""
     name = op.compilation.row_operation
     if not name:
         return None
@@ -75,7 +75,7 @@ def _register(jax: Any) -> None:
 
 
 def _blank(jax: Any, dtype: DType, capacity: Any, shape: Any) -> Any:
-    """Rows of zeros; None if their shape is unknown."""
+    """Rows of zeros, or None if their shape is unknown."""
     element_shape = element_shape_of(shape)
     if element_shape.dims is None or not element_shape.is_full:
         return None
@@ -256,7 +256,7 @@ def _without_effects(function: FunctionGraph) -> FunctionGraph:
 
 
 def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
-    """Reject stateful ops, except for those whose only state is variables."""
+    """Reject stateful ops, except ops whose only state is variables."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
         types = registry.input_types(node) or []

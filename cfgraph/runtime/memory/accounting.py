@@ -1,7 +1,7 @@
 """Memory accounting: the bytes that each device holds, their limits, and out-of-memory errors.
 
-A device other than a CPU has memory of its own. What belongs in host memory there (shapes,
-counters, handles, swapped values) is counted separately and has no limit.
+A device other than a CPU has its own memory. What belongs in host memory there (shapes, counters,
+handles, swapped values) is counted separately and has no limit.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class CountedBuffer:
 class DeviceMemory:
     """Memory of one device; a `limit` of None means unlimited.
 
-    `used` and `peak` are bytes in the device's own memory, `host` and `host_peak` those in host
+    `used` and `peak` are bytes in the device's own memory, `host` and `host_peak` are bytes in host
     memory. `stalls` are tokens that waited for a copy, `stalled` is their total wait in seconds.
     """
 

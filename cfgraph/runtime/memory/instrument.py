@@ -119,7 +119,7 @@ def _waiting_values(root: FrameState) -> Iterator[tuple[str, Any]]:
 
 
 def _container_contents(value: Any, maker: str) -> tuple[str, str, list[Any]] | None:
-    """The contents of a container: kind, name, and values; None for other values."""
+    """The contents of a container: kind, name, and values, or None for other values."""
     if isinstance(value, Stack):
         items = [entry.value if isinstance(entry, StackEntry) else entry for entry in value.items]
         return STACK, maker or value.name, items

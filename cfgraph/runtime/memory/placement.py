@@ -28,7 +28,7 @@ Buffer: TypeAlias = np.ndarray | AbstractTensor
 
 
 def buffer_of(value: Any) -> Buffer | None:
-    """The object that owns the bytes of a value, shared by views; None for uncounted values."""
+    """The object that owns the bytes of a value, shared by views, or None for uncounted values."""
     if isinstance(value, np.ndarray):
         if not value.ndim or value.dtype == object:
             return None
@@ -48,7 +48,7 @@ def is_gpu_array(value: Any) -> bool:
 
 
 def copy_of_value(value: Any) -> Any:
-    """A copy of the value with a buffer of its own."""
+    """A copy of the value with a separate buffer."""
     if isinstance(value, np.ndarray):
         return value.copy() if value.dtype != object else value
     if isinstance(value, AbstractTensor):
@@ -118,7 +118,7 @@ class MemoryPlacement:
         return op.placement.host_only or is_host_arithmetic(node, op)
 
     def _forwarded_source(self, output: Output) -> Output | None:
-        """The output that a node forwards as this one; None for a computed one."""
+        """The output that a node forwards as this one, or None for a computed output."""
         plan = self._nodes.get(output.node)
         if plan is None or not output.node.inputs:
             return None

@@ -77,7 +77,7 @@ class Swapper:
         self.outgoing_bytes = 0
 
     def reset(self) -> None:
-        """Drop what an earlier run left."""
+        """Drop the entries of an earlier run."""
         self.resident.clear()
         self.outgoing.clear()
         self.outgoing_bytes = 0

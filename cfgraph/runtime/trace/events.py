@@ -39,7 +39,7 @@ class TraceEvent(NamedTuple):
 
     @property
     def is_token(self) -> bool:
-        """True for a token; false for notes and copies."""
+        """True for a token, false for notes and copies."""
         return self.kind in _TOKENS
 
     @property

@@ -155,7 +155,7 @@ class ChromeWriter:
         return len(lanes)
 
     def _copy(self, process: int, event: TraceEvent) -> None:
-        """Write a copy to the host or back, each on a lane of its own."""
+        """Write a copy to the host or back, with a separate lane for each direction."""
         lane = _COPY_LANES[event.text]
         arguments = {"name": event.text}
         if (process, lane) not in self._copy_lanes:

@@ -99,7 +99,7 @@ class IterationTimes:
 
     @property
     def period(self) -> float | None:
-        """The mean time between the ends of iterations; None for fewer than two."""
+        """The mean time between the ends of iterations, or None for fewer than two."""
         ends = sorted(last for _, last in self.spans.values())
         return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
 

@@ -27,11 +27,11 @@ _NUMERIC_KINDS: Final = ("float", "int", "uint", "complex", "bool")
 
 @dataclass(frozen=True, slots=True)
 class ClusterConstraints:
-    """Restrictions by the caller; ops in `assume_compilable` count as compiled.
+    """Restrictions by the caller; ops in `assume_compilable` are treated as compilable.
 
-    `needed` are the ancestors of the fetches, None if these are unknown. `functionalized` maps the
-    calls that loops and conditionals became, and the nodes that belong to these, to the number of
-    original nodes that each stands for.
+    `needed` contains the ancestors of the fetches, or is None if the fetches are unknown.
+    `functionalized` maps the calls that loops and conditionals became, and the nodes that belong to
+    these, to the number of original nodes that each stands for.
     """
 
     only_ops: Collection[str] = ()

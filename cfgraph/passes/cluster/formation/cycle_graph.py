@@ -77,7 +77,7 @@ class CycleGraph:
         return ranks
 
     def _sorted(self) -> list[Vertex]:
-        """Sort the vertices topologically, ties by number; those on or after cycles are missing."""
+        """Sort the vertices topologically, ties by number, omitting vertices on or after cycles."""
         missing = [len(sources) for sources in self.predecessors]
         ready = [vertex for vertex, count in enumerate(missing) if not count]
         heapify(ready)

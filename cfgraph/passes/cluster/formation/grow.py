@@ -110,7 +110,7 @@ class ClusterGrowth:
                     merged = True
 
     def _merge_consumers(self, vertex: Vertex, tried: dict[Vertex, set[Vertex]]) -> bool:
-        """Merge a vertex with its consumers; skips those that any part of it has `tried`."""
+        """Merge a vertex with its consumers, except consumers that any part of it has `tried`."""
         seen, merged_any = set[Vertex](), False
         todo = self._by_rank(self.dependencies.successors[vertex])
         while todo:

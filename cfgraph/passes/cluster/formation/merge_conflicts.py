@@ -159,7 +159,7 @@ class FetchEffects:
 def _propagate_bits(
     order: Iterable[Node], marked: Iterable[Node], neighbors: Callable[[Node], Iterable[Node]]
 ) -> dict[Node, int]:
-    """Give each marked node a bit; return for each node the bits of those that reach it."""
+    """Give each marked node a bit; return the bits of all marked nodes that reach each node."""
     reached = dict.fromkeys(order, 0)
     reached.update((node, 1 << number) for number, node in enumerate(marked))
     changed = True

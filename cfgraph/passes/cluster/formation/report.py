@@ -160,10 +160,10 @@ class CompilationGain:
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """A loop, conditional, or list: the node that replaced it, or the reason against this.
+    """Report on a loop, conditional, or list: the node that replaced it, or the reason for none.
 
-    `ops` has the op of each node by name, including those of inner regions. `name` is the path of
-    a loop's frame, the first Merge of a conditional, or the node that creates a list.
+    `ops` maps the name of each node, also of inner regions, to its op. `name` is the path of a
+    loop's frame, the first Merge of a conditional, or the node that creates a list.
     """
 
     kind: str

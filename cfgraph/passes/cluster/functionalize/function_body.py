@@ -98,7 +98,7 @@ class ArgumentNames:
         self._used = set(used)
 
     def new(self, tensor: Output, suffix: str = "") -> str:
-        """Return an unused name derived from that of the node."""
+        """Return an unused name derived from the node of a tensor."""
         base = _INVALID_CHARACTERS.sub("_", tensor.node.name.rpartition("/")[2].lower()).strip("_")
         base = base if base[:1].isalpha() else f"arg_{base}".rstrip("_")
         base = f"{base}_{suffix}" if suffix else base

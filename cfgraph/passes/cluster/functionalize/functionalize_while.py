@@ -39,10 +39,11 @@ from cfgraph.passes.cluster.functionalize.function_body import (
 
 @dataclass(frozen=True, slots=True)
 class LoopCall:
-    """Operands and functions of a loop as a call.
+    """Operands and functions of the call that replaces a loop.
 
-    `inner` has for each operand the outputs that are equal to it inside the loop: that of a Merge,
-    or those of constant Enters. `copied` are the Enters of constants that both functions contain.
+    For each operand, `inner` contains the outputs that are equal to it inside the loop: the output
+    of a Merge, or the outputs of constant Enters. `copied` are the Enters of constants that both
+    functions contain.
     """
 
     operands: tuple[Output, ...]

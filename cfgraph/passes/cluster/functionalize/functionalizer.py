@@ -121,7 +121,8 @@ _FUNCTION_SUFFIXES: Final = ("cond", "body", "then", "else")
 class Functionalizer:
     """Functionalizes the regions of one lowered graph, except those in `rejected`.
 
-    `functionalized` has the report of each call, `left_lowered` that of each other region.
+    `functionalized` contains the report of each call, and `left_lowered` the report of each other
+    region.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class Functionalizer:
 
     @property
     def regions(self) -> tuple[RegionReport, ...]:
-        """Return the reports of functionalized regions, then those of the others."""
+        """Return the reports of functionalized regions, followed by the reports of all others."""
         lowered = (*self.left_lowered.values(), *self.lists.left_unchanged.values())
         return (*self.functionalized.values(), *lowered)
 
@@ -315,7 +316,7 @@ class Functionalizer:
         return ops
 
     def original_ops(self) -> dict[Node, Mapping[str, str]]:
-        """Return for each new node the original nodes that it replaces, by name with their ops."""
+        """Return the names and ops of the original nodes that each new node replaces."""
         replaced: dict[Node, Mapping[str, str]] = {
             node: {} for node in self.graph if node not in self._original_nodes
         }

@@ -32,7 +32,7 @@ def handle_uses(handle: Output) -> tuple[list[Use], list[Node]]:
 def detach_handle(
     graph: Graph, resource: Node, handles: Sequence[Node], users: Collection[Node] = ()
 ) -> list[Node]:
-    """Return those of `resource`, its `handles`, and its `users` that can be removed.
+    """Return the nodes among `resource`, `handles`, and `users` that can be removed.
 
     Some may still be needed, since control edges from them show when the resource is live. Handles
     that are needed forward the size input of `resource` from then on, which has its liveness; a new

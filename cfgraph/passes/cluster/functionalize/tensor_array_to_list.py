@@ -348,7 +348,7 @@ def _is_harmless_reader(
 
 
 def _transitive_predecessors(node: Node, *, same_iteration: bool) -> set[Node]:
-    """Return a node with its predecessors, those of earlier iterations only on request."""
+    """Return a node and its predecessors, across iterations unless `same_iteration`."""
     reached, queue = {node}, [node]
     for current in queue:
         if same_iteration and role_of(current) is Role.NEXT_ITERATION:

@@ -31,17 +31,17 @@ from cfgraph.passes.cluster.functionalize.tensor_array_to_list import (
 
 @dataclass(slots=True)
 class FunctionalizedLists:
-    """Lists that replaced stacks and TensorArrays, and reports of those that did not.
+    """Lists that replaced stacks and TensorArrays, and reports on resources left unchanged.
 
-    `nodes` has for each list, by the name of the node that created the stack or TensorArray, the
-    nodes that handle it, each with the original nodes that it replaces, by name with their ops.
+    `nodes` maps the name of the node that created a stack or TensorArray to the nodes that handle
+    the list, each with the names and ops of the original nodes that it replaces.
     """
 
     nodes: dict[str, dict[Node, dict[str, str]]] = field(default_factory=dict)
     left_unchanged: dict[str, RegionReport] = field(default_factory=dict)
 
     def live_nodes(self, graph: Graph) -> dict[str, list[Node]]:
-        """Return for each list the nodes that handle it and are still in the graph."""
+        """Return the nodes of each list that are still in the graph."""
         return {
             name: [node for node in nodes if graph.nodes.get(node.name) is node]
             for name, nodes in self.nodes.items()

@@ -95,7 +95,7 @@ def _creates_array(node: Node) -> bool:
 
 
 def _loop_nodes(region: Region) -> Iterator[Node]:
-    """The nodes of a loop and of those in it."""
+    """The nodes of a loop and its inner loops."""
     for item in region.order:
         if isinstance(item, Region):
             yield from _loop_nodes(item)

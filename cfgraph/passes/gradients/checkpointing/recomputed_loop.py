@@ -108,7 +108,7 @@ class RecomputedSegment:
 class RecomputationScope(GradientScope):
     """The scope outside a recomputed segment: an iteration of the backward loop over segments.
 
-    To the gradient of the segment it is what the top of the graph is to that of other loops.
+    For the gradient of the segment, it has the role that the root frame has for other loops.
     """
 
     def __init__(self, outer: BackwardLoop) -> None:
@@ -117,15 +117,15 @@ class RecomputationScope(GradientScope):
 
     @property
     def top(self) -> GradientScope:
-        """The scope of the top of the graph."""
+        """The scope of the root frame."""
         return self.outer.top
 
     def capture_outer(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available in this scope."""
+        """A tensor from the root frame, available in this scope."""
         return self.outer.capture_outer(x)
 
     def enter_forward(self, x: Output) -> Output:
-        """A tensor from the top of the graph, available to the recomputed segment."""
+        """A tensor from the root frame, available to the recomputed segment."""
         return self.outer.capture_outer(x)
 
     def constant(self, array: Any, dtype: DType) -> Output:
@@ -156,9 +156,9 @@ def clone_loop(
     entering: Callable[[Output], Output],
     skipped: Collection[Node],
 ) -> tuple[Region, dict[Node, Node]]:
-    """Add a copy of a loop; its region, and the clone of each node.
+    """Add a copy of a loop; return its region and the clone of each node.
 
-    `entering` maps each input of the loop to that of the clone.
+    `entering` maps each input of the loop to the input of the clone.
     """
     graph = ctx.graph
     clones = {
@@ -184,7 +184,7 @@ def clone_loop(
 
 
 def _loop_members(region: Region) -> Iterator[Node]:
-    """The Enters of a loop, its nodes, and those of the loops in it."""
+    """The Enters and nodes of a loop and its inner loops."""
     yield from region.frame.enters
     for item in region.order:
         if isinstance(item, Region):

@@ -112,7 +112,7 @@ class SegmentedLoop:
     def _add_outer_variable(
         self, variable: LoopVariable, outer_cond: Node, stops: Collection[Node]
     ) -> None:
-        """Carry a variable through the outer loop too."""
+        """Also carry a variable through the outer loop."""
         enter, graph, device = variable.enter, self.graph, variable.merge.device
         merge = self._add("Merge", [enter.output(), enter.output()], "Merge", device)
         switch = self._add("Switch", [merge.output(), outer_cond.output()], "Switch", device)
