@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -175,6 +176,25 @@ def test_a_run_without_memory_is_an_execution_error(
     session = cfgraph.Session(cfgraph.load(fixtures / "graphs" / "counter.pb"))
     with pytest.raises(ExecutionError, match="out of memory"):
         session.run(["n"], {"n": 3})
+
+
+_FETCH_IN_LITTLE_MEMORY = """
+import resource, sys
+import cfgraph
+session = cfgraph.Session(cfgraph.load(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+try:
+    session.run(["cond:0"])
+except cfgraph.ExecutionError as error:
+    print(error)
+"""
+
+
+def test_a_constant_larger_than_memory_is_an_execution_error(folder: Path) -> None:
+    path = str(folder / "splat_4gib.pb")
+    command = [sys.executable, "-c", _FETCH_IN_LITTLE_MEMORY, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    assert done.stdout.startswith("out of memory"), done.stderr
 
 
 # whose values take gigabytes
