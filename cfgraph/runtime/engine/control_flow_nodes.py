@@ -1,4 +1,7 @@
-"""Firing of Switch, Merge, Enter, Exit, NextIteration, LoopCond, and ControlTrigger."""
+"""Firing of Switch, Merge, Enter, Exit, NextIteration, LoopCond, and ControlTrigger.
+
+`propagate` decides when a Merge is ready and when it is dead; this module forwards its value.
+"""
 
 from __future__ import annotations
 

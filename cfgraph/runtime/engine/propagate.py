@@ -1,9 +1,9 @@
-"""Propagation of a token to its consumers: the rules by which a node becomes ready, live or dead.
+"""Propagation of a token to its consumers, including the Merge rule: the first live input fires.
 
 A token lowers the pending count of an ordinary consumer, which is ready at zero, and dead if any
-input was dead. A Merge is ready at its first live input once its control inputs have arrived; it
-is dead once all data inputs are dead, or one from an Enter is. See the rule table of the first
-seed.
+input was dead. Merge rule: a Merge is ready at its first live input once its control inputs have
+arrived; it is dead once all data inputs are dead, or one from an Enter is. See the evaluation rules
+in Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
 from __future__ import annotations
