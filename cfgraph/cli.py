@@ -299,7 +299,7 @@ def _usage_error(failure: Any) -> UsageError:
     close = getattr(failure, "possibilities", None)
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     if close:
-        hint = f"did you mean {' or '.join(sorted(close))}?"
+        hint = f"did you mean {' or '.join(close)}?"
     message = failure.message if close else _plain_message(failure.format_message())
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 

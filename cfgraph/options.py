@@ -99,7 +99,8 @@ Filter = Annotated[
 Full = Annotated[
     bool,
     typer.Option(
-        "--full", help="Print everything, including values of more than 1024 elements (also JSON)."
+        "--full",
+        help="Print everything, including values of more than 1024 elements (in JSON too).",
     ),
 ]
 Out = Annotated[
@@ -148,8 +149,8 @@ Tap = Annotated[
     typer.Option(
         "--tap",
         metavar="GLOB",
-        help="Print every value of matching nodes, also inside loops; also NODE:PORT or op:GLOB. "
-        "Repeatable.",
+        help="Print every value of matching nodes, inside loops too. Accepts NODE:PORT and op:GLOB "
+        "as well. Repeatable.",
     ),
 ]
 Trace = Annotated[
@@ -322,7 +323,7 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="auto|numpy|xla",
-        help="Engine that runs clusters; auto chooses the faster one for each.",
+        help="Engine that runs clusters; auto chooses the faster one for each cluster.",
     ),
 ]
 Regions = Annotated[
@@ -345,7 +346,7 @@ Cases = Annotated[
         "--cases",
         metavar="N",
         min=1,
-        help="Number of random inputs to compare at. Default: 4.",
+        help="Number of random inputs to compare on. Default: 4.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -371,8 +372,8 @@ Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="Run input and result and compare; exit with status 1 and write nothing if they "
-        "differ.",
+        help="Run the input and the result, and compare; exit with status 1 and write nothing if "
+        "they differ.",
     ),
 ]
 Memory = Annotated[

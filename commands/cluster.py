@@ -15,7 +15,7 @@ Deadness = Annotated[
     typer.Option(
         "--deadness",
         metavar="MODE",
-        help="Deadness mode, the test for equal liveness: exact, inputs, tf or off.",
+        help="How to test that nodes are live together: exact, inputs, tf or off.",
     ),
 ]
 MinSize = Annotated[
@@ -56,7 +56,10 @@ Feed = Annotated[
     ),
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Report why each node and edge is outside of clusters.")
+    bool,
+    typer.Option(
+        "--explain", help="Report, for each node and edge outside of clusters, why it is."
+    ),
 ]
 WhatIf = Annotated[
     Names,

@@ -1,4 +1,4 @@
-"""Write a graph in another format: pb, pbtxt, or the readable graph."""
+"""Write a graph in another format: pb, pbtxt, or graph (readable text)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a graph in another format: pb, pbtxt, or the readable graph."""
+    """Write a graph in another format: pb, pbtxt, or graph (readable text)."""
     from cfgraph.console.convert import convert
 
     raise Exit(convert(graph, output, to, from_format, json, quiet, verify))

@@ -11,7 +11,10 @@ from cfgraph import options
 Names = list[str]
 
 Ys = Annotated[
-    Names, typer.Option("--ys", metavar="LIST", help="Tensors to differentiate. Repeatable.")
+    Names,
+    typer.Option(
+        "--ys", metavar="LIST", help="Tensors to differentiate, separated by commas. Repeatable."
+    ),
 ]
 Xs = Annotated[
     Names,
@@ -53,7 +56,8 @@ Order = Annotated[
     typer.Option(
         metavar="K",
         min=1,
-        help="Order of the derivative: differentiate the sum of the gradients again, K times.",
+        help="Order of the derivative. Above 1: differentiate the sum of the gradients again, "
+        "K-1 times.",
     ),
 ]
 SwapMemory = Annotated[

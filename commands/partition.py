@@ -1,4 +1,4 @@
-"""Place a graph on devices, and connect the partitions by Send and Recv."""
+"""Place a graph on devices, and connect the partitions with Send and Recv."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def main(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Place a graph on devices, and connect the partitions by Send and Recv."""
+    """Place a graph on devices, and connect the partitions with Send and Recv."""
     from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
     from cfgraph.console.partition import PlacementOptions, partition_file

@@ -36,7 +36,10 @@ def find_code(code: str) -> Code:
     known = catalog()
     entry = known.get(code.upper())
     if entry is None:
-        raise UsageError(f"unknown code {code!r}", hint=similar_code_hint(code) or "as in CFG201")
+        raise UsageError(
+            f"unknown code {code!r}",
+            hint=similar_code_hint(code) or "a code looks like CFG201; docs/errors.md lists all",
+        )
     return entry
 
 

@@ -140,7 +140,8 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
 def _agreement_text(delta: RunDiff) -> str:
     count = len(delta.fetches)
     what = f"{count} fetch{'es' * (count != 1)}" if count else "the runs"
-    return f"{what} agree in {delta.cases} case{'s' * (delta.cases != 1)}"
+    verb = "agrees" if count == 1 else "agree"
+    return f"{what} {verb} in {delta.cases} case{'s' * (delta.cases != 1)}"
 
 
 def _print_difference(out: Page, gap: ValueMismatch) -> None:

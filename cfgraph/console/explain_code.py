@@ -16,7 +16,9 @@ def explain_code(code: str, json: bool, color: Color) -> None:
     """Print the meaning of a code and how to fix its cause."""
     if not re.fullmatch(r"(?i)cfg\w*", code):
         hint = f"to explain a node of a graph: cfgraph explain {code} NODE"
-        raise UsageError(f"{code!r} is not an error code such as CFG201", hint=hint)
+        raise UsageError(
+            f"no node is named, and {code!r} is not an error code such as CFG201", hint=hint
+        )
     entry = find_code(code)
     if json:
         print_document("explain", result={"code": asdict(entry)})

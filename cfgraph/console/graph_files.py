@@ -96,7 +96,7 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
         error.path = error.path or ("standard input" if path == STDIN else path)
         raise
     if loaded.format in _WRAPPER_MESSAGES:
-        note(f"note: {path} is a {_WRAPPER_MESSAGES[loaded.format]}; its graph is used", quiet)
+        note(f"note: {path} is a {_WRAPPER_MESSAGES[loaded.format]}; using the graph in it", quiet)
     source = Source(loaded.graph, path, loaded.format, data)
     add_member("inputs", source)
     return source

@@ -27,7 +27,7 @@ _BY_PARITY: Final = ("cyan", "magenta")
 _ARROW: Final = "yellow"
 _LEGEND: Final = (
     f"{OUTSIDE} outside loops; 0-9 last digit of the iteration, {_SEVERAL} several iterations; "
-    f"{DEAD} dead; ↓ ↑ message"
+    f"{DEAD} dead; ↓ ↑ ↕ messages"
 )
 
 

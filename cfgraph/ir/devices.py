@@ -150,7 +150,7 @@ def _full_name(name: str, text: str) -> str:
         raise UsageError(f"{text!r} is not a device", hint=_kind_hint(name) or hint)
     if parts.kind not in _DEVICE_KINDS:
         message = f"{text!r} has the unsupported device kind {parts.kind}"
-        raise UsageError(message, hint=f"one of {', '.join(_DEVICE_KINDS)}")
+        raise UsageError(message, hint="write it as cpu:0 or gpu:0")
     filled = (
         mine if mine is not None else first for mine, first in zip(parts, _DEFAULTS, strict=True)
     )

@@ -90,9 +90,8 @@ class Graph:
         node = self[base]
         count = registry.output_count(node)
         if count is not None and port >= count:
-            message = (
-                f"{base!r} ({node.op}) has {count} output{'s' * (count != 1)}, no output {port}"
-            )
+            outputs = f"{count} output{'s' * (count != 1)}"
+            message = f"{base!r} ({node.op}) has {outputs}, so output {port} does not exist"
             hint = f"run it as a target: ^{base}" if count == 0 else None
             raise UsageError(message, node=base, hint=hint)
         return Output(node, port)
@@ -368,7 +367,9 @@ def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str])
 def _faults_error(faults: list[InvalidInput]) -> InvalidInput:
     """The first fault as an error, with all faults as findings."""
     first = faults[0]
-    more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
+    more = (
+        f" (and {len(faults) - 1} more fault{'s' * (len(faults) > 2)})" if len(faults) > 1 else ""
+    )
     return InvalidInput(
         first.message + more,
         node=first.node,

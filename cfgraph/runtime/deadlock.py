@@ -175,7 +175,7 @@ def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
         f"{output.name} is dead: {_DeadnessTracer(state, output.node).explain(output)}",
         node=output.node,
         device=state.executor_of[output.node].device,
-        hint="fetch the Merge behind both branches, or feed the predicate otherwise",
+        hint="fetch the Merge that joins the branches, or feed the predicate differently",
         code="CFG702",
     )
 

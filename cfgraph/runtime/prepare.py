@@ -67,8 +67,8 @@ class RunConfig:
             message = f"unknown schedule {self.schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
         if self.rules != PlacementRules() and len(self.devices) < 2:
-            message = "placement rules need several devices"
-            raise UsageError(message, hint="several are written cpu:0,gpu:0")
+            message = "placement rules need more than one device"
+            raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
 
 
 def prepare(

@@ -52,7 +52,7 @@ def test_explain_says_why_an_edge_joins_nothing(command: Any, mismatch: Path) ->
     rows = [line.split() for line in done.lines]
     assert ["C", "AddV2", "alone", "no", "edge", "to", "merge", "along"] in rows
     (edge,) = [row for row in rows if row[:2] == ["B", "C"]]
-    assert " ".join(edge[2:]) == "deadness one is live when true, the other when p"
+    assert " ".join(edge[2:]) == "deadness one is live always and the other when p"
 
 
 def test_explain_takes_the_place_of_the_graph(command: Any, graphs: Path, tmp_path: Path) -> None:

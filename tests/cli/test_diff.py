@@ -134,7 +134,7 @@ def test_an_output_that_is_lost_is_a_difference(command: Any, tmp_path: Path) ->
     (tmp_path / "a.graph").write_text(text + "z = Abs(x)\n")
     files = tmp_path / "a.graph", tmp_path / "b.graph"
     done = command("diff", "--run", *files)
-    reported = ["z:0: missing in B", "everything else agrees: 1 fetch agree in 4 cases"]
+    reported = ["z:0: missing in B", "everything else agrees: 1 fetch agrees in 4 cases"]
     assert (done.code, done.lines) == (1, reported)
     done = command("diff", "--run", *files, "--json")
     assert (done.code, done.json["summary"]["differences"]) == (1, 1)

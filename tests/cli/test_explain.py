@@ -144,4 +144,4 @@ def test_a_node_of_a_function_is_explained_once_it_is_lowered(
 def test_an_output_that_there_is_not_is_refused(command: Command, graphs: Path) -> None:
     done = command("explain", graphs / "deadness_mismatch.pb", "T:3")
     assert done.code == 2
-    assert "'T' (Identity) has 1 output, no output 3" in done.err
+    assert "'T' (Identity) has 1 output, so output 3 does not exist" in done.err

@@ -287,7 +287,7 @@ def test_a_check_on_a_terminal_writes_no_graph(command: Any, line: Path) -> None
         ((), "outputs of the graph: loss:0, other:0"),
         (("--ys", "los"), "did you mean 'loss'?"),
         (("--ys", "loss", "--xs", "v"), "no node 'v'"),
-        (("--ys", "loss:3"), "1 output, no output 3"),
+        (("--ys", "loss:3"), "1 output, so output 3 does not exist"),
         (("--ys", "loss", "--unconnected", "ones"), "one of none, zero"),
         (("--ys", "loss", "--order", "0"), "order"),
         (("--ys", "loss", "--stop", "nix"), "no node 'nix'"),

@@ -259,7 +259,7 @@ def test_a_trace_calls_messages_dead_that_are_and_not_those_that_are_empty(
 def test_rules_without_devices_to_place_on_are_refused(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=5", "--place", "*=cpu:0")
     assert done.code == 2
-    assert "placement rules need several devices" in done.err
+    assert "placement rules need more than one device" in done.err
 
 
 def test_a_rule_that_no_node_of_a_run_matches_is_reported(command: Any, counter: Path) -> None:

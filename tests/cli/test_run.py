@@ -122,7 +122,7 @@ def test_a_tensor_inside_a_loop_is_refused_with_two_ways_out(command: Any, count
         (["--feed", "m=3"], "the graph has n"),
         (["--feed", "n"], "NAME=VALUE"),
         (["--feed", "n=3.5"], "feed n:0: 3.5 is not a valid int32"),
-        (["--feed", "n=[1,2]"], "feed n:0: the rank is 1, expected 0"),
+        (["--feed", "n=[1,2]"], "feed n:0: the shape is [2], expected []"),
         (["--expect", "count=3.5"], "expected value of count:0: 3.5 is not a valid int32"),
         (["--expect", "cout=3"], "did you mean 'count'?"),
         (["--out", "count=count.npy"], "write count=@count.npy"),

@@ -179,7 +179,7 @@ def test_an_output_that_the_node_does_not_have_is_a_usage_error(
     assert command("show", graphs / graph, "--node", f"{node}:{int(port) - 1}").code == 0
     done = command("show", graphs / graph, "--node", name)
     assert done.code == 2
-    assert f"no output {port}" in done.err
+    assert f"output {port} does not exist" in done.err
     assert f"at node '{node.rpartition('572/')[2]}'" in done.err
 
 

@@ -295,7 +295,7 @@ def test_what_no_fetch_needs_does_not_run() -> None:
     ("fetches", "feeds", "message"),
     [
         (["nothing:0"], {}, "no node 'nothing'"),
-        (["m:2"], {}, "no output 2"),
+        (["m:2"], {}, "so output 2 does not exist"),
         (["m:0"], {"p": True, "p:0": True}, "fed more than once"),
         (["m:0"], {"q": 1}, "no node 'q'"),
         ([], {}, "nothing to fetch"),

@@ -194,8 +194,8 @@ def test_what_does_not_fit_is_refused_in_words(value: str, dtype: str, says: str
     ("value", "shape", "says"),
     [
         ("f32[2,5]:zeros", (None, 4), "dimension 1 is 5, expected 4 (expected [?,4], got [2,5])"),
-        ("3.5", (2,), "the rank is 0, expected 1 (expected [2], got [])"),
-        ("[1,2]", (), "the rank is 1, expected 0 (expected [], got [2])"),
+        ("3.5", (2,), "the shape is [], expected [2]"),
+        ("[1,2]", (), "the shape is [2], expected []"),
     ],
 )
 def test_a_wrong_shape_names_the_dimension(

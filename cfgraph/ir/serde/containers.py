@@ -125,7 +125,7 @@ def from_binary(data: bytes) -> tuple[Any, str]:
 
 # other formats with a magic number: offset, magic, name, hint
 _FOREIGN_FORMATS: Final = (
-    (0, b"\x89PNG", "a PNG image", "name the graph that the image shows"),
+    (0, b"\x89PNG", "a PNG image", "pass the graph itself, not a picture of it"),
     (0, b"PK\x03\x04", "a zip archive", "save a Keras model with model.export(FOLDER)"),
     (0, b"\x89HDF", "an HDF5 file", "save a Keras model with model.export(FOLDER)"),
     (4, b"TFL3", "a TensorFlow Lite model", "use the SavedModel that it was converted from"),

@@ -116,7 +116,7 @@ def _full_device_name(node: Node) -> str:
         return str(parts)
     request = f"only {node.device!r}" if node.device else "no device"
     message = f"the node is not placed: it has {request}, expected a full device name"
-    hint = "place the graph first, with cfgraph.place or with --devices"
+    hint = "name the devices, such as --devices cpu:0,gpu:0, or call cfgraph.place first"
     raise InvalidInput(message, node=node, hint=hint, code="CFG420")
 
 

@@ -88,7 +88,7 @@ def parse_rule(text: str) -> PlacementRule:
     """Parse `GLOB=device`, `op:X=device`, or `frame:X=device`. Raises UsageError."""
     pattern, equals, device = text.rpartition("=")
     if not equals or not pattern:
-        raise UsageError(f"{text!r} is not a rule", hint="write it as 'while/*=gpu:0'")
+        raise UsageError(f"{text!r} is not a rule", hint="write GLOB=DEVICE, as in 'while/*=gpu:0'")
     return _rule_for_pattern(pattern, device)
 
 

@@ -156,7 +156,7 @@ def check_shape(shape: tuple[int, ...], expected: Shape) -> None:
     assert expected.dims is not None
     shapes = f"(expected {expected}, got {Shape(shape)})"
     if len(shape) != len(expected.dims):
-        message = f"the rank is {len(shape)}, expected {len(expected.dims)} {shapes}"
+        message = f"the shape is {Shape(shape)}, expected {expected}"
         raise UsageError(message, code="CFG035")
     dimension = next(
         dimension

@@ -127,7 +127,7 @@ def read_npz_key(path: str, key: str) -> Any:
     archive = _read_archive(path)
     keys = {name.removesuffix(".npy"): name for name in archive.namelist()}
     if key not in keys:
-        hint = did_you_mean(key, keys) or f"it has {', '.join(sorted(keys)) or 'no arrays'}"
+        hint = did_you_mean(key, keys) or f"its arrays: {', '.join(sorted(keys)) or 'none'}"
         raise UsageError(f"the archive has no array {key!r}", path=path, hint=hint, code="CFG032")
     return _member(archive, keys[key], path)
 

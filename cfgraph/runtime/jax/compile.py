@@ -135,7 +135,7 @@ def load_jax() -> Any:
     try:
         import jax
     except ImportError as error:
-        message = f"cannot import jax: {error}"
+        message = "jax is not installed" if error.name == "jax" else f"cannot import jax: {error}"
         raise Unsupported(message, hint=install_hint("xla"), code="CFG710") from None
     if first:
         # synchronous dispatch halves the cost of a small cluster

@@ -230,7 +230,7 @@ class MemoryMeter:
     def __init__(self, limits: Mapping[str, int], swap_above: float = DEFAULT_SWAP_ABOVE) -> None:
         # also rejects NaN
         if not 0 <= swap_above <= 1:
-            message = f"swap_above must be between 0 and 1, got {swap_above:g}"
+            message = f"the swap threshold must be between 0 and 1, got {swap_above:g}"
             raise UsageError(message, hint="0.7 is 70 % of the limit")
         self.swap_above = swap_above
         self.limits = {

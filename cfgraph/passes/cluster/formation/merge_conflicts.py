@@ -105,7 +105,8 @@ def merge_conflict(
         return RejectionReason("device", " and ".join(map(repr, devices)), {"devices": devices})
     if not liveness.same_liveness(a.first, b.first):
         conditions = [liveness.condition(a.first), liveness.condition(b.first)]
-        text = f"one is live when {conditions[0]}, the other when {conditions[1]}"
+        live = ("always" if x == "true" else f"when {x}" for x in conditions)
+        text = f"one is live {' and the other '.join(live)}"
         return RejectionReason("deadness", text, {"conditions": conditions})
     if a.effects.conflicts_with(b.effects):
         ends = [a.first.name, b.first.name]
