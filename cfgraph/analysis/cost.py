@@ -101,7 +101,7 @@ class CostEstimates:
                 self.runs[frame] = min(count, _MAX_ITERATIONS)
 
     def work(self, node: Node) -> tuple[float, int]:
-        """Operations, and bytes read and written; zero for a node that forwards its input."""
+        """Operations, and bytes read and written, all zero for a node that forwards its input."""
         op = lookup(node.op)
         if op is not None and (op.role or op.aliasing.is_identity or not node.inputs):
             return 0.0, 0
@@ -134,7 +134,7 @@ class CostEstimates:
         return known
 
     def _known_size(self, shape: Shape, dtype: DType | None) -> _TensorSize:
-        """The size of a tensor of a shape and type; zero without a type."""
+        """The size of a tensor of a shape and type, or zero without a type."""
         key = (shape.dims, dtype)
         known = self._known.get(key)
         if known is None:

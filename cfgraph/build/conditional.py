@@ -138,7 +138,7 @@ class BranchWriter:
     # -- functions -------------------------------------------------------------------------------
 
     def _define(self, captured: list[Output], outputs: list[list[Output]]) -> bool:
-        """Add the branches to the library; true if one of them has side effects."""
+        """Add the branches to the library; return true if one of them has side effects."""
         library = self.builder.graph.functions
         names = [path_as_name(path, "output") for path in self.results[0].paths]
         for name, body, row in zip(self.functions, self.bodies, outputs, strict=True):

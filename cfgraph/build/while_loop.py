@@ -220,7 +220,7 @@ class LoopWriter:
         ]
 
     def _define(self, rows: list[_CarriedTensor]) -> bool:
-        """Add condition and body to the library; true if one of them has side effects."""
+        """Add condition and body to the library; return true if one of them has side effects."""
         library = self.builder.graph.functions
         cond, body = self.functions
         going = [self.cond.resolve(self.condition)] if self.condition is not None else []

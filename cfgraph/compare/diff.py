@@ -247,7 +247,7 @@ class _GraphDiffer:
     def functions(
         self, a: Function, b: Function, signatures_a: Signatures, signatures_b: Signatures
     ) -> ChangedFunction | None:
-        """Return the differences between two functions of one name, None if there are none."""
+        """Return the differences between two functions of one name, or None if there are none."""
         if a is b or attrs_equal(a.definition, b.definition):
             return None
         side_a = DiffSide(self.signature(a.definition), body_graph(a, signatures_a))

@@ -58,7 +58,7 @@ class ValueDifference:
 
 
 def default_tolerances(dtype: DType) -> tuple[float, float]:
-    """Return the relative and absolute tolerance of a type; 0 except for floating types."""
+    """Return the relative and absolute tolerance of a type, both 0 except for floating types."""
     if dtype.is_complex:
         return _TOLERANCES[dtype.numpy.itemsize // 2]
     return _TOLERANCES[dtype.numpy.itemsize] if dtype.is_floating else (0.0, 0.0)

@@ -109,7 +109,7 @@ _MAX_FEED_ELEMENTS: Final = 32
 
 
 def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
-    """Print the differences, the first diverging node, and the inputs; or that there are none."""
+    """Print the differences, the first diverging node, and the inputs, or report equality."""
     if delta.lowered:
         out.line(
             "A was lowered before the run: not all of its functions can be called directly",

@@ -1,4 +1,4 @@
-"""Graphs in the DOT language of Graphviz: as they are, or with clusters."""
+"""Graphs in the DOT language of Graphviz: plain or with clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollback: a pass that raises leaves its graph as it was."""
+"""Rollback: a pass that raises leaves its graph unchanged."""
 
 from __future__ import annotations
 

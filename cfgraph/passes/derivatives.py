@@ -49,7 +49,7 @@ def gradients(
     """Add the gradients of the sum of `ys` with respect to each of `xs`, in place.
 
     Functional nodes are lowered first. Integer and boolean tensors carry no gradient. For a
-    variable's handle in `xs`, the gradient is that of the variable's value.
+    variable's handle in `xs`, the result is the gradient of the variable's value.
 
     Args:
         grad_ys: upstream gradient of each y: the name of a tensor, an array, or None for ones.

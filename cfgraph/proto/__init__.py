@@ -1,1 +1,1 @@
-"""Bindings generated from `schemas/`; `pytest --update tests/proto` writes them anew."""
+"""Bindings generated from `schemas/`; `pytest --update tests/proto` rewrites them."""

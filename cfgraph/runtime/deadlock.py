@@ -86,7 +86,7 @@ def _blocked_recv(
 def _why_not_sent(
     state: QuiescentState, send: NodePlan, recv_iteration: Iteration
 ) -> tuple[str, bool]:
-    """The reason why a Send did not run; true if only other messages are missing."""
+    """The reason why a Send did not run, and True if only other messages are missing."""
     current, reason, blocked_enter = _sender_iteration(state, send, recv_iteration)
     if current is not None:
         reason, blocked_enter = f"{send.node.name!r} did not run there", (current, send)
@@ -114,7 +114,7 @@ def _sender_iteration(
 ) -> SenderSearch:
     """The sender's iteration of the same path as `recv_iteration`.
 
-    If there is none, the reason, and the Enter that did not fire if that is it.
+    Without one, returns the reason, and the Enter that did not fire if it is the reason.
     """
     current, name = state.root(send.node), send.node.name
     for loop, index in _frame_path(recv_iteration):

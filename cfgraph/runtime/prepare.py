@@ -79,7 +79,7 @@ def prepare(
     *,
     without_values: bool = False,
 ) -> tuple[RunSpec, list[Plan]]:
-    """Return the run as it is executed, and its plans. `opened` has the clusters to run in part."""
+    """Return the run as executed, and its plans. `opened` contains the clusters to run in part."""
     if opened.groups:
         spec = recluster_run(opened.groups, spec)
     spec = lower_run(spec)
@@ -143,8 +143,8 @@ def feed_placeholder(graph: Graph, tensor: Output) -> Output:
 def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
     """Place and partition a copy of the part of a lowered graph that the run needs.
 
-    A partitioned graph stays as it is. Raises the errors of `place` and `partition`, and UsageError
-    for a partitioned graph that names other devices or is combined with placement rules.
+    A partitioned graph is used unchanged. Raises the errors of `place` and `partition`, and
+    UsageError for a partitioned graph that names other devices or is combined with placement rules.
     """
     from cfgraph.passes.partition.partition import partition
     from cfgraph.passes.place.place import place

@@ -188,14 +188,14 @@ class Session:
         `feeds` maps tensor names to arrays. `trace` receives an event per token. Returns a value
         for each fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0; with
         `allow_dead` None for a dead one. With a virtual clock the run may end as soon as its loops
-        have started `until_iteration`; None then stands for a missing value. It may also run
+        have started `until_iteration`; a missing value is then None. It may also run
         `without_values`: only values that affect control flow are computed, and a fetched value may
         be an AbstractTensor.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
-        cannot run, Unsupported for ops without a kernel and for files without
-        permission, ExecutionError when the run fails (also
-        when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
+        cannot run, Unsupported for ops without a kernel and for files without permission,
+        ExecutionError when the run fails (also when a fetch is dead or gets no value), RunTimeout
+        after `timeout` seconds.
         """
         names, targets = _fetch_names(fetches), list(targets)
         opened = self._uninlined

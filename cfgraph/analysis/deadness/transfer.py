@@ -214,7 +214,7 @@ class TransferFunctions:
     # -- nodes -----------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> bool:
-        """Compute the formulas of a node; true if one of them changed."""
+        """Compute the formulas of a node and return true if one of them changed."""
         arrivals = self.arrivals
         before = self.live.get(node), arrivals and arrivals.of.get(node)
         role = self.roles[node.op]

@@ -92,8 +92,8 @@ class Frames:
 
     `of` is the frame that a node runs in, `of_outputs` the frame of its outputs; they differ for
     Enter and Exit. `all` has parents before children, the root first; `order` is a topological
-    order of the nodes, `cycles` are those without a NextIteration. `faults` reports loops that are
-    not well nested; the frames of their nodes are a best guess.
+    order of the nodes, `cycles` are the cycles without a NextIteration. `faults` reports loops that
+    are not well nested; the frames of their nodes are a best guess.
     """
 
     def __init__(self, order: TopologicalOrder) -> None:

@@ -102,7 +102,7 @@ _NO_CUT: Collection[object] = ()
 
 
 class HappensBefore:
-    """For every node, a bit mask of the `marked` nodes that precede it.
+    """Map of every node to a bit mask of the `marked` nodes that precede it.
 
     Two nodes of one loop are compared within one iteration.
     """

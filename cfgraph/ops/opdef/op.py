@@ -130,7 +130,7 @@ class Op:
 
     @classmethod
     def file_access(cls, node: Node | BodyNode) -> FileAccess:
-        """How a node accesses files; the I/O policy of a run decides on it before anything runs.
+        """Kind of file access, by which the I/O policy of a run accepts or rejects the node.
 
         An op with the fact `does_io` reads if it only reads, and else writes.
         """

@@ -4,7 +4,7 @@ A forward value reaches the backward loop in one of three ways: an invariant ent
 Const is cloned, and any other value is saved on a stack (its accumulator) by the forward loop and
 restored by the backward loop in the same iterations and under the same guard.
 
-The value that arrives has the gradient of the forward tensor too, for gradients of higher order:
+The value that arrives also has the gradient of the forward tensor, for gradients of higher order:
 
     a = stop_gradient(a) * w      saves stop_gradient(a); after a pop of a itself, d2a/dw2 is not 0
 """

@@ -67,7 +67,7 @@ def _start_variable(
     variable: LoopVariable,
     guard: PathCondition,
 ) -> Node:
-    """Add the variable of the backward loop that carries a variable's gradient; its Merge."""
+    """Add the backward loop's variable for a variable's gradient; return its Merge."""
     ctx, counter = outer.ctx, scope.backward_counter
     with ctx.scope(variable.merge):
         enter = scope.enter_variable(_exit_gradient(outer, scope.loop, variable, guard), "b_exit")

@@ -59,7 +59,7 @@ class LoopBuilder:
         self._pivot: Node | None = None
 
     def enter(self, start: Output, dtype: DType) -> Output:
-        """Add a variable; its value at the start of each iteration."""
+        """Add a variable; return its value at the start of each iteration."""
         enter = self._enter(start, dtype, constant=False)
         inputs, device = (Output(enter), Output(enter)), enter.device
         merge = self.rewriter.add(f"{self.name}/Merge", "Merge", inputs, (), device, T=dtype, N=2)

@@ -115,7 +115,7 @@ def _covers_predicate(differences: list[BranchSides]) -> bool:
 
 
 def _forwarded_input(tensor: Output) -> Output | None:
-    """Return the input that an output equals in all iterations, None if there is none."""
+    """Return the input that an output equals in all iterations, or None if there is none."""
     node = tensor.node
     op: type[Op] | None = lookup(node.op)
     if op is None or not node.inputs:

@@ -58,10 +58,10 @@ class Device(Protocol):
     device: str
 
     def to_device(self, value: Any) -> Any:
-        """Copy a NumPy value to the device; other values stay as they are."""
+        """Copy a NumPy value to the device; other values are returned unchanged."""
 
     def to_host(self, value: Any) -> Any:
-        """Copy a value of the device to host memory; other values stay as they are."""
+        """Copy a value of the device to host memory; other values are returned unchanged."""
 
 
 class ClusterKernels(Protocol):

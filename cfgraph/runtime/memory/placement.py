@@ -83,7 +83,7 @@ class MemoryPlacement:
         return is_host_memory
 
     def crossings(self) -> Iterator[tuple[Node, int, bool]]:
-        """The inputs that need a copy, with their slots; true for a copy to the host.
+        """The inputs that need a copy, each with its slot and True for a copy to the host.
 
         One copy serves all consumers of an output.
         """

@@ -174,7 +174,7 @@ class NonconstantInput(NamedTuple):
 def nonconstant_input(
     node: Node, op: type[Op], frames: Frames, instances: FunctionInstances
 ) -> NonconstantInput | None:
-    """Return the first input that must be constant but varies in a loop, None if there is none."""
+    """Return the first input that must be constant but varies in a loop, or None."""
     frame = frames.of[node]
     if frame.parent is None:
         return None

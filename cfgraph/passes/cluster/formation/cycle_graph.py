@@ -110,7 +110,7 @@ class CycleGraph:
     # -- merging ---------------------------------------------------------------------------------
 
     def indirect_path(self, a: Vertex, b: Vertex) -> list[Vertex] | None:
-        """Return a path from `a` to `b` over at least one other vertex, None if there is none."""
+        """Return a path from `a` to `b` over at least one other vertex, or None."""
         previous: dict[Vertex, Vertex] = {}
         self._search_forward(a, b, previous)
         if b not in previous:

@@ -150,7 +150,9 @@ class SegmentedLoop:
                 self.graph.set_input(use.node, use.slot, inner_enter.output())
 
     def _move_outward(self, enter: Node) -> dict[str, Any]:
-        """Move an Enter to the outer loop; the attributes of one from there to the inner loop."""
+        """Move an Enter to the outer loop; return attributes for a new Enter into the inner
+        loop.
+        """
         attrs = {key: enter.attr(key) for key in ("is_constant", "parallel_iterations")}
         self.graph.set_attr(enter, "frame_name", self._outer["frame_name"])
         return {**attrs, "frame_name": self._inner["frame_name"]}
