@@ -11,7 +11,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.names import decode_key
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
@@ -52,10 +52,10 @@ def is_same_variable(a: Node, b: Node) -> bool:
 
 def variable_key(node: Node) -> tuple[str, str]:
     """The container and the name of the variable that a node outputs."""
-    shared = decode_text(node.attr("shared_name"))
+    shared = decode_key(node.attr("shared_name"))
     if is_a(node, VariableV2):
         shared = shared or node.name
-    return decode_text(node.attr("container")), shared
+    return decode_key(node.attr("container")), shared
 
 
 class _VariableReadTypes:

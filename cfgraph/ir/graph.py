@@ -48,7 +48,7 @@ class Graph:
         self.origin: Any = None
         self.edits = 0
         self.moves = 0
-        self._suffixes: dict[str, int] = {}
+        self.name_suffixes: dict[str, int] = {}
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -332,10 +332,10 @@ class Graph:
         """A name not yet taken: `base`, or `base_1`, `base_2`, …"""
         if base not in self.nodes:
             return base
-        number = self._suffixes.get(base, 0) + 1
+        number = self.name_suffixes.get(base, 0) + 1
         while f"{base}_{number}" in self.nodes:
             number += 1
-        self._suffixes[base] = number
+        self.name_suffixes[base] = number
         return f"{base}_{number}"
 
 

@@ -20,6 +20,11 @@ def decode_text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+def decode_key(data: bytes) -> str:
+    """The text of a string attribute that names a resource; distinct bytes have distinct texts."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def split_tensor_name(name: str) -> tuple[str, int | None]:
     """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
 

@@ -46,11 +46,16 @@ class _Definitions(dict[str, Any]):
         self._imports += 1
         try:
             import_module(module)
+        except BaseException:
+            # a family that was interrupted is imported again from the start
+            for name in [name for name, op in self._staged.items() if op.__module__ == module]:
+                del self._staged[name]
+            raise
         finally:
             self._imports -= 1
             if not self._imports:
-                self.update(self._staged)
-                self._staged.clear()
+                for name in list(self._staged):
+                    self[name] = self._staged.pop(name)
 
     def register(self, name: str, definition: Any) -> None:
         module = definition.__module__

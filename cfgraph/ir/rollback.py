@@ -19,6 +19,7 @@ class _GraphState:
         self.functions = dict(graph.functions)
         self.gradient_functions = dict(graph.gradient_functions)
         self.versions, self.origin = graph.versions, graph.origin
+        self.name_suffixes = dict(graph.name_suffixes)
 
     def restore(self, graph: Graph) -> None:
         """Undo all edits; the nodes are the same objects as before."""
@@ -29,6 +30,7 @@ class _GraphState:
         graph.functions = self.functions
         graph.gradient_functions = self.gradient_functions
         graph.versions, graph.origin = self.versions, self.origin
+        graph.name_suffixes = self.name_suffixes
         # derived data of the edited graph are stale, and so are those of its devices
         graph.edits += 1
         graph.moves += 1

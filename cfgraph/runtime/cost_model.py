@@ -136,6 +136,8 @@ def read_costs(path: str) -> CostModel:
         message = f"cannot read the file: {error.strerror}"
         raise InvalidInput(message, path=path, code="CFG001") from None
     except ValueError as error:  # invalid TOML or UTF-8, or a NUL in the path
+        if "\0" in str(path):
+            raise InvalidInput("the path contains NUL", path=path, code="CFG001") from None
         raise InvalidInput(
             f"the file is not valid TOML: {error}", path=path, code="CFG037"
         ) from None

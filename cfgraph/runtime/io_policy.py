@@ -9,12 +9,13 @@ Everything else needs `--allow-io` or `Session(allow_io=True)`. Ops reach files 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cfgraph.errors import Unsupported
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions
@@ -22,6 +23,7 @@ from cfgraph.ops.opdef.op import lookup
 
 ALLOW_IO_HINT: Final = "allow it with --allow-io, or Session(allow_io=True), if you trust the graph"
 FORBIDDEN_FILE_CODE: Final = "CFG712"
+_CHECKPOINT_SUFFIX: Final = re.compile(r"\.index|\.data-\d+-of-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,14 @@ class IoPolicy:
     roots: tuple[Path, ...] = ()
 
     @classmethod
-    def parse(cls, allow_io: bool | IoPolicy) -> IoPolicy:
-        """The policy itself, or the one of a flag."""
-        return allow_io if isinstance(allow_io, IoPolicy) else cls(allow_all=bool(allow_io))
+    def parse(cls, allow_io: object) -> IoPolicy:
+        """The policy itself, or the one of a flag. Raises UsageError for anything else."""
+        if isinstance(allow_io, IoPolicy):
+            return allow_io
+        if not isinstance(allow_io, bool):
+            message = f"allow_io must be True or False, got {allow_io!r}"
+            raise UsageError(message)
+        return cls(allow_all=allow_io)
 
     def with_roots(self, *paths: str | os.PathLike[str]) -> IoPolicy:
         """The policy with more roots."""
@@ -61,6 +68,8 @@ class IoPolicy:
 
     def require_readable(self, path: str) -> None:
         """Raise Unsupported for a file outside of the roots."""
+        if "\0" in path:
+            return  # no file has such a name: opening it fails
         if not self.allow_all and not self._is_below_root(path):
             message = f"the graph reads {path!r}, outside of the folders named for this run"
             raise Unsupported(message, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
@@ -86,8 +95,10 @@ def _writes(node: Node | BodyNode) -> bool:
 
 def _is_part_of(prefix: Path, file: Path) -> bool:
     """True for the index or a shard of the checkpoint with this prefix."""
+    suffix = file.name.removeprefix(prefix.name)
     return (
         file.parent == prefix.parent
-        and file.name.startswith((f"{prefix.name}.index", f"{prefix.name}.data-"))
+        and file.name != suffix
+        and _CHECKPOINT_SUFFIX.fullmatch(suffix) is not None
         and not prefix.is_dir()
     )

@@ -211,12 +211,13 @@ class Session:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, nodes, tuple(fed), without_values
         prepared = self._prepared_run(key, opened, trace)
-        deadline = None if timeout is None else time.monotonic() + timeout
         with (
             prepared.guard,
             np.errstate(all="ignore"),
             self.cluster_runner.running() if self.cluster_runner.clusters else nullcontext(),
         ):
+            # time spent waiting for another run does not count
+            deadline = None if timeout is None else time.monotonic() + timeout
             simulator = prepared.acquire(trace)
             simulator.step.start_run(
                 next(self._run_numbers),

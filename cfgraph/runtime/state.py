@@ -21,6 +21,13 @@ class State:
         # copies a value to host memory, if values may be elsewhere
         self.to_host: Callable[[Any], Any] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without its lock, for copy and pickle."""
+        return {key: value for key, value in vars(self).items() if key != "lock"}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        vars(self).update(fields, lock=RLock())
+
     def get_or_make(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The object of this container and name, made on first use."""
         key = (container, name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.errors import ExecutionError, Unsupported
+from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.runtime.io_policy import IoPolicy
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -155,3 +155,17 @@ def test_no_hint_names_files_outside(saved: Path) -> None:
     assert "variables.index" not in str(caught.value)
     with pytest.raises(Unsupported):
         cfgraph.Session(reader("/etc/passw")).run(["r"])
+
+
+def test_permission_is_a_truth_value() -> None:
+    with pytest.raises(UsageError, match="True or False"):
+        IoPolicy.parse("no")
+
+
+def test_files_beside_a_checkpoint_are_not_part_of_it(tmp_path: Path) -> None:
+    policy = IoPolicy().with_roots(tmp_path / "ckpt")
+    for name in ("ckpt.index", "ckpt.data-00000-of-00001"):
+        policy.require_readable(str(tmp_path / name))
+    for name in ("ckpt.index.secret", "ckpt.data-secret", "ckpt"):
+        with pytest.raises(Unsupported):
+            policy.require_readable(str(tmp_path / name))

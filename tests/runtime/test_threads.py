@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -190,3 +192,11 @@ def test_the_collector_is_enabled_after_concurrent_pauses() -> None:
 
     in_threads(pause)
     assert gc.isenabled()
+
+
+def test_the_state_of_a_session_can_be_copied() -> None:
+    graph = cfgraph.loads(b"v = VariableV2() {dtype=float32, shape=[]}\n", "graph")
+    session = cfgraph.Session(graph)
+    session.run("v:0", {"v:0": 1.0})
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(session.state)))
+    assert cfgraph.Session(graph, state=copied).run("v:0", {"v:0": 2.0}) == [2.0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.names import decode_key, decode_text
 from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -47,8 +47,8 @@ def _read_slices(step: Step, prefix: Any, names: Any, slices: Any) -> list[Any]:
     if any(slices.flat):
         raise OpError("reading slices of a checkpointed variable is not supported")
     try:
-        checkpoint = Checkpoint(decode_text(prefix.item()), step.require_readable)
-        return [checkpoint.read(decode_text(name)) for name in names.flat]
+        checkpoint = Checkpoint(decode_key(prefix.item()), step.require_readable)
+        return [checkpoint.read(decode_key(name)) for name in names.flat]
     except (InvalidInput, UsageError) as error:
         location = f"{error.path}: " if error.path else ""
         raise OpError(f"{location}{error.message}", hint=error.hint, code=error.code) from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -161,8 +161,8 @@ class TableHandle(Op, abstract=True):
         key, value = node.attr("key_dtype"), node.attr("value_dtype")
         shape = node.attr("value_shape") if "value_shape" in known else SCALAR_SHAPE
         anonymous = "shared_name" not in known
-        container = "" if anonymous else decode_text(node.attr("container"))
-        name = node.name if anonymous else decode_text(node.attr("shared_name")) or node.name
+        container = "" if anonymous else decode_key(node.attr("container"))
+        name = node.name if anonymous else decode_key(node.attr("shared_name")) or node.name
 
         def make() -> LookupTable:
             return LookupTable(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import gather
 from cfgraph.ops.families.constants import Identity
@@ -63,7 +63,7 @@ class VarHandleOp(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        container, name = decode_text(node.attr("container")), decode_text(node.attr("shared_name"))
+        container, name = decode_key(node.attr("container")), decode_key(node.attr("shared_name"))
         return _variable_handle(container, name, node.attr("dtype"), node.attr("shape"))
 
     @classmethod
@@ -88,7 +88,7 @@ class _VarHandlesOp(Op):
             strict=True,
         )
         handles = [
-            _variable_handle(decode_text(c), decode_text(n), dtype, shape)
+            _variable_handle(decode_key(c), decode_key(n), dtype, shape)
             for c, n, dtype, shape in rows
         ]
         if len(handles) == 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -86,7 +86,7 @@ class StackV2(StackHandle):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, name = node.attr("elem_type"), decode_text(node.attr("stack_name")) or node.name
+        dtype, name = node.attr("elem_type"), decode_key(node.attr("stack_name")) or node.name
 
         def make(step: Any, max_size: Any) -> Stack:
             if max_size.shape != ():
@@ -110,7 +110,7 @@ class Stack_(StackHandle, name="Stack"):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, name = node.attr("elem_type"), decode_text(node.attr("stack_name")) or node.name
+        dtype, name = node.attr("elem_type"), decode_key(node.attr("stack_name")) or node.name
         names = np.array([b"_stacks", f"{name}_{node.name}".encode()], object)
         return lambda step: Stack(dtype, name, names=names)
 

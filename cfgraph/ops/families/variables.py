@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import decode_text
+from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
@@ -130,8 +130,8 @@ class VariableV2(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
-        container = decode_text(node.attr("container"))
-        name = decode_text(node.attr("shared_name")) or node.name
+        container = decode_key(node.attr("container"))
+        name = decode_key(node.attr("shared_name")) or node.name
 
         def make() -> Variable:
             return Variable(dtype, shape, name, container=container)
@@ -164,7 +164,7 @@ class TemporaryVariable(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
-        name = decode_text(node.attr("var_name")) or node.name
+        name = decode_key(node.attr("var_name")) or node.name
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
         return lambda step: Variable(dtype, shape, name, value=start)
 

@@ -97,14 +97,13 @@ def cluster(
     constraints_of(graph)  # raises before the first edit
     _require_known_ops(graph, [*only_ops, *exclude_ops, *what_if])
     before = op_counts(graph)
-    with unchanged_on_error(graph):
-        with paused_gc():
-            lowered = lower(graph)
-            ops = {node.name: node.op for node in graph}
-            sizes = ClusterSizes(min_size, max_size)
-            clustered = _cluster_lowered(
-                graph, deadness, sizes, constraints_of, regions, explain, what_if
-            )
+    with paused_gc(), unchanged_on_error(graph):
+        lowered = lower(graph)
+        ops = {node.name: node.op for node in graph}
+        sizes = ClusterSizes(min_size, max_size)
+        clustered = _cluster_lowered(
+            graph, deadness, sizes, constraints_of, regions, explain, what_if
+        )
         report = replace(
             clustered,
             rewrites=lowered.rewrites + clustered.rewrites,

@@ -108,9 +108,8 @@ def lower(
     """
     require_valid(graph)
     # a graph without functions has nothing to lower
-    with unchanged_on_error(graph) if graph.functions else nullcontext():
-        with paused_gc():
-            report = _lower_graph(graph, functions, keep_calls)
+    with paused_gc(), unchanged_on_error(graph) if graph.functions else nullcontext():
+        report = _lower_graph(graph, functions, keep_calls)
         if report:
             require_valid(graph)
     return report

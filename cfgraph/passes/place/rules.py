@@ -101,6 +101,8 @@ def read_rules(path: str | Path) -> PlacementRules:
             f"cannot read the file: {error.strerror}", path=path, code="CFG001"
         ) from None
     except ValueError as error:  # invalid TOML or UTF-8, or a NUL in the path
+        if "\0" in str(path):
+            raise InvalidInput("the path contains NUL", path=path, code="CFG001") from None
         raise InvalidInput(f"invalid TOML: {error}", path=path, code="CFG406") from None
     except UsageError as error:
         raise InvalidInput(error.message, path=path, hint=error.hint, code="CFG406") from None
