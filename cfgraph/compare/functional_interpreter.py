@@ -20,8 +20,8 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.topological_order import topological_order
-from cfgraph.ops.families.functional import FunctionalOp, is_functional
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, lookup
+from cfgraph.ops.families.functional import FunctionalOp
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
 from cfgraph.ops.opdef.step import Step
 
 OutputValues = dict[Output, Any]

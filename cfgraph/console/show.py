@@ -40,8 +40,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.units import format_byte_size
-from cfgraph.ops.families.functional import is_functional
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.options import Color
 
 if TYPE_CHECKING:

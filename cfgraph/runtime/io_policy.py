@@ -59,7 +59,7 @@ class IoPolicy:
         if self.allow_all:
             return
         run: list[Node | BodyNode] = [*nodes]
-        for name in called_functions(graph, nodes=nodes):
+        for name in called_functions(graph, nodes=nodes) if graph.functions else ():
             run += graph.functions[name].definition.nodes
         for node in run:
             if _writes(node):

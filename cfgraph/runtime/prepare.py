@@ -19,7 +19,7 @@ from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
-from cfgraph.ops.families.functional import is_functional
+from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.abstract_run import use_abstract_values
 from cfgraph.runtime.cluster_members import InlinedClusters, recluster_run

@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.families.functional import is_functional
+from cfgraph.ops.opdef.op import is_functional
 from tests.conformance import recorded
 from tests.passes.random_programs import random_programs
 from tests.passes.tf_sessions import feeds_of, imported, message_of

@@ -25,8 +25,8 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.text.printer import AttrPrinter
-from cfgraph.ops.families.functional import FunctionalOp, is_cluster_call
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.families.functional import FunctionalOp
+from cfgraph.ops.opdef.op import is_cluster_call, lookup
 
 _MAX_ATTR_LENGTH: Final = 240
 # larger tensors are described by their type, and not decoded

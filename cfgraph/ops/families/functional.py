@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
@@ -23,24 +23,9 @@ from cfgraph.ops.opdef.facts import (
     SideEffects,
 )
 from cfgraph.ops.opdef.gradient_api import identity_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, lookup
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import EMPTY_VARIANT
-
-
-def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
-    """True if one of the nodes calls a function that must be lowered before a run."""
-    ops = {node.op for node in nodes}
-    return any(op in graph.functions or _needs_lowering(lookup(op)) for op in ops)
-
-
-def is_cluster_call(op: type[Op] | None) -> bool:
-    """True for an op that launches a compiled cluster."""
-    return op is not None and op.calls.kind == "launch"
-
-
-def _needs_lowering(op: type[Op] | None) -> bool:
-    return op is not None and not op.compilation.runnable and bool(op.calls.kind)
 
 
 class FunctionalOp(Op, abstract=True):

@@ -7,7 +7,7 @@ handle; functional ops have the effects of the functions that they call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from types import ModuleType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import Signature
@@ -196,6 +196,21 @@ def function_calls(name: str) -> FunctionCalls:
     """The functions that an op calls; none for an unknown op."""
     op = lookup(name)
     return op.calls if op else FunctionCalls()
+
+
+def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
+    """True if one of the nodes calls a function that must be lowered before a run."""
+    ops = {node.op for node in nodes}
+    return any(op in graph.functions or _needs_lowering(lookup(op)) for op in ops)
+
+
+def is_cluster_call(op: type[Op] | None) -> bool:
+    """True for an op that launches a compiled cluster."""
+    return op is not None and op.calls.kind == "launch"
+
+
+def _needs_lowering(op: type[Op] | None) -> bool:
+    return op is not None and not op.compilation.runnable and bool(op.calls.kind)
 
 
 def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:

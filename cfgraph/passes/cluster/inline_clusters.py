@@ -15,8 +15,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.families.functional import is_cluster_call
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import is_cluster_call, lookup
 
 InlinedNodes = dict[str, tuple[Node, ...]]
 _FUNCTION_ATTR: Final = "function"

@@ -23,7 +23,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
-from cfgraph.ops.families.functional import is_functional
+from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.control_loops import DistributedLoops
 from cfgraph.passes.partition.cut import EdgeCutter

@@ -19,7 +19,7 @@ from cfgraph.ir.devices import DeviceName, known_devices_hint, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
-from cfgraph.ops.families.functional import is_functional
+from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.place.constraints import ColocationGroups, DeviceConstraints, satisfies_request
 from cfgraph.passes.place.op_placement import PlacementFacts

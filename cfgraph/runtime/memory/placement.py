@@ -16,9 +16,8 @@ from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES, Role
-from cfgraph.ops.families.functional import is_cluster_call
 from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
-from cfgraph.ops.opdef.op import Op
+from cfgraph.ops.opdef.op import Op, is_cluster_call
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import NodePlan
