@@ -57,9 +57,9 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _json_escape(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be")
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _octal_escape(match: re.Match[str]) -> str:
-    return "".join(f"\\{byte:03o}" for byte in match[0].encode())
+    return "".join(f"\\{byte:03o}" for byte in match[0].encode(errors="surrogatepass"))
