@@ -192,9 +192,10 @@ class UnconditionalWork:
 
 
 def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | None:
-    """The unconditional work of a predicate, or None if no Switch reads the tensor.
+    """The nodes that run for either value of a predicate although only one branch uses them.
 
-    Constants, inputs, and nodes with effects are excluded: they cost nothing, or run on purpose.
+    None if no Switch reads the tensor. Constants, inputs, and nodes with effects are excluded: they
+    cost nothing, or run on purpose.
     """
     guards = PathConditions()
     source, _ = guards.source(predicate)

@@ -62,7 +62,7 @@ def matmul(x: Any, y: Any) -> BuilderTensor:
 
 
 def logical_op(of_bools: str, of_integers: str, x: Any, y: Any) -> BuilderTensor:
-    """One op for booleans, another for the bits of integers."""
+    """Add the logical op for boolean operands, or the bitwise op for integers."""
     return binary_op(of_bools if _operand_dtype(x, y) is dtypes.bool_ else of_integers, x, y)
 
 

@@ -138,7 +138,7 @@ _UNKNOWN_SIZE: Final = 1 << 30
 
 
 class ClusterRunner:
-    """Clusters of a session. `engine` runs them, `lazy` compiles on the second use of a signature.
+    """Clusters of a session, run by `engine`; with `lazy`, compiled on a signature's second use.
 
     The default engine is XLA if jax is installed, for clusters that are large enough to gain by it.
     Raises UsageError for an unknown engine, Unsupported for XLA without jax.

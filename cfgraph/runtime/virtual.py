@@ -89,7 +89,7 @@ class _FiredToken:
         self.recorded: TraceEvent | None = None
 
     def clear(self) -> None:
-        """Drop the values of the token."""
+        """Drop the inputs and the event of the fired token, so that their memory can be freed."""
         self.recorded, self.inputs = None, []
 
     def event(self, event: TraceEvent) -> None:

@@ -98,7 +98,7 @@ class Formulas:
         return -self.all_of([-formula for formula in formulas])
 
     def same(self, a: int, b: int) -> int:
-        """The equivalence of two formulas."""
+        """The formula that is true where `a` and `b` agree."""
         return -self.all_of([-self.all_of([a, b]), -self.all_of([-a, -b])])
 
     def _new(self, args: tuple[int, ...], signature: int, depth: int) -> int:

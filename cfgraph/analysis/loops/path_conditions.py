@@ -85,7 +85,7 @@ class PathCondition:
         return self._and_then(decision)
 
     def _and_then(self, decision: BranchDecision) -> PathCondition:
-        """This condition with a decision that it does not contain."""
+        """The conjunction of this condition and one more decision that it does not contain yet."""
         key = decision[:2]
         longer = self._more.get(key)
         if longer is None:

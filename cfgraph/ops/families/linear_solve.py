@@ -76,7 +76,7 @@ class BatchMatrixSolve(MatrixSolve):
 
 
 class MatrixTriangularSolve(SolveOp):
-    """Solution x of matrix x = rhs for a triangular matrix; batch dimensions broadcast."""
+    """Solution x of `matrix @ x = rhs` for a triangular matrix; batch dimensions broadcast."""
 
     attrs = (
         "lower: bool = true, adjoint: bool = false, "

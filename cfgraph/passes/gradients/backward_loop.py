@@ -4,9 +4,10 @@ A forward value reaches the backward loop in one of three ways: an invariant ent
 Const is cloned, and any other value is saved on a stack (its accumulator) by the forward loop and
 restored by the backward loop in the same iterations and under the same guard.
 
-The value that arrives also has the gradient of the forward tensor, for gradients of higher order:
+Gradients of higher order differentiate the restored value like the tensor that was saved. The loop
+therefore saves exactly the tensor that the gradient reads:
 
-    a = stop_gradient(a) * w      saves stop_gradient(a); after a pop of a itself, d2a/dw2 is not 0
+    next_a = stop_gradient(a) * w      saves stop_gradient(a): saving a would give d2a/dw2 != 0
 """
 
 from __future__ import annotations

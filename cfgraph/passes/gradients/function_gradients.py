@@ -112,7 +112,7 @@ class _GradientFunctions:
         return {"Tin": attrs["Tin"], "Tout": attrs["Tout"], "f": Func(name)}
 
     def _gradient_name(self, called: Func) -> str:
-        """The name of the gradient function of a function, which is added."""
+        """Add the gradient function of a function; return its name."""
         if called.name in self.within:
             message = f"the function {called.name!r} contains its own gradient"
             raise Unsupported(message, node=called.name, code="CFG501")

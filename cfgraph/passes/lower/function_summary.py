@@ -230,7 +230,7 @@ class _EffectOrder:
             self._followers.add(node)
 
     def follows_effect(self, node: Node) -> bool:
-        """True for an effect and for a node that follows one."""
+        """True for a node that has side effects or depends on a node that has them."""
         return node in self._effects or node in self._followers
 
     def initial_effects(self) -> frozenset[Node]:

@@ -304,7 +304,11 @@ class Functionalizer:
         return self._shapes
 
     def _original_ops_of(self, *groups: Iterable[Node]) -> dict[str, str]:
-        """Return the original ops of a region, and of inner regions, which are forgotten."""
+        """Return the names and ops that nodes had before functionalization, those of inner regions
+        included.
+
+        The records of inner regions are deleted: the outer region has them now.
+        """
         ops: dict[str, str] = {}
         lists = self.lists.original_ops()
         for node in (node for group in groups for node in group):
