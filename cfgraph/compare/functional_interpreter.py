@@ -7,7 +7,6 @@ neither lowered control flow nor devices.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.topological_order import topological_order
+from cfgraph.limits import check_deadline, limited
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
 from cfgraph.ops.opdef.step import Step
@@ -48,13 +48,10 @@ def run_functional(
     nodes = ancestors(graph, required, set(feeds), {tensor.node for tensor in feeds})
     if not is_functional(graph, nodes):
         return None
-    deadline = None if timeout is None else time.monotonic() + timeout
-    interpreter = _FunctionalInterpreter(
-        FunctionInstances(graph.functions), step, max_iterations, deadline
-    )
+    interpreter = _FunctionalInterpreter(FunctionInstances(graph.functions), step, max_iterations)
     values: OutputValues = dict(feeds)
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), limited(timeout=timeout):
             interpreter.run(nodes, values)
         return [values[tensor] for tensor in fetches]
     except RunTimeout:
@@ -67,16 +64,11 @@ class _FunctionalInterpreter:
     """Interpreter of function calls, without recursion, which lowering also rejects."""
 
     def __init__(
-        self,
-        instances: FunctionInstances,
-        step: Step,
-        max_iterations: int | None,
-        deadline: float | None,
+        self, instances: FunctionInstances, step: Step, max_iterations: int | None
     ) -> None:
         self.instances = instances
         self.step = step
         self.max_iterations = max_iterations
-        self.deadline = deadline
         self.running: list[str] = []
 
     def run(self, nodes: Sequence[Node], values: OutputValues) -> None:
@@ -137,8 +129,7 @@ class _FunctionalInterpreter:
 
     def call(self, func: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Call a function: run the ancestors of its results and control outputs."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise _timeout_error(func.name)
+        check_deadline()
         if func.name in self.running:
             message = f"function {func.name!r} calls itself"
             raise Unsupported(message)
@@ -179,9 +170,3 @@ def _is_true(value: Any) -> bool:
 
 def _unsupported_error(node: Node) -> Unsupported:
     return Unsupported(f"{node.op} is not supported in functional form", node=node)
-
-
-def _timeout_error(name: str) -> RunTimeout:
-    message = "the run exceeded its timeout"
-    hint = "raise the limit with --timeout"
-    return RunTimeout(f"{message}, in function {name!r}", hint=hint, code="CFG706")

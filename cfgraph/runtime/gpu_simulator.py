@@ -76,7 +76,7 @@ class GpuSimulator(Simulator):
         """The timer of copies between devices and their hosts."""
         return super().make_copy_timer() if self._trace is None else GpuCopyTimer(self._trace)
 
-    def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
+    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
         """Run until nothing is ready; then deliver the events of deferred observers."""
         if self._trace is not None:
             self.step.observer = self._trace
@@ -85,7 +85,7 @@ class GpuSimulator(Simulator):
             if isinstance(executor, GpuExecutor):
                 executor.set_limit()
         try:
-            super().run(feeds, deadline, pick)
+            super().run(feeds, pick)
         finally:
             for stream in self.gpu_plan.streams.values():
                 stream.pool.set_limit(None)

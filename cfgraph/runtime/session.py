@@ -19,6 +19,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
+from cfgraph.limits import limited
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -195,7 +196,7 @@ class Session:
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel and for files without permission,
         ExecutionError when the run fails (also when a fetch is dead or gets no value), RunTimeout
-        after `timeout` seconds.
+        after `timeout` seconds, which include the preparation of the run.
         """
         names, targets = _fetch_names(fetches), list(targets)
         opened = self._uninlined
@@ -210,26 +211,29 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, nodes, tuple(fed), without_values
-        prepared = self._prepared_run(key, opened, trace)
+        prepared, seconds = self._prepared_run(key, opened, trace, timeout)
         with (
             prepared.guard,
+            # time spent waiting for another run does not count
+            limited(
+                timeout=None if timeout is None else max(0.0, timeout - seconds),
+                max_iterations=max_iterations,
+            ) as limits,
             np.errstate(all="ignore"),
             self.cluster_runner.running() if self.cluster_runner.clusters else nullcontext(),
         ):
-            # time spent waiting for another run does not count
-            deadline = None if timeout is None else time.monotonic() + timeout
             simulator = prepared.acquire(trace)
             simulator.step.start_run(
                 next(self._run_numbers),
                 simulator.run_start,
-                max_iterations,
+                limits.max_iterations,
                 trace if self.config.costs is None else None,
             )
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
             completed = False
             try:
-                simulator.run(list(fed.values()), deadline, self._random)
+                simulator.run(list(fed.values()), self._random)
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
@@ -259,9 +263,9 @@ class Session:
                 self.elapsed = simulator.elapsed
 
     def _prepared_run(
-        self, key: RunKey, opened: InlinedClusters, trace: Observer | None
-    ) -> PreparedRun:
-        """The prepared run of fetches, targets, and feeds, made once.
+        self, key: RunKey, opened: InlinedClusters, trace: Observer | None, timeout: float | None
+    ) -> tuple[PreparedRun, float]:
+        """The prepared run of fetches, targets, and feeds, made once, and the time this took.
 
         If plans cannot be shared, a traced run has its own.
         """
@@ -269,13 +273,14 @@ class Session:
         if self._planned == version:
             prepared = self._prepared.get(key)
             if prepared is not None and (trace is None or prepared.is_shared):
-                return prepared
-        with self._lock, paused_gc():
+                return prepared, 0.0
+        with self._lock, paused_gc(), limited(timeout=timeout):
+            start = time.monotonic()
             if self._planned != version:
                 self._prepared, self._planned = {}, version
             prepared = self._prepared.get(key)
             if prepared is not None and (trace is None or prepared.is_shared):
-                return prepared
+                return prepared, 0.0
             fetches, targets, feeds, without_values = key
             spec = RunSpec(opened.graph, fetches, targets, feeds)
             spec, plans = prepare(
@@ -289,7 +294,7 @@ class Session:
                 while len(self._prepared) >= MAX_PREPARED_RUNS:
                     del self._prepared[next(iter(self._prepared))]
                 self._prepared[key] = prepared
-            return prepared
+            return prepared, time.monotonic() - start
 
     def _is_exclusive(self) -> bool:
         """True if runs wait for each other: they count memory, or may use a real GPU."""

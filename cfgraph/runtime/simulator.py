@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from cfgraph.analysis.transfers import sends_by_key
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.limits import current_limits, timeout_error
 from cfgraph.runtime.deadlock import explain_deadlock
 from cfgraph.runtime.engine.executor import MISSING, Executor
 from cfgraph.runtime.engine.link import FireWrapper
@@ -107,7 +109,7 @@ class Simulator:
         for executor in self.executors:
             executor.clear()
 
-    def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
+    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
         """Run until nothing is ready.
 
         Raises ExecutionError if a kernel fails or a Recv waits for a message that is never sent,
@@ -120,7 +122,7 @@ class Simulator:
             self.meter.start_run(self.make_copy_timer(), self.memory_owners_of)
         for executor in self.executors:
             executor.start(feeds)
-        if self.fire_until_idle(deadline, pick) and any(self.rendezvous.waiting()):
+        if self.fire_until_idle(pick) and any(self.rendezvous.waiting()):
             raise explain_deadlock(
                 self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
             )
@@ -136,13 +138,14 @@ class Simulator:
         """The value of a fetch in host memory."""
         return value
 
-    def fire_until_idle(self, deadline: float | None, pick: random.Random | None) -> bool:
+    def fire_until_idle(self, pick: random.Random | None) -> bool:
         """Fire tokens until nothing is ready; return false if stopped before."""
-        batch = BATCH if deadline is None else TIMED_BATCH
+        deadline = current_limits().deadline
+        batch = BATCH if deadline == math.inf else TIMED_BATCH
         busy = True
         while busy:
             busy = self._fire_in_turn(batch) if pick is None else self._fire_at_random(batch, pick)
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline != math.inf and time.monotonic() > deadline:
                 raise self.timeout()
         return True
 
@@ -177,10 +180,6 @@ class Simulator:
         """The error of a run that exceeds its timeout."""
         busy = next((executor for executor in self.executors if executor.ready), None)
         where = busy.busiest() if busy else None
-        return RunTimeout(
-            "the run exceeded its timeout",
-            frame=where.path if where else None,
-            device=busy.device if busy else None,
-            hint="raise the limit with --timeout",
-            code="CFG706",
-        )
+        error = timeout_error("the run exceeded its timeout", where.path if where else None)
+        error.device = busy.device if busy else None
+        return error

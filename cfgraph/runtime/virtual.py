@@ -8,6 +8,7 @@ after the latency. Dead tokens take no time. Nothing is measured, so equal input
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Final
 from cfgraph.analysis.transfers import RendezvousKey
 from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.limits import current_limits
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.frame_state import Fire, Iteration
@@ -176,7 +178,7 @@ class VirtualSimulator(Simulator):
         """A timer whose copies use the wires of messages."""
         return LinkCopyTimer(self._link_schedule, lambda: self.now, self.observer)
 
-    def fire_until_idle(self, deadline: float | None, pick: Any) -> bool:
+    def fire_until_idle(self, pick: Any) -> bool:
         """Handle events by time until none is left, or the iteration to stop at is reached."""
         self._clear()
         self._link_schedule.clear()
@@ -185,13 +187,13 @@ class VirtualSimulator(Simulator):
         for device_index in range(len(self.executors)):
             self._collect_ready(device_index)
             self._fire_ready(device_index, 0.0)
-        tokens = 0
+        tokens, deadline = 0, current_limits().deadline
         while self._events and not self._has_reached_iteration():
             now, _, handler = heapq.heappop(self._events)
             self.now = now
             handler(now)
             tokens += 1
-            if deadline is not None and tokens % _BATCH == 0 and time.monotonic() > deadline:
+            if deadline != math.inf and tokens % _BATCH == 0 and time.monotonic() > deadline:
                 raise self.timeout()
         self.elapsed = self.now
         return not self._events

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.errors import ExecutionError
+from cfgraph.limits import iteration_limit_error
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import FramePlan
@@ -105,7 +105,7 @@ class FrameState:
         newest = self.newest
         index = newest.index + 1
         if self.limit is not None and index > self.limit:
-            raise iteration_limit_error(newest, self.limit)
+            raise iteration_limit_error(self.plan.name, self.limit, newest.path)
         iteration = Iteration(self, index)
         newest.next = iteration
         self.newest = iteration
@@ -122,13 +122,6 @@ class FrameState:
             for send, value in waiting:
                 iteration.outstanding += send(iteration, value)
         return iteration
-
-
-def iteration_limit_error(iteration: Iteration, limit: int) -> ExecutionError:
-    """The error of a loop that exceeds the iteration limit."""
-    message = f"the loop {iteration.frame.plan.name!r} started more than {limit} iterations"
-    hint = "check its condition, or raise the limit with --max-iterations"
-    return ExecutionError(message, frame=iteration.path, hint=hint, code="CFG704")
 
 
 def finish_iteration(iteration: Iteration) -> None:

@@ -1,0 +1,171 @@
+"""Limits on work and memory that a file can ask for: deadline, iterations, nodes, and bytes.
+
+    with limited(timeout=10, max_memory=1 << 30):
+        cfgraph.lower(graph)
+
+The limits are those of the context (a `ContextVar`), so that no function passes them on. Code that
+a file can make long calls `check_deadline`, or reads `current_limits` once per loop; code that
+allocates as much as a file says calls `reserve` first. Limits can be nested: a deadline inside
+another one is never later than the outer one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from cfgraph.errors import ExecutionError, RunTimeout, UsageError
+
+# nodes of a graph after functions are expanded
+DEFAULT_MAX_NODES: Final = 5_000_000
+# the share of the machine's memory that a value may take by default
+_MEMORY_SHARE: Final = 4
+_CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+# a machine that does not say how much memory it has
+_UNKNOWN_MEMORY: Final = 16 << 30
+
+
+@cache
+def machine_memory() -> int:
+    """The bytes of memory of the machine, or of the container that the process runs in."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        memory = _UNKNOWN_MEMORY
+    try:
+        text = _CGROUP_LIMIT.read_text().strip()
+    except (OSError, ValueError):
+        return memory
+    return min(memory, int(text)) if text.isdecimal() else memory
+
+
+def default_max_memory() -> int:
+    """The default limit of bytes: a quarter of the machine's memory."""
+    return machine_memory() // _MEMORY_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a context.
+
+    `deadline` is a time of `time.monotonic`, infinite without a timeout. `max_iterations` is the
+    number of iterations that a loop may start after its first, None without a limit. `max_nodes` is
+    the number of nodes that a graph may expand to, `max_bytes` the size of a value.
+    """
+
+    deadline: float = math.inf
+    max_iterations: int | None = None
+    max_nodes: int = DEFAULT_MAX_NODES
+    max_bytes: int = field(default_factory=default_max_memory)
+
+    @property
+    def bounds_loops(self) -> bool:
+        """True if a loop must look at the limits while it runs."""
+        return self.max_iterations is not None or self.deadline != math.inf
+
+    def check_deadline(self) -> None:
+        """Raise RunTimeout if the deadline has passed."""
+        if self.deadline != math.inf and time.monotonic() > self.deadline:
+            raise timeout_error()
+
+    def check_iteration(self, count: int, loop: str) -> None:
+        """Raise ExecutionError for one iteration too many, RunTimeout after the deadline.
+
+        `count` is the number of times that the body of the loop has run.
+        """
+        if self.max_iterations is not None and count >= self.max_iterations:
+            raise iteration_limit_error(loop, self.max_iterations)
+        self.check_deadline()
+
+    def reserve(self, size: int, description: str = "a value") -> None:
+        """Raise ExecutionError if a value of this many bytes may not be allocated."""
+        if size > self.max_bytes:
+            message = f"{description} needs {size} bytes, the limit is {self.max_bytes}"
+            hint = "raise the limit with --max-memory"
+            raise ExecutionError(message, hint=hint, code="CFG713")
+
+
+_DEFAULT: Final = Limits()
+_LIMITS: Final[ContextVar[Limits]] = ContextVar("cfgraph_limits", default=_DEFAULT)
+
+
+def current_limits() -> Limits:
+    """The limits of the context; loops read them once, before they start."""
+    return _LIMITS.get()
+
+
+def check_deadline() -> None:
+    """Raise RunTimeout if the deadline of the context has passed; takes about 100 ns."""
+    _LIMITS.get().check_deadline()
+
+
+def reserve(size: int, description: str = "a value") -> None:
+    """Raise ExecutionError if the context does not permit a value of this many bytes.
+
+    Called with a size that comes from a file, before the value is allocated.
+    """
+    _LIMITS.get().reserve(size, description)
+
+
+def reserve_array(dims: Iterable[int], item_bytes: int, description: str = "a value") -> None:
+    """Call `reserve` with the bytes of an array."""
+    reserve(math.prod(map(int, dims)) * item_bytes, description)
+
+
+@contextmanager
+def limited(
+    *,
+    timeout: float | None = None,
+    max_iterations: int | None = None,
+    max_nodes: int | None = None,
+    max_memory: int | None = None,
+) -> Iterator[Limits]:
+    """Set the limits of the context inside the `with` block; None leaves a limit as it is.
+
+    Args:
+        timeout: seconds until RunTimeout is raised; an earlier outer deadline stays.
+        max_iterations: iterations that a loop may start after its first.
+        max_nodes: nodes of a graph after its functions are expanded.
+        max_memory: bytes of a single value.
+
+    Raises UsageError for a limit that is negative or not a number.
+    """
+    sizes = {"max_nodes": max_nodes, "max_bytes": max_memory}
+    for name, value in {"timeout": timeout, **sizes}.items():
+        if value is not None and not value >= 0:
+            raise UsageError(f"{name} must not be negative, got {value}")
+    limits = _LIMITS.get()
+    if timeout is not None:
+        limits = replace(limits, deadline=min(limits.deadline, time.monotonic() + timeout))
+    if max_iterations is not None:
+        limits = replace(limits, max_iterations=max_iterations)
+    if max_nodes is not None:
+        limits = replace(limits, max_nodes=max_nodes)
+    if max_memory is not None:
+        limits = replace(limits, max_bytes=max_memory)
+    token = _LIMITS.set(limits)
+    try:
+        yield limits
+    finally:
+        _LIMITS.reset(token)
+
+
+def timeout_error(message: str = "the timeout has expired", frame: object = None) -> RunTimeout:
+    """The error after the deadline."""
+    hint = "raise the limit with --timeout"
+    return RunTimeout(message, frame=frame, hint=hint, code="CFG706")
+
+
+def iteration_limit_error(loop: str, limit: int, frame: object = None) -> ExecutionError:
+    """The error of a loop that starts more iterations than the limit."""
+    message = f"the loop {loop!r} started more than {limit} iterations"
+    hint = "check its condition, or raise the limit with --max-iterations"
+    return ExecutionError(message, frame=frame, hint=hint, code="CFG704")

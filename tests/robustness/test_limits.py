@@ -1,0 +1,92 @@
+"""Limits: the deadline, iterations, expanded nodes, and bytes that a context permits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph.errors import ExecutionError, RunTimeout, UsageError
+from cfgraph.limits import (
+    check_deadline,
+    current_limits,
+    default_max_memory,
+    limited,
+    machine_memory,
+    reserve,
+    reserve_array,
+)
+
+COUNTER = Path(__file__).parents[2] / "fixtures" / "graphs" / "counter.pb"
+
+
+def test_no_limit_of_time_by_default() -> None:
+    check_deadline()
+    assert not current_limits().bounds_loops
+
+
+def test_a_deadline_ends_with_its_block() -> None:
+    with limited(timeout=0):
+        time.sleep(0.001)
+        with pytest.raises(RunTimeout) as caught:
+            check_deadline()
+        assert caught.value.code == "CFG706"
+    check_deadline()
+
+
+def test_an_inner_deadline_is_never_later() -> None:
+    with limited(timeout=5) as outer:
+        with limited(timeout=100) as inner:
+            assert inner.deadline == outer.deadline
+        with limited(timeout=1) as inner:
+            assert inner.deadline < outer.deadline
+
+
+def test_an_inner_block_keeps_what_it_does_not_set() -> None:
+    with limited(max_nodes=7, max_memory=100), limited(max_iterations=3) as inner:
+        assert (inner.max_nodes, inner.max_bytes, inner.max_iterations) == (7, 100, 3)
+
+
+def test_a_value_is_checked_before_it_is_allocated() -> None:
+    with limited(max_memory=100):
+        reserve(100)
+        with pytest.raises(ExecutionError, match="101 bytes, the limit is 100") as caught:
+            reserve(101)
+        assert caught.value.code == "CFG713"
+        with pytest.raises(ExecutionError):
+            reserve_array((1 << 40, 1 << 40), 8)
+
+
+def test_limits_belong_to_a_thread() -> None:
+    seen: list[float] = []
+    with limited(timeout=0):
+        thread = threading.Thread(target=lambda: seen.append(current_limits().deadline))
+        thread.start()
+        thread.join()
+    assert seen == [float("inf")]
+
+
+@pytest.mark.parametrize("bad", [{"timeout": -1}, {"timeout": float("nan")}, {"max_nodes": -1}])
+def test_invalid_limits(bad: dict[str, int]) -> None:
+    with pytest.raises(UsageError), limited(**bad):
+        pass
+
+
+def test_the_default_is_a_quarter_of_the_machine() -> None:
+    assert default_max_memory() == machine_memory() // 4
+    assert current_limits().max_bytes == default_max_memory()
+
+
+def test_the_timeout_of_a_context_ends_a_run() -> None:
+    session = cfgraph.Session(cfgraph.load(COUNTER))
+    with limited(timeout=0), pytest.raises(RunTimeout, match="the run exceeded its timeout"):
+        session.run("count")
+
+
+def test_the_iterations_of_a_context_end_a_loop() -> None:
+    session = cfgraph.Session(cfgraph.load(COUNTER))
+    with limited(max_iterations=3), pytest.raises(ExecutionError, match="more than 3 iterations"):
+        session.run("count")
