@@ -199,7 +199,7 @@ def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("cfgraph.passes.lower", "from cfgraph.ir.graph import Graph"),
-        ("cfgraph.passes.lower", "from cfgraph.passes.report import Report"),
+        ("cfgraph.passes.lower", "from cfgraph.passes.outcome import Report"),
         ("cfgraph.ir.files", "def f():\n    import numpy as np"),
         ("cfgraph.ir.graph", "if TYPE_CHECKING:\n    from cfgraph.ops.opdef.op import Op"),
         ("cfgraph.commands.show", "from cfgraph import load\nfrom cfgraph.options import Graph"),

@@ -11,9 +11,8 @@ import shlex
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.reachability import ancestors, rendezvous_key
 from cfgraph.analysis.resource_handles import variable_of_handle
-from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.errors import UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output

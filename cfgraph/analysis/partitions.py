@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frames, frames
-from cfgraph.analysis.transfers import is_transfer, rendezvous_key, sends_by_recv
+from cfgraph.analysis.reachability import is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role

@@ -16,8 +16,7 @@ from cfgraph.analysis.feeds_and_fetches import (
     must_be_fed,
 )
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
-from cfgraph.analysis.reachability import ancestors, reachable_from
-from cfgraph.analysis.transfers import is_transfer
+from cfgraph.analysis.reachability import ancestors, is_transfer, reachable_from
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.ir import registry

@@ -17,7 +17,7 @@ from cfgraph.console.output import Column, OutputTable, note, page
 from cfgraph.console.verify import Verification
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.passes.lower.lower import lower
-from cfgraph.passes.report import Report
+from cfgraph.passes.outcome import Report
 
 
 def lower_file(

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
+from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
-from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.console import show_tables as tables
 from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import (

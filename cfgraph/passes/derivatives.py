@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.gradient_paths import format_path, gradient_path_through
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.gradient_paths import ActivityAnalysis, format_path, gradient_path_through
+from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
@@ -22,7 +22,6 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ops.opdef.op import function_calls
-from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.checkpointing.policy import AUTO, differentiate_with_checkpoints
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 from cfgraph.passes.gradients.function_gradients import (

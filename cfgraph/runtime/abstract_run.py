@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.reachability import sends_by_recv
 from cfgraph.analysis.resource_handles import stacks
-from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
+from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output

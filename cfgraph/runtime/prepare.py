@@ -2,20 +2,22 @@
 
     open clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
 
-Each step returns a spec, over a copy of the graph where the step edits it.
+Each step returns a spec, over a copy of the graph where the step edits it. Runs share the plans of
+a fetch-set, and link simulators from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.reachability import ancestors
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.reachability import ancestors, is_partitioned
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
@@ -34,6 +36,8 @@ from cfgraph.runtime.engine.plan import (
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.trace.events import Observer
 
 SCHEDULES: Final = ("fifo", "random")
 DEFAULT_DEVICE: Final = "cpu:0"
@@ -195,3 +199,47 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
     cluster(copy, fetches=fetches, feeds=[tensor.name for tensor in spec.feeds], regions=regions)
     return spec.on(copy)
+
+
+# simulators that stay linked per fetch-set while no run uses them
+MAX_IDLE_SIMULATORS: Final = 8
+
+SimulatorMaker = Callable[[RunSpec, Sequence[Plan], Observer | None], Simulator]
+
+
+@dataclass(slots=True, eq=False)
+class PreparedRun:
+    """A fetch-set that is ready to run.
+
+    `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
+    plans: a second simulator needs its own plans.
+    """
+
+    spec: RunSpec
+    plans: Sequence[Plan]
+    make: SimulatorMaker
+    guard: AbstractContextManager[object]
+    idle: list[Simulator] = field(default_factory=list)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if several simulators may be linked from the plans."""
+        return isinstance(self.guard, nullcontext)
+
+    def acquire(self, observer: Observer | None) -> Simulator:
+        """A simulator for one run; an observed run has a new one."""
+        if observer is None or not self.is_shared:
+            try:
+                return self.idle.pop()
+            except IndexError:
+                pass
+        with paused_gc():
+            return self.make(self.spec, self.plans, observer)
+
+    def release(self, simulator: Simulator) -> None:
+        """Make a simulator available to later runs. Only one keeps the values of its last run."""
+        if self.idle:
+            simulator.clear()
+        self.idle.append(simulator)
+        # after the append, so that the bound holds for concurrent calls
+        del self.idle[MAX_IDLE_SIMULATORS:]

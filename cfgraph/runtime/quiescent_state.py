@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
+from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.executor import Executor

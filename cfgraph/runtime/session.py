@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
@@ -36,8 +36,7 @@ from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import DEFAULT_DEVICE, RunConfig, prepare
-from cfgraph.runtime.prepared_run import PreparedRun
+from cfgraph.runtime.prepare import DEFAULT_DEVICE, PreparedRun, RunConfig, prepare
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer

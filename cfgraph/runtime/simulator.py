@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.transfers import sends_by_key
+from cfgraph.analysis.reachability import sends_by_key
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.transfers import RendezvousKey
+from cfgraph.analysis.reachability import RendezvousKey
 from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.limits import current_limits

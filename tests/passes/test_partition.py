@@ -12,7 +12,7 @@ import pytest
 import cfgraph
 from cfgraph import Graph, InvalidInput, Unsupported
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.graph import Node
 from tests.passes.random_programs import random_program
 

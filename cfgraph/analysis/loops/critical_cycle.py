@@ -19,7 +19,7 @@ import numpy as np
 
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.regions import Region, regions
-from cfgraph.analysis.transfers import sends_by_recv
+from cfgraph.analysis.reachability import sends_by_recv
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, first_names

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.loops.verify_frames import describe_cycle
-from cfgraph.analysis.transfers import RendezvousKey, is_transfer, rendezvous_key
+from cfgraph.analysis.loops.frames import describe_cycle
+from cfgraph.analysis.reachability import RendezvousKey, is_transfer, rendezvous_key
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS, Frame
-from cfgraph.analysis.loops.verify_frames import cycle_findings
+from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS, Frame, cycle_findings
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry

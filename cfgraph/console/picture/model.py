@@ -14,7 +14,7 @@ from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.findings import catalog
-from cfgraph.analysis.transfers import is_partitioned, sends_by_recv
+from cfgraph.analysis.reachability import is_partitioned, sends_by_recv
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.console.picture.boxes import PictureBox, group_into_boxes, split_into_chunks
 from cfgraph.console.selection import GraphView, NodeSelection

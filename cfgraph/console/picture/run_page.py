@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.console.picture.html_page import page_bytes
 from cfgraph.console.picture.model import picture_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies

@@ -7,7 +7,8 @@ must therefore run in one frame and on one device and be live under the same con
 cluster must not depend on itself.
 
 `formation` plans the clusters, `functionalize` first turns whole loops and conditionals into calls
-(on request), and `encapsulate` carries the plan out."""
+(on request), and `encapsulate` carries the plan out.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,6 @@ from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, node_name
-from cfgraph.ir.rollback import unchanged_on_error
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
@@ -37,7 +37,7 @@ from cfgraph.passes.cluster.functionalize.functionalizer import (
 )
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX
 from cfgraph.passes.lower.lower import drop_dangling_colocation, lower
-from cfgraph.passes.report import op_counts
+from cfgraph.passes.outcome import op_counts, unchanged_on_error
 
 _CLUSTER_PREFIX: Final = "cluster"
 NewNames = Mapping[str, tuple[str, ...]]

@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.analysis.gradient_paths import carries_gradient
+from cfgraph.analysis.gradient_paths import ActivityAnalysis, carries_gradient
 from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Regions, regions
 from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
 from cfgraph.passes.gradients.reverse import LoopRule, ReverseMode

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from cfgraph.analysis.gradient_paths import ActivityAnalysis
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
@@ -27,7 +28,6 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, back_edge_of, lookup, role_of
-from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.scope import GradientScope
 from cfgraph.passes.gradients.stack_gradients import StackGradients
 

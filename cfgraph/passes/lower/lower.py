@@ -18,7 +18,6 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
-from cfgraph.ir.rollback import unchanged_on_error
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.opdef.op import function_calls, lookup
 from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradients
@@ -28,7 +27,7 @@ from cfgraph.passes.lower.lower_cond import lower_conditional
 from cfgraph.passes.lower.lower_while import lower_for, lower_while
 from cfgraph.passes.lower.plan import LoweringPlan
 from cfgraph.passes.lower.rewriter import Rewriter
-from cfgraph.passes.report import Report, op_counts
+from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 
 
 def remove_unread(graph: Graph, added: Iterable[Node]) -> None:

@@ -7,7 +7,8 @@ consumer. Merges stay. A Switch of a conditional moves to its data if that saves
 
 Then every device that runs part of a loop gets a control loop (`control_loops`), and every edge
 that crosses becomes a _Send/_Recv pair (`cut`) unless a local control edge can replace it
-(`local_control_edges`). Finally the nodes are ordered by device."""
+(`local_control_edges`). Finally the nodes are ordered by device.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.loops.frames import Frame, frames
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
@@ -25,6 +26,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.outcome import Report, op_counts
 from cfgraph.passes.partition.control_loops import DistributedLoops
 from cfgraph.passes.partition.cut import EdgeCutter
 from cfgraph.passes.partition.device_crossings import (
@@ -34,7 +36,6 @@ from cfgraph.passes.partition.device_crossings import (
     node_devices,
     sorted_devices,
 )
-from cfgraph.passes.report import Report, op_counts
 
 
 @dataclass(frozen=True, slots=True)

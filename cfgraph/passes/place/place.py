@@ -2,7 +2,8 @@
 
 Nodes that share a handle, a reference, or a `_class` form one group, and a group is on one device.
 The requests of its nodes decide first, then the device types that have kernels for all of them. If
-several devices remain, the cost model chooses, or a random seed does."""
+several devices remain, the cost model chooses, or a random seed does.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.cost import Costs
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import DeviceName, known_devices_hint, parse_devices
@@ -21,6 +22,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.outcome import Report, op_counts
 from cfgraph.passes.place.constraints import ColocationGroups, DeviceConstraints, satisfies_request
 from cfgraph.passes.place.op_placement import PlacementFacts
 from cfgraph.passes.place.rules import (
@@ -30,7 +32,6 @@ from cfgraph.passes.place.rules import (
     RuleMatches,
 )
 from cfgraph.passes.place.schedule import DeviceScheduler
-from cfgraph.passes.report import Report, op_counts
 
 
 @dataclass(frozen=True, slots=True)

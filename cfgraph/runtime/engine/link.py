@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker

@@ -12,8 +12,7 @@ import numpy as np
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error, must_be_fed
 from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
-from cfgraph.analysis.reachability import ancestors
-from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.reachability import ancestors, is_partitioned
 from cfgraph.analysis.verify.device_rules import check_duplicate_keys, check_partition_edges
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput, Unsupported, UsageError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from cfgraph.analysis.transfers import RendezvousKey
+from cfgraph.analysis.reachability import RendezvousKey
 from cfgraph.runtime.engine.frame_state import Fire, FrameState, Iteration
 
 Tag = tuple[Any, int]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.devices import is_gpu, short_device_name

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role

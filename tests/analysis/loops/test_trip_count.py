@@ -6,7 +6,7 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.loops.trip_count import static_trip_count
+from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.ops.shape_inference import infer_shapes
 
 NEVER_ENDS = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.ir.graph import Node
-from cfgraph.passes.report import Report
+from cfgraph.passes.outcome import Report
 
 # kinds of reasons and their meaning; `--explain` and JSON use these words
 NODE_REASONS: Final[Mapping[str, str]] = {

@@ -5,7 +5,8 @@
 
 In nested loops the list is carried through each of them. The stack must be pushed once in every
 iteration of one loop and popped once in every iteration of another. The maximum number of elements
-follows from the trip counts of the loops, which are known once shapes are."""
+follows from the trip counts of the loops, which are known once shapes are.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.loops.frames import Frame, Frames
-from cfgraph.analysis.loops.trip_count import AffineBound, affine_bound, static_trip_count
+from cfgraph.analysis.loops.while_loop import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from math import isqrt
 from typing import Final
 
+from cfgraph.analysis.gradient_paths import ActivityAnalysis
 from cfgraph.analysis.loops.regions import Region, Regions, regions
-from cfgraph.analysis.loops.trip_count import static_trip_count
+from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.gradients.activity import ActivityAnalysis
-from cfgraph.passes.gradients.checkpointing.purity import CLEAR_AFTER_READ, Purity
-from cfgraph.passes.gradients.checkpointing.recomputed_loop import RecomputingLoopRule
+from cfgraph.passes.gradients.checkpointing.recomputed_loop import (
+    CLEAR_AFTER_READ,
+    Purity,
+    RecomputingLoopRule,
+)
 from cfgraph.passes.gradients.checkpointing.segment_loop import SegmentedLoop
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 from cfgraph.passes.gradients.stack_gradients import StackGradients
