@@ -30,8 +30,8 @@ def check_shape(shape: Any) -> tuple[int, ...]:
     if shape.ndim != 1:
         message = f"shape must be a vector of {{int32,int64}}, got shape {list(shape.shape)}"
         raise OpError(message)
-    sizes = tuple(int(n) for n in shape)
-    if any(n < 0 for n in sizes):
+    sizes = tuple(shape.tolist())
+    if sizes and min(sizes) < 0:
         message = f"Dimension sizes must be non-negative, got {list(sizes)}"
         raise OpError(message)
     return sizes
@@ -42,7 +42,8 @@ def stream_of_seed(seed: Any) -> PhiloxStream:
     if seed.shape != (2,):
         message = f"seed must have shape [2], not {list(seed.shape)}"
         raise OpError(message)
-    return philox.stream_from_seed((int(seed[0]) & (1 << 64) - 1, int(seed[1]) & (1 << 64) - 1))
+    low, high = seed.tolist()
+    return philox.stream_from_seed((low & (1 << 64) - 1, high & (1 << 64) - 1))
 
 
 def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
@@ -56,7 +57,8 @@ def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
     if counter.ndim != 1 or len(counter) < 2:
         message = f"counter must hold at least 2 numbers, got shape {list(counter.shape)}"
         raise OpError(message)
-    return PhiloxStream(int(key[0]), int(counter[0]), int(counter[1]))
+    low, high = counter[:2].tolist()
+    return PhiloxStream(key.item(), low, high)
 
 
 def draw_in_shape(draw: DrawFunction, stream: PhiloxStream, shape: Any, *more: Any) -> Any:

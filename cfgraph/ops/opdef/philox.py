@@ -15,6 +15,10 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _MANTISSA = np.uint64(0xFFFFF)
 _ROUNDS = 10
+_MASK = 0xFFFFFFFF
+_KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
+# up to this many samples, integers of Python are faster than arrays
+_FEW = 12
 
 
 class PhiloxStream(NamedTuple):
@@ -39,7 +43,41 @@ class PhiloxStream(NamedTuple):
     def sequence(self, count: int, start: int = 0) -> Any:
         """Consecutive 32-bit words from the sample at `start`."""
         samples = -(-count // 4)
+        if samples <= _FEW:
+            return np.array(self.words_of_few(samples, start)[:count], np.uint32)
         return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
+
+    def words_of_few(self, samples: int, start: int = 0) -> list[int]:
+        """The words of consecutive samples, computed without arrays."""
+        keys = _round_keys(self.key)
+        result: list[int] = []
+        whole = (self.high << 64 | self.low) + start
+        for counter in range(whole, whole + samples):
+            high = counter >> 64
+            result += _sample(
+                counter & _MASK, counter >> 32 & _MASK, high & _MASK, high >> 32 & _MASK, keys
+            )
+        return result
+
+
+def _round_keys(key: int) -> list[tuple[int, int]]:
+    """The two words of the key in each round."""
+    first, second = key & _MASK, key >> 32
+    return [((first + one) & _MASK, (second + two) & _MASK) for one, two in _KEY_STEPS]
+
+
+def _sample(
+    a: int, b: int, c: int, d: int, keys: list[tuple[int, int]]
+) -> tuple[int, int, int, int]:
+    """Apply ten rounds to one counter, as `philox_rounds` does to many."""
+    for first, second in keys:
+        left, right = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b = (right >> 32) ^ b ^ first, right & _MASK
+        c, d = (left >> 32) ^ d ^ second, left & _MASK
+    return a, b, c, d
+
+
+_SEED_KEYS = _round_keys(0x02461E29 << 32 | 0x3EC8F720)
 
 
 def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
@@ -60,18 +98,15 @@ def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
 
 def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
     """The stream of a seed of two numbers, mixed so that every bit matters."""
-    words = [seed[0] & 0xFFFFFFFF, seed[0] >> 32, seed[1] & 0xFFFFFFFF, seed[1] >> 32]
-    mixed = philox_rounds(
-        tuple(np.asarray(word & 0xFFFFFFFF, np.uint64) for word in words),  # type: ignore[arg-type]
-        0x02461E29 << 32 | 0x3EC8F720,
-    )
-    a, b, c, d = (int(word) for word in mixed)
+    low, high = seed
+    counter = (low & _MASK, low >> 32, high & _MASK, high >> 32)
+    a, b, c, d = _sample(*counter, _SEED_KEYS)
     return PhiloxStream(b << 32 | a, 0, d << 32 | c)
 
 
 def words_to_uint64(words: Any) -> Any:
     """Join pairs of 32-bit words to 64-bit words, lower half first."""
-    return words[..., ::2].astype(np.uint64) | words[..., 1::2].astype(np.uint64) << _HALF
+    return words.astype("<u4", copy=False).view("<u8").astype(np.uint64, copy=False)
 
 
 def unit_float32(words: Any) -> Any:
@@ -115,7 +150,9 @@ def normal_float64(words: Any) -> Any:
 
 
 def _box_muller(length: Any, angle: Any) -> Any:
-    both = np.stack([np.sin(angle) * length, np.cos(angle) * length], axis=-1)
+    both = np.empty((*length.shape, 2), length.dtype)
+    np.multiply(np.sin(angle), length, out=both[..., 0])
+    np.multiply(np.cos(angle), length, out=both[..., 1])
     return both.reshape((*both.shape[:-2], -1))
 
 
