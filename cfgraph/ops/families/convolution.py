@@ -1,8 +1,7 @@
-"""Convolutions in 2 and 3 dimensions and their gradients, each as one batched matrix product."""
+"""Convolutions in 2 and 3 dimensions and their gradients."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from math import prod
 from types import ModuleType
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.convolution_products import convolve, convolve_filter, convolve_input
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
@@ -18,62 +18,10 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.sliding_window import (
     ImageLayout,
     SlidingWindow,
-    WindowGrid,
     image_layout,
     sliding_window,
     windowed_shape,
 )
-
-
-def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
-    """Convolve an image (channels last) with a grouped filter."""
-    depth, filters = w.shape[-2:]
-    product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
-        w, x.shape[-1] // max(depth, 1)
-    )
-    return xp.moveaxis(product, 0, 1).reshape((x.shape[0], *fit.out, filters))
-
-
-def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: Any) -> Any:
-    """Transpose of `convolve` with respect to the image."""
-    depth = w.shape[-2]
-    groups = channels // max(depth, 1)
-    product = _outputs_by_group(xp, dy, groups) @ xp.swapaxes(_filter_by_group(w, groups), 1, 2)
-    window_size = math.prod(fit.window)
-    patches = product.reshape((groups, -1 if dy.size else 0, window_size, depth))
-    patches = xp.moveaxis(patches, 0, 2)
-    return fit.spread(xp, patches.reshape((*dy.shape[:-1], window_size, channels)))
-
-
-def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any) -> Any:
-    """Transpose of `convolve` with respect to the filter."""
-    groups = x.shape[-1] // depth
-    patches = _patches_by_group(xp, fit.patches(xp, x), depth)
-    product = xp.swapaxes(patches, 1, 2) @ _outputs_by_group(xp, dy, groups)
-    filters = dy.shape[-1]
-    window_size = math.prod(fit.window)
-    split = product.reshape((groups, window_size, depth, filters // max(groups, 1)))
-    return xp.moveaxis(split, 0, 2).reshape((*fit.window, depth, filters))
-
-
-def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:
-    """Patches as one matrix per group, of shape (windows, window size * depth)."""
-    window_size, channels = patches.shape[-2:]
-    groups, windows = channels // max(depth, 1), math.prod(patches.shape[:-2])
-    split = patches.reshape((windows, window_size, groups, depth))
-    return xp.moveaxis(split, 2, 0).reshape((groups, windows, window_size * depth))
-
-
-def _filter_by_group(w: Any, groups: int) -> Any:
-    """Filter as one matrix per group, of shape (window size * depth, filters per group)."""
-    rows, filters = math.prod(w.shape[:-1]), w.shape[-1]
-    return w.reshape((rows, groups, filters // max(groups, 1))).transpose((1, 0, 2))
-
-
-def _outputs_by_group(xp: ModuleType, dy: Any, groups: int) -> Any:
-    """Outputs as one matrix per group, of shape (windows, filters per group)."""
-    windows = math.prod(dy.shape[:-1])
-    return xp.moveaxis(dy.reshape((windows, groups, dy.shape[-1] // max(groups, 1))), 1, 0)
 
 
 def check_convolution_ranks(rank: int, *arrays: Any) -> None:
@@ -214,7 +162,7 @@ class ConvolutionInputGradient(Convolution, abstract=True):
             w, dy = cls.as_grouped(w), layout.channels_last(xp, dy)
             depth = shape[layout.channel]
             check_filter_depths(depth, w)
-            fit = slide.fit([shape[d] for d in layout.spatial], w.shape[:-2])
+            fit = slide.fit(tuple(shape[d] for d in layout.spatial), w.shape[:-2])
             check_output_gradient(dy, (shape[0], *fit.out, w.shape[-1]))
             return layout.restore(xp, convolve_input(xp, fit, depth, w, dy))
 
@@ -230,7 +178,7 @@ class ConvolutionInputGradient(Convolution, abstract=True):
         if sizes.shape != (layout.rank,):
             message = f"input_sizes must contain {layout.rank} sizes, got shape {list(sizes.shape)}"
             raise OpError(message)
-        return tuple(int(n) for n in sizes)
+        return tuple(sizes.tolist())
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -264,7 +212,7 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
 
         def correlated(x: Any, sizes: Any, dy: Any) -> Any:
             check_convolution_ranks(layout.rank, x, dy)
-            shape = tuple(int(n) for n in sizes) if cls.explicit_sizes else tuple(sizes.shape)
+            shape = tuple(sizes.tolist()) if cls.explicit_sizes else tuple(sizes.shape)
             if len(shape) != layout.rank:
                 message = f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}"
                 raise OpError(message)

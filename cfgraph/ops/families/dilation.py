@@ -140,7 +140,7 @@ class Dilation2DBackpropFilter(Dilation):
             none = xp.zeros((), dtype=dy.dtype)
             shares = [
                 xp.sum(xp.where(where == number, dy, none), axis=(0, 1, 2), dtype=dy.dtype)
-                for number in range(len(list(fit.views())))
+                for number in range(len(fit.views()))
             ]
             return xp.stack(shares).reshape(w.shape) if shares else xp.zeros_like(w)
 

@@ -225,7 +225,7 @@ class AveragePoolingGradient(Pooling, abstract=True):
                 raise OpError(message)
             dy = layout.channels_last(xp, dy)
             shape = [int(n) for n in sizes]
-            fit = window.slide.fit([shape[d] for d in layout.spatial], window.sizes)
+            fit = window.slide.fit(tuple(shape[d] for d in layout.spatial), window.sizes)
             check_pooled_shape("grad", dy, (shape[0], *fit.out, shape[layout.channel]))
             share = dy / xp.asarray(window_counts(fit, dy.dtype))
             padded = fit.pad(xp, xp.zeros((shape[0], *fit.sizes, dy.shape[-1]), dtype=dy.dtype))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
@@ -55,27 +60,16 @@ class SlidingWindow(NamedTuple):
     padding: str
     explicit: Pads
 
-    def fit(self, sizes: Sequence[int], window: Sequence[int]) -> WindowGrid:
+    def fit(self, sizes: tuple[int, ...], window: tuple[int, ...]) -> WindowGrid:
         """The grid of windows over an image. Raises OpError if no window fits."""
-        out, pads = [], []
-        for d, (size, extent) in enumerate(zip(sizes, self.extents(window), strict=True)):
-            count, pad = self._fit(d, size, extent)
-            if count < 0:
-                message = (
-                    f"Computed output size would be negative: {count} "
-                    f"[input_size: {size}, effective_filter_size: {extent}, "
-                    f"stride: {self.strides[d]}]"
-                )
-                raise OpError(message)
-            out.append(count)
-            pads.append(pad)
-        return WindowGrid(self, tuple(window), tuple(sizes), tuple(out), tuple(pads))
+        return _grid(self, sizes, window)
 
     def extents(self, window: Sequence[int]) -> tuple[int, ...]:
         """The sizes of the dilated window."""
         return tuple((k - 1) * d + 1 for k, d in zip(window, self.dilations, strict=True))
 
-    def _fit(self, d: int, size: int, extent: int) -> tuple[int, tuple[int, int]]:
+    def count_and_padding(self, d: int, size: int, extent: int) -> tuple[int, tuple[int, int]]:
+        """The number of windows in one dimension, and the padding before and after it."""
         stride = self.strides[d]
         if self.padding == "SAME":
             count = -(-size // stride)
@@ -94,11 +88,29 @@ class SlidingWindow(NamedTuple):
         if size + sum(self.explicit[d]) < reach and self.padding != "SAME":
             message = f"a window of {reach} does not fit into an image of {size}"
             raise ValueError(message)
-        count, _ = self._fit(d, size, reach)
+        count, _ = self.count_and_padding(d, size, reach)
         return count
 
 
-class WindowGrid(NamedTuple):
+@lru_cache(maxsize=256)
+def _grid(slide: SlidingWindow, sizes: tuple[int, ...], window: tuple[int, ...]) -> WindowGrid:
+    out, pads = [], []
+    for d, (size, extent) in enumerate(zip(sizes, slide.extents(window), strict=True)):
+        count, pad = slide.count_and_padding(d, size, extent)
+        if count < 0:
+            message = (
+                f"Computed output size would be negative: {count} "
+                f"[input_size: {size}, effective_filter_size: {extent}, "
+                f"stride: {slide.strides[d]}]"
+            )
+            raise OpError(message)
+        out.append(count)
+        pads.append(pad)
+    return WindowGrid(slide, tuple(window), tuple(sizes), tuple(out), tuple(pads))
+
+
+@dataclass(frozen=True)
+class WindowGrid:
     """Windows of one size over an image with channels last."""
 
     slide: SlidingWindow
@@ -107,28 +119,60 @@ class WindowGrid(NamedTuple):
     out: tuple[int, ...]
     pads: Pads
 
+    @cached_property
+    def is_padded(self) -> bool:
+        """True if the image has padding."""
+        return any(map(any, self.pads))
+
     def pad(self, xp: ModuleType, x: Any, value: Any = 0) -> Any:
         """Add the padding of the image."""
-        if not any(map(any, self.pads)):
+        if not self.is_padded:
             return x
+        if xp is np:  # np.pad is 10 times slower on small images
+            padded = np.full(self._padded_shape(x.shape[0], x.shape[-1]), value, x.dtype)
+            padded[self._interior] = x
+            return padded
         rest = ((0, 0),) * (x.ndim - 1 - len(self.pads))
         return xp.pad(x, ((0, 0), *self.pads, *rest), constant_values=value)
 
-    def views(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """Yield each offset in the window, and the slice of the padded image that it covers."""
-        for offset in itertools.product(*map(range, self.window)):
-            yield (
+    def _padded_shape(self, batch: int, channels: int) -> tuple[int, ...]:
+        spatial = (size + sum(pad) for size, pad in zip(self.sizes, self.pads, strict=True))
+        return (batch, *spatial, channels)
+
+    def padded_zeros(self, xp: ModuleType, batch: int, channels: int, dtype: Any) -> Any:
+        """Zeros of the shape of the padded image."""
+        return xp.zeros(self._padded_shape(batch, channels), dtype=dtype)
+
+    @cached_property
+    def _interior(self) -> tuple[slice, ...]:
+        inner = (slice(a, a + n) for (a, _), n in zip(self.pads, self.sizes, strict=True))
+        return (slice(None), *inner)
+
+    def views(self) -> tuple[tuple[tuple[int, ...], tuple[slice, ...]], ...]:
+        """Each offset in the window, and the slice of the padded image that it covers."""
+        return self._views
+
+    @cached_property
+    def _views(self) -> tuple[tuple[tuple[int, ...], tuple[slice, ...]], ...]:
+        steps = list(zip(self.slide.dilations, self.out, self.slide.strides, strict=True))
+        return tuple(
+            (
                 offset,
                 (
                     slice(None),
                     *(
                         slice(p * d, p * d + (n - 1) * s + 1 if n else p * d, s)
-                        for p, d, n, s in zip(
-                            offset, self.slide.dilations, self.out, self.slide.strides, strict=True
-                        )
+                        for p, (d, n, s) in zip(offset, steps, strict=True)
                     ),
                 ),
             )
+            for offset in itertools.product(*map(range, self.window))
+        )
+
+    @cached_property
+    def is_pointwise(self) -> bool:
+        """True for windows of one element, which need no padding."""
+        return not self.is_padded and set(self.window) == {1}
 
     def patches(self, xp: ModuleType, x: Any) -> Any:
         """Extract patches: batch, windows, offsets in the window, channels."""
@@ -137,24 +181,43 @@ class WindowGrid(NamedTuple):
             return xp.zeros((x.shape[0], *self.out, 0, x.shape[-1]), dtype=x.dtype)
         return xp.stack([padded[view] for _, view in self.views()], axis=-2)
 
+    def rows(self, xp: ModuleType, x: Any) -> Any:
+        """The patches of a nonempty image as rows of a matrix."""
+        if self.is_pointwise:
+            view = self.views()[0][1]
+            return x[view].reshape((-1, x.shape[-1]))
+        if xp is not np or 0 in self.out or 0 in self.window:
+            width = x.shape[-1] * math.prod(self.window)
+            windows = x.shape[0] * math.prod(self.out)
+            return self.patches(xp, x).reshape((windows, width))
+        padded = np.ascontiguousarray(self.pad(np, x))
+        batch, *spatial, channel = padded.strides
+        strides = (
+            batch,
+            *(step * s for step, s in zip(spatial, self.slide.strides, strict=True)),
+            *(step * d for step, d in zip(spatial, self.slide.dilations, strict=True)),
+            channel,
+        )
+        shape = (x.shape[0], *self.out, *self.window, x.shape[-1])
+        windows = np.ndarray(shape, padded.dtype, padded, 0, strides)
+        return windows.reshape((-1, x.shape[-1] * math.prod(self.window)))
+
     def spread(self, xp: ModuleType, patches: Any) -> Any:
         """Add patches into an image: the transpose of `patches`."""
-        padded = xp.zeros(
-            (
-                patches.shape[0],
-                *(n + sum(pad) for n, pad in zip(self.sizes, self.pads, strict=True)),
-                patches.shape[-1],
-            ),
-            dtype=patches.dtype,
-        )
+        padded = self.padded_zeros(xp, patches.shape[0], patches.shape[-1], patches.dtype)
         for index, (_, view) in enumerate(self.views()):
             padded = add_at(padded, view, patches[..., index, :])
         return self.crop(padded)
 
+    def spread_rows(self, xp: ModuleType, patches: Any) -> Any:
+        """As `spread`, for windows that may be of one element."""
+        if self.is_pointwise and set(self.slide.strides) == {1}:
+            return patches.reshape((patches.shape[0], *self.sizes, patches.shape[-1]))
+        return self.spread(xp, patches)
+
     def crop(self, padded: Any) -> Any:
         """Remove the padding of the image."""
-        inner = (slice(a, a + n) for (a, _), n in zip(self.pads, self.sizes, strict=True))
-        return padded[(slice(None), *inner)]
+        return padded[self._interior] if self.is_padded else padded
 
 
 def add_at(target: Any, where: Any, value: Any) -> Any:

@@ -1,0 +1,122 @@
+"""Convolutions and their transposes as matrix products, or per offset of a depthwise window."""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ops.opdef.sliding_window import WindowGrid, add_at
+
+
+def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
+    """Convolve an image (channels last) with a grouped filter."""
+    depth, filters = w.shape[-2:]
+    if _is_depthwise(x.shape[-1], depth, filters):
+        return _convolve_depthwise(xp, fit, x, w)
+    if depth == x.shape[-1] and x.size:
+        product = fit.rows(xp, x) @ w.reshape((-1, filters))
+        return product.reshape((x.shape[0], *fit.out, filters))
+    product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
+        w, x.shape[-1] // max(depth, 1)
+    )
+    return xp.moveaxis(product, 0, 1).reshape((x.shape[0], *fit.out, filters))
+
+
+def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: Any) -> Any:
+    """Transpose of `convolve` with respect to the image."""
+    depth, filters = w.shape[-2:]
+    if _is_depthwise(channels, depth, filters):
+        return _spread_depthwise(xp, fit, w, dy)
+    if depth == channels and dy.size:
+        product = dy.reshape((-1, filters)) @ w.reshape((-1, filters)).T
+        return fit.spread_rows(xp, product.reshape((*dy.shape[:-1], -1, channels)))
+    groups = channels // max(depth, 1)
+    product = _outputs_by_group(xp, dy, groups) @ xp.swapaxes(_filter_by_group(w, groups), 1, 2)
+    window_size = math.prod(fit.window)
+    patches = product.reshape((groups, -1 if dy.size else 0, window_size, depth))
+    patches = xp.moveaxis(patches, 0, 2)
+    return fit.spread(xp, patches.reshape((*dy.shape[:-1], window_size, channels)))
+
+
+def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any) -> Any:
+    """Transpose of `convolve` with respect to the filter."""
+    filters = dy.shape[-1]
+    if _is_depthwise(x.shape[-1], depth, filters) and dy.size and 0 not in fit.window:
+        return _correlate_depthwise(xp, fit, x, dy)
+    if depth == x.shape[-1] and dy.size:
+        product = fit.rows(xp, x).T @ dy.reshape((-1, filters))
+        return product.reshape((*fit.window, depth, filters))
+    groups = x.shape[-1] // depth
+    patches = _patches_by_group(xp, fit.patches(xp, x), depth)
+    product = xp.swapaxes(patches, 1, 2) @ _outputs_by_group(xp, dy, groups)
+    window_size = math.prod(fit.window)
+    split = product.reshape((groups, window_size, depth, filters // max(groups, 1)))
+    return xp.moveaxis(split, 0, 2).reshape((*fit.window, depth, filters))
+
+
+def _is_depthwise(channels: int, depth: int, filters: int) -> bool:
+    return depth == 1 and channels == filters > 1
+
+
+def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
+    """Sum, over the offsets of the window, of the image there times the filter there."""
+    padded = fit.pad(xp, x)
+    views = fit.views()
+    weights = _repeated_weights(xp, fit, w)
+    result = padded[views[0][1]] * weights[0]
+    if xp is not np:
+        for (_, view), weight in zip(views[1:], weights[1:], strict=True):
+            result = result + padded[view] * weight
+        return result
+    product = np.empty_like(result)
+    for (_, view), weight in zip(views[1:], weights[1:], strict=True):
+        np.multiply(padded[view], weight, out=product)
+        np.add(result, product, out=result)
+    return result
+
+
+def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
+    padded = fit.padded_zeros(xp, dy.shape[0], dy.shape[-1], dy.dtype)
+    weights = _repeated_weights(xp, fit, w)
+    for (_, view), weight in zip(fit.views(), weights, strict=True):
+        padded = add_at(padded, view, dy * weight)
+    return fit.crop(padded)
+
+
+def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> Any:
+    padded, channels = fit.pad(xp, x), x.shape[-1]
+    ones = xp.ones((1, dy.size // channels), dtype=dy.dtype)
+    sums = [ones @ (padded[view] * dy).reshape((-1, channels)) for _, view in fit.views()]
+    return xp.concatenate(sums).reshape((*fit.window, 1, channels))
+
+
+def _repeated_weights(xp: ModuleType, fit: WindowGrid, w: Any) -> Any:
+    """The filter per offset, repeated along the last spatial dimension.
+
+    NumPy then multiplies whole rows of an image at once instead of the channels of each element.
+    """
+    weights = w.reshape((-1, 1, w.shape[-1]))
+    return xp.tile(weights, (1, fit.out[-1], 1)) if xp is np and fit.out[-1] > 1 else weights
+
+
+def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:
+    """Patches as one matrix per group, of shape (windows, window size * depth)."""
+    window_size, channels = patches.shape[-2:]
+    groups, windows = channels // max(depth, 1), math.prod(patches.shape[:-2])
+    split = patches.reshape((windows, window_size, groups, depth))
+    return xp.moveaxis(split, 2, 0).reshape((groups, windows, window_size * depth))
+
+
+def _filter_by_group(w: Any, groups: int) -> Any:
+    """Filter as one matrix per group, of shape (window size * depth, filters per group)."""
+    rows, filters = math.prod(w.shape[:-1]), w.shape[-1]
+    return w.reshape((rows, groups, filters // max(groups, 1))).transpose((1, 0, 2))
+
+
+def _outputs_by_group(xp: ModuleType, dy: Any, groups: int) -> Any:
+    """Outputs as one matrix per group, of shape (windows, filters per group)."""
+    windows = math.prod(dy.shape[:-1])
+    return xp.moveaxis(dy.reshape((windows, groups, dy.shape[-1] // max(groups, 1))), 1, 0)
