@@ -110,8 +110,8 @@ class Signature:
 
     @cached_property
     def has_references(self) -> bool:
-        """True if an output is a reference."""
-        return any(arg.is_ref for arg in self.outputs)
+        """True if an input or output is a reference."""
+        return any(arg.is_ref for arg in (*self.inputs, *self.outputs))
 
     def _is_list(self, arg: ArgDef) -> bool:
         listed = arg.type_attr and self.attrs[arg.type_attr].kind == "list(type)"

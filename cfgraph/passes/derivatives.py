@@ -21,7 +21,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.ops.opdef.op import function_calls
+from cfgraph.ops.opdef.op import calls_functions, function_calls
 from cfgraph.passes.gradients.checkpointing.policy import AUTO, differentiate_with_checkpoints
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 from cfgraph.passes.gradients.function_gradients import (
@@ -72,9 +72,13 @@ def gradients(
     )
     _require_valid_options(graph, ys, xs, unconnected, recompute)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
-    with_gradient = called_functions_with_gradient(graph)
-    lower(graph, keep_calls=with_gradient)
-    rewrite_as_calls(graph, graph.gradient_functions)
+    with_gradient: frozenset[str] = frozenset()
+    if calls_functions(graph):
+        with_gradient = called_functions_with_gradient(graph)
+        lower(graph, keep_calls=with_gradient)
+        rewrite_as_calls(graph, graph.gradient_functions)
+    else:
+        require_valid(graph)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     request = GradientRequest(
         targets,

@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import called_functions
-from cfgraph.ops.opdef.op import lookup
 
 ALLOW_IO_HINT: Final = "allow it with --allow-io, or Session(allow_io=True), if you trust the graph"
 FORBIDDEN_FILE_CODE: Final = "CFG712"
@@ -51,21 +46,6 @@ class IoPolicy:
         roots = (*self.roots, *(Path(os.path.realpath(path)) for path in paths))
         return IoPolicy(self.allow_all, tuple(dict.fromkeys(roots)))
 
-    def require_writes_allowed(self, graph: Graph, nodes: Collection[Node]) -> None:
-        """Raise Unsupported for a node that writes files, also in a function that a node calls.
-
-        Nothing has run yet. Reads are decided when the path is known.
-        """
-        if self.allow_all:
-            return
-        run: list[Node | BodyNode] = [*nodes]
-        for name in called_functions(graph, nodes=nodes) if graph.functions else ():
-            run += graph.functions[name].definition.nodes
-        for node in run:
-            if _writes(node):
-                message = f"{node.op} writes a file, which a graph may not do by itself"
-                raise Unsupported(message, node=node, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
-
     def require_readable(self, path: str) -> None:
         """Raise Unsupported for a file outside of the roots."""
         if "\0" in path:
@@ -86,11 +66,6 @@ class IoPolicy:
 
 
 NO_IO: Final = IoPolicy()
-
-
-def _writes(node: Node | BodyNode) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.file_access(node) == "write"
 
 
 def _is_part_of(prefix: Path, file: Path) -> bool:

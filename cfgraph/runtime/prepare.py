@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cfgraph.analysis.reachability import ancestors, is_partitioned
-from cfgraph.errors import UsageError
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import copy_graph, remove_uncalled_functions
+from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
-from cfgraph.ops.opdef.op import is_functional
+from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.abstract_run import use_abstract_values
 from cfgraph.runtime.cluster_members import InlinedClusters, recluster_run
@@ -34,7 +35,7 @@ from cfgraph.runtime.engine.plan import (
     make_plans,
 )
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
@@ -93,10 +94,26 @@ def prepare(
     if config.jit is not None:
         spec = cluster_run(spec, regions=config.regions)
     plans = make_plans(spec, device, clusters)
-    config.io.require_writes_allowed(spec.graph, [node for plan in plans for node in plan.nodes])
+    if not config.io.allow_all:
+        _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
     if without_values:
         use_abstract_values(spec.graph, plans, distinct=config.memory is not None)
     return spec, plans
+
+
+def _require_no_writes(graph: Graph, nodes: Collection[Node]) -> None:
+    """Raise Unsupported for a node that writes files, also in a function that a node calls.
+
+    Nothing has run yet. Reads are decided when the path is known.
+    """
+    run: list[Node | BodyNode] = [*nodes]
+    for name in called_functions(graph, nodes=nodes) if graph.functions else ():
+        run += graph.functions[name].definition.nodes
+    for node in run:
+        op = lookup(node.op)
+        if op is not None and op.file_access(node) == "write":
+            message = f"{node.op} writes a file, which a graph may not do by itself"
+            raise Unsupported(message, node=node, hint=ALLOW_IO_HINT, code=FORBIDDEN_FILE_CODE)
 
 
 def lower_run(spec: RunSpec) -> RunSpec:

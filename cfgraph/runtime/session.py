@@ -20,6 +20,7 @@ from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.limits import limited
+from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -371,6 +372,8 @@ def _fetch_result(simulator: Simulator, index: int, allow_dead: bool) -> Any:
 
 def _read_reference(tensor: Output, value: Any) -> Any:
     """A fetched value; of a variable that is fetched by reference, its value after the run."""
+    if not isinstance(value, Resource):
+        return value
     try:
         return dereference(value)
     except CfgraphError as error:

@@ -107,7 +107,8 @@ class Frames:
 
     def require_valid(self) -> None:
         """Raise InvalidInput, with all findings, if there are faults."""
-        require_no_findings(self.faults)
+        if self.faults:
+            require_no_findings(self.faults)
 
 
 def frames(

@@ -10,12 +10,14 @@ from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.reachability import is_transfer
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.role import RECV, SEND
 from cfgraph.ir.signature import ArgDef, Signature
 from cfgraph.ir.topological_order import OpRoles
 
@@ -201,6 +203,31 @@ class VerifyContext:
         for node in self.nodes:
             nodes_by_op.setdefault(node.op, []).append(node)
         return nodes_by_op
+
+    @cached_property
+    def functional_nodes(self) -> dict[str, list[Node]]:
+        """The nodes of each op whose attributes may name functions."""
+        return {op: nodes for op, nodes in self.by_op.items() if self._may_name_functions(op)}
+
+    def _may_name_functions(self, op: str) -> bool:
+        signature = self.signatures.of(op)
+        return signature is None or any("func" in a.kind for a in signature.attrs.values())
+
+    @cached_property
+    def colocated(self) -> list[Node]:
+        """The nodes with colocation constraints."""
+        return [node for node in self.nodes if "_class" in node.attrs]
+
+    @cached_property
+    def devices(self) -> set[str]:
+        """The devices that nodes name."""
+        return {node.device for node in self.nodes} - {""}
+
+    @cached_property
+    def transfers(self) -> list[Node]:
+        """The nodes that send to another device, or receive from one, by op."""
+        ops = [op for op in self.by_op if self.roles[op] in (SEND, RECV)]
+        return [node for op in ops for node in self.by_op[op] if is_transfer(node, self.roles)]
 
     @cached_property
     def types(self) -> dict[Node, NodeTypes]:

@@ -1,4 +1,4 @@
-"""Rules for devices, versions, and the transfers of a partitioned graph.
+"""Rules for devices, colocation, and the transfers of a partitioned graph.
 
 In a partitioned graph every edge stays on one device, each Send has its Recv, and messages form no
 cycle. A single partition, separated from the others, is a valid graph whose messages leave it.
@@ -21,9 +21,6 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
-# the GraphDef version of TensorFlow 2.21, which this package follows
-_CONSUMER: Final = 2474
-
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
     r"|/([cg]pu|[CG]PU):(\d+|\*))*/?\Z"
@@ -33,23 +30,18 @@ _COLOCATION_PREFIX: Final = b"loc:@"
 
 def check_devices(subject: VerifyContext) -> Iterator[Finding]:
     """Every device name is well-formed."""
-    good: set[str] = {""}
-    for node in subject.nodes:
-        device = node.device
-        if device in good:
-            continue
-        if _DEVICE(device):
-            good.add(device)
-            continue
-        message = f"invalid device name {device!r}"
-        hint = "write it like /job:worker/task:0/device:GPU:1, or a part of that"
-        yield Finding("CFG402", "warning", message, node.name, hint)
+    invalid = {device for device in subject.devices if not _DEVICE(device)}
+    for node in subject.nodes if invalid else ():
+        if node.device in invalid:
+            message = f"invalid device name {node.device!r}"
+            hint = "write it like /job:worker/task:0/device:GPU:1, or a part of that"
+            yield Finding("CFG402", "warning", message, node.name, hint)
 
 
 def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
     """Every colocation constraint names an existing node."""
-    for node in subject.nodes:
-        groups = node.attrs.get("_class")
+    for node in subject.colocated:
+        groups = node.attrs["_class"]
         if groups is None:
             continue
         if not isinstance(groups, tuple):
@@ -66,22 +58,6 @@ def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
                 yield Finding("CFG401", "warning", message, node.name, hint)
 
 
-def check_versions(subject: VerifyContext) -> Iterator[Finding]:
-    """The graph's versions admit this consumer."""
-    producer, min_consumer, bad_consumers = subject.graph.versions
-    if producer < 0:
-        message = f"invalid producer version {producer}"
-        yield Finding("CFG120", "error", message)
-    if min_consumer > _CONSUMER:
-        message = (
-            f"the graph requires consumer version {min_consumer} or later, this is {_CONSUMER}"
-        )
-        yield Finding("CFG120", "error", message, hint="a newer version of cfgraph may read it")
-    if _CONSUMER in bad_consumers:
-        message = f"the graph excludes consumer version {_CONSUMER}, which this is"
-        yield Finding("CFG120", "error", message, hint="write it again with another producer")
-
-
 _PEER_ROLE: Final = {Role.SEND: Role.RECV, Role.RECV: Role.SEND}
 _TransferEnds = Mapping[Role | None, Mapping[RendezvousKey, Node]]
 
@@ -92,12 +68,8 @@ def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
     A missing message may be fed, so it is not an error.
     """
     roles = subject.roles
-    ops = [op for op in subject.by_op if roles[op] in _PEER_ROLE]
-    transfers = [node for op in ops for node in subject.by_op[op] if is_transfer(node, roles)]
-    if not transfers:
-        return
     yield from check_partition_edges(subject.nodes)
-    keys = _rendezvous_keys(transfers)
+    keys = _rendezvous_keys(subject.transfers)
     yield from _duplicate_keys(keys, roles)
     ends: dict[Role | None, dict[RendezvousKey, Node]] = {Role.SEND: {}, Role.RECV: {}}
     for node, key in keys.items():

@@ -23,10 +23,7 @@ _SHOWN = 8
 def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
     """Every function that an attribute names is in the library or is an op."""
     signatures = subject.signatures
-    for op, nodes in subject.by_op.items():
-        signature = signatures.of(op)
-        if signature is not None and not any("func" in a.kind for a in signature.attrs.values()):
-            continue
+    for nodes in subject.functional_nodes.values():
         for node in nodes:
             for key, func in functions_in_attrs(node.attrs):
                 if not key.startswith("_") and signatures.of(func.name) is None:
@@ -47,7 +44,7 @@ def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
 
 def check_calls(subject: VerifyContext) -> Iterator[Finding]:
     """Called functions accept and return the types that the calling node expects."""
-    for op, nodes in subject.by_op.items():
+    for op, nodes in subject.functional_nodes.items():
         calls = function_calls(op)
         if calls.kind in _CONTRACTS:
             for node in nodes:

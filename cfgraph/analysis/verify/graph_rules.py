@@ -385,3 +385,23 @@ def _is_constant(signature: Signature) -> bool:
     """True for an op that outputs its tensor attribute."""
     returned = [arg.type_attr for arg in signature.outputs]
     return not signature.inputs and "value" in signature.attrs and returned == ["dtype"]
+
+
+# the GraphDef version of TensorFlow 2.21, which this package follows
+_CONSUMER: Final = 2474
+
+
+def check_versions(subject: VerifyContext) -> Iterator[Finding]:
+    """The graph's versions admit this consumer."""
+    producer, min_consumer, bad_consumers = subject.graph.versions
+    if producer < 0:
+        message = f"invalid producer version {producer}"
+        yield Finding("CFG120", "error", message)
+    if min_consumer > _CONSUMER:
+        message = (
+            f"the graph requires consumer version {min_consumer} or later, this is {_CONSUMER}"
+        )
+        yield Finding("CFG120", "error", message, hint="a newer version of cfgraph may read it")
+    if _CONSUMER in bad_consumers:
+        message = f"the graph excludes consumer version {_CONSUMER}, which this is"
+        yield Finding("CFG120", "error", message, hint="write it again with another producer")

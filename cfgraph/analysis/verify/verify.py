@@ -37,9 +37,17 @@ _RULES: Final[tuple[VerifyRule, ...]] = (
 # the `loc:@` names in a body may be those of the graph that it was extracted from
 _RULES_OF_GRAPHS: Final[tuple[VerifyRule, ...]] = (
     device_rules.check_colocation,
-    device_rules.check_versions,
+    graph_rules.check_versions,
     device_rules.check_transfers,
 )
+# the property of the context with the part of a graph that a rule applies to, if it is not all
+_SUBJECTS: Final[dict[VerifyRule, str]] = {
+    function_rules.check_named_functions: "functional_nodes",
+    function_rules.check_calls: "functional_nodes",
+    device_rules.check_devices: "devices",
+    device_rules.check_colocation: "colocated",
+    device_rules.check_transfers: "transfers",
+}
 # the findings of other rules do not depend on devices
 _ON_DEVICES: Final = frozenset(
     {graph_rules.check_loop_structure, device_rules.check_devices, device_rules.check_transfers}
@@ -75,7 +83,9 @@ def verify(graph: Graph) -> tuple[Finding, ...]:
 
 def require_valid(graph: Graph) -> None:
     """Raise InvalidInput for the first error of a graph, carrying all errors."""
-    require_no_findings([finding for finding in verify(graph) if finding.level == "error"])
+    errors = [finding for finding in verify(graph) if finding.level == "error"]
+    if errors:
+        require_no_findings(errors)
 
 
 def structural_errors(graph: Graph) -> tuple[Finding, ...]:
@@ -106,7 +116,7 @@ def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _
     by_rule: dict[VerifyRule, tuple[Finding, ...]] = {}
     for rule in (*_RULES, *_RULES_OF_GRAPHS):
         if before is None or rule in _ON_DEVICES:
-            by_rule[rule] = tuple(rule(subject))
+            by_rule[rule] = _apply(rule, subject)
         else:
             by_rule[rule] = before.by_rule[rule]
     library = tuple(_verify_library(graph, signatures)) if before is None else before.on_library
@@ -114,11 +124,18 @@ def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _
     return _CachedFindings(state, graph.moves, by_rule, library, findings)
 
 
+def _apply(rule: VerifyRule, subject: VerifyContext) -> tuple[Finding, ...]:
+    """Findings of a rule, none if the graph has nothing that it applies to."""
+    applies = rule not in _SUBJECTS or getattr(subject, _SUBJECTS[rule])
+    return tuple(rule(subject)) if applies else ()
+
+
 def _verify_library(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
     for function in graph.functions.values():
         yield from _verify_function(function, signatures)
-    yield from function_rules.check_gradient_functions(graph)
-    yield from function_rules.check_recursion(graph)
+    if graph.functions or graph.gradient_functions:
+        yield from function_rules.check_gradient_functions(graph)
+        yield from function_rules.check_recursion(graph)
 
 
 def _verify_function(function: Function, signatures: Signatures) -> Iterator[Finding]:
@@ -131,7 +148,7 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
         *function_rules.check_returned_frames(body),
     ]
     for rule in _RULES:
-        findings.extend(rule(body.subject))
+        findings.extend(_apply(rule, body.subject))
     for finding in findings:
         if finding.code == "CFG107" and finding.node in unresolved:
             continue  # the node lacks inputs only because one of them does not resolve

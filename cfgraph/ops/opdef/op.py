@@ -204,6 +204,11 @@ def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
     return any(op in graph.functions or _needs_lowering(lookup(op)) for op in ops)
 
 
+def calls_functions(graph: Graph) -> bool:
+    """True if a node of the graph is functional or calls a function."""
+    return any(op in graph.functions or function_calls(op).kind for op in graph.ops)
+
+
 def is_cluster_call(op: type[Op] | None) -> bool:
     """True for an op that launches a compiled cluster."""
     return op is not None and op.calls.kind == "launch"

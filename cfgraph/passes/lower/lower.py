@@ -19,7 +19,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
-from cfgraph.ops.opdef.op import function_calls, lookup
+from cfgraph.ops.opdef.op import calls_functions, lookup
 from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradients
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call
@@ -123,7 +123,7 @@ def _lower_graph(
     before = op_counts(graph)
     called = called_functions(graph)
     called.update(expand_symbolic_gradients(graph, _lower_body, within))
-    if functions is None and not _has_functional_nodes(graph):
+    if functions is None and not calls_functions(graph):
         return Report(before=before, after=before)
     plan = LoweringPlan(graph, functions, keep_calls)
     if not plan.functional_nodes:
@@ -142,10 +142,6 @@ def _lower_graph(
     remove_uncalled_functions(graph, graph.functions.keys() - called)
     warnings = tuple(plan.warnings())
     return Report(rewriter.lowered, _new_names(groups), warnings, before, op_counts(graph))
-
-
-def _has_functional_nodes(graph: Graph) -> bool:
-    return any(op in graph.functions or function_calls(op).kind for op in graph.ops)
 
 
 def _lower_body(graph: Graph, within: frozenset[str], keep_calls: frozenset[str]) -> Report:

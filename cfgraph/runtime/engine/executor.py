@@ -42,7 +42,6 @@ class Executor:
         wrap: FireWrapper | None = None,
     ) -> None:
         self.plan = plan
-        self.device = short_device_name(plan.device)
         self.ready: list[tuple[Fire, Iteration]] = []
         self.results = results
         self.root: FrameState | None = None
@@ -52,6 +51,11 @@ class Executor:
             index: self._fetch_sender(index, output) for index, output in plan.fetches.items()
         }
         self.linked = link(plan, self.ready, step, rendezvous, fetched, wrap)
+
+    @property
+    def device(self) -> str:
+        """The short name of the device."""
+        return short_device_name(self.plan.device)
 
     def _fetch_sender(self, index: int, output: Output) -> Send:
         results = self.results

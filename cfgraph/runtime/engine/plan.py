@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -148,8 +148,8 @@ class NodePlan:
     counter: int
     outputs: int
     kernel: Callable[..., Any]
-    deref_slots: tuple[int, ...]
-    forwarded_slots: tuple[int, ...]
+    deref_slots: tuple[int, ...] = ()
+    forwarded_slots: tuple[int, ...] = ()
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
     gpu_kernel: Callable[[Device], Callable[..., Any]] | None = None
 
@@ -191,8 +191,9 @@ def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> l
     _require_fed(graph, running)
     ops = _runnable_ops(running)
     parts = run_partitions(graph, running, spec.fetches, feeds, device)
-    references, fed_nodes = References(running, frozenset(feeds)), _replaced_nodes(feeds)
-    return [_plan(graph, part, ops, references, fed_nodes, clusters) for part in parts]
+    has_references = any(op.parsed().has_references for op in ops.values())
+    references = References(running, frozenset(feeds)) if has_references else None
+    return [_plan(graph, part, ops, references, feeds, clusters) for part in parts]
 
 
 def nodes_to_run(spec: RunSpec) -> list[Node]:
@@ -211,12 +212,12 @@ def _plan(
     graph: Graph,
     part: RunPartition,
     ops: dict[str, type[Op]],
-    references: References,
-    fed_nodes: frozenset[Node],
+    references: References | None,
+    feeds: Collection[Output],
     clusters: ClusterKernels,
 ) -> Plan:
     """One device's plan."""
-    fed = references.fed
+    fed = frozenset(feeds)
     graph_frames = frames(graph, part.nodes, fed)
     if graph_frames.faults:
         _require_outside_loops(graph, fed)
@@ -228,7 +229,8 @@ def _plan(
             device = short_device_name(part.device)
             plan.kernel = clusters.kernel(graph, node, device)
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
-    return Plan(part.device, nodes, layouts[graph_frames.root], part.fetches, part.feeds, fed_nodes)
+    root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
+    return Plan(part.device, nodes, root, part.fetches, part.feeds, fed_nodes)
 
 
 def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -315,7 +317,7 @@ def _plan_node(
     op: type[Op],
     graph_frames: Frames,
     layouts: dict[Frame, FramePlan],
-    references: References,
+    references: References | None,
 ) -> NodePlan:
     frame = layouts[graph_frames.of[node]]
     child = layouts[graph_frames.of_outputs[node]] if op.role is Role.ENTER else None
@@ -329,11 +331,11 @@ def _plan_node(
     if outputs is None:
         message = f"the number of outputs of {node.op} does not follow from its attributes"
         raise InvalidInput(message, node=node, code="CFG110")
-    kernel, deref_slots = _kernel(node, op), references.deref_slots(node)
-    forwarded_slots = references.forwarded_slots(node) if deref_slots else ()
-    return NodePlan(
-        node, op, frame, child, base, counter, outputs, kernel, deref_slots, forwarded_slots
-    )
+    plan = NodePlan(node, op, frame, child, base, counter, outputs, _kernel(node, op))
+    if references is not None and (deref_slots := references.deref_slots(node)):
+        plan.deref_slots = deref_slots
+        plan.forwarded_slots = references.forwarded_slots(node)
+    return plan
 
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
