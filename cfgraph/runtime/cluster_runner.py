@@ -29,6 +29,7 @@ from cfgraph.runtime.jax.compile import (
     load_jax,
     xla_context,
 )
+from cfgraph.runtime.jax.list_checks import ListCheckFailed
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
@@ -287,8 +288,13 @@ class _XlaCall:
                 compiled = self.compile(step, key, inputs)
         if compiled is None:
             return self.fused(step, *inputs)
+        try:
+            result = compiled.run(inputs)
+        except ListCheckFailed:
+            self.reject(step, key)
+            return self.fused(step, *inputs)
         cluster.count_call(fused=False)
-        return compiled.run(inputs)
+        return result
 
     def signature(self, inputs: Sequence[Any]) -> InputSignature:
         """The key of a compiled function: shapes, values of constants, types of variables."""
@@ -332,6 +338,25 @@ class _XlaCall:
             except Exception as error:
                 refused = self.body.explain_failure(error)
         seconds = time.perf_counter() - start
+        self.record(step, key, compiled, seconds, refused)
+        return compiled
+
+    def reject(self, step: Any, key: InputSignature) -> None:
+        """Run a signature on NumPy kernels from now on, since it exceeds a list's capacity."""
+        with self.cluster.lock:
+            refused = "a list is accessed beyond its elements or its capacity"
+            self.record(step, key, None, 0.0, refused)
+
+    def record(
+        self,
+        step: Any,
+        key: InputSignature,
+        compiled: CompiledFunction | None,
+        seconds: float,
+        refused: str,
+    ) -> None:
+        """Store and report the result of a compilation."""
+        cluster = self.cluster
         compilation = Compilation(
             cluster.name, self.node.name, seconds, cluster.difference(key), refused
         )
@@ -339,7 +364,6 @@ class _XlaCall:
         step.note(self.device, str(compilation))
         cluster.last = key
         _store(cluster.compiled, key, compiled)
-        return compiled
 
 
 def _store(constants: dict[InputSignature, Any], key: InputSignature, compiled: Any) -> None:

@@ -237,3 +237,27 @@ def test_a_stack_with_a_fetched_node_is_rejected(op: str) -> None:
     report = cfgraph.cluster(graph, fetches=[gradient, node.name], regions=True)
     assert "list" in region_rejections(report).values()
     assert node.name in graph
+
+
+@pytest.mark.parametrize("resize", [False, True])
+def test_a_list_that_a_loop_may_extend_is_rejected(resize: bool) -> None:
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    options: dict[str, Any] = {"resize_if_index_out_of_bounds": resize}
+    rows = b.TensorListReserve(b.const(-1), b.const(0 if resize else 3), element_dtype="float32")
+    after = flow_loop(b, n, rows, lambda i, f: b.TensorListSetItem(f, i, row(b, i), **options))
+    b.TensorListStack(after, b.const([2]), element_dtype="float32", name="y")
+    reasons = checked_rejections(lowered_subgraph(b, "y"), ["y"], {"n": np.int32(3)})
+    assert ("list" in reasons.values()) is resize
+
+
+def test_a_list_of_lists_is_rejected() -> None:
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    inner = b.TensorListFromTensor(b.const([1.0, 2.0]), b.const(-1))
+    outer = b.TensorListReserve(b.const(-1), b.const(3), element_dtype="variant")
+    after = flow_loop(b, n, outer, lambda i, f: b.TensorListSetItem(f, i, inner))
+    first = b.TensorListGetItem(after, b.const(0), b.const(-1), element_dtype="variant")
+    b.TensorListStack(first, b.const(-1), element_dtype="float32", name="y")
+    reasons = checked_rejections(lowered_subgraph(b, "y"), ["y"], {"n": np.int32(3)})
+    assert "list" in reasons.values()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import Unsupported
+from cfgraph.errors import ExecutionError, Unsupported
 
 ENGINES = [
     "numpy",
@@ -155,3 +155,81 @@ def test_effects_in_what_a_loop_calls_are_refused() -> None:
     ).replace("sum:z:0", "sum:output:0")
     with pytest.raises(Unsupported, match="StackV2 has effects"):
         run(body, 1, 1, "numpy")
+
+
+# a list of `n` elements to which a loop of three iterations writes
+WRITES = """
+function f(n: int32, x: float32) -> (y: float32) {
+  zero = Const() {dtype=int32, value=int32[]:0}
+  shape = Const() {dtype=int32, value=int32[]:-1}
+  list = TensorListReserve(shape:output:0, n) {element_dtype=float32, shape_type=int32}
+  loop = StatelessWhile(zero:output:0, x, list:handle:0) \
+{T=(int32,float32,variant), cond=@c, body=@b}
+  all = TensorListStack(loop:output:2, shape:output:0) {element_dtype=float32}
+  return y = all:tensor:0
+}
+function c(i: int32, x: float32, list: variant) -> (going: bool) {
+  limit = Const() {dtype=int32, value=int32[]:3}
+  less = Less(i, limit:output:0) {T=int32}
+  return going = less:z:0
+}
+function b(i: int32, x: float32, list: variant) -> (j: int32, y: float32, list_out: variant) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  next = AddV2(i, one:output:0) {T=int32}
+  sum = AddV2(x, x) {T=float32}
+  put = TensorListSetItem(list, i, x) {element_dtype=float32, resize_if_index_out_of_bounds=true}
+  return j = next:z:0
+  return y = sum:z:0
+  return list_out = put:output_handle:0
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_list_that_outgrows_its_capacity_is_complete(engine: str) -> None:
+    for n in (0, 1, 2, 3):
+        np.testing.assert_array_equal(run(WRITES, n, 1, engine), [1, 2, 4])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_write_beyond_the_end_of_a_list_is_an_error(engine: str) -> None:
+    fixed = WRITES.replace("=true", "=false")
+    np.testing.assert_array_equal(run(fixed, 3, 1, engine), [1, 2, 4])
+    with pytest.raises(ExecutionError, match="modify element 2 in a list with 2 elements"):
+        run(fixed, 2, 1, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_elements_of_unknown_shape_are_not_read_before_they_are_written(engine: str) -> None:
+    late = WRITES.replace("int32[]:0}", "int32[]:3}")
+    with pytest.raises(ExecutionError, match="uninitialized"):
+        run(late, 2, 1, engine)
+
+
+def test_a_list_is_no_result_of_compiled_code() -> None:
+    pytest.importorskip("jax")
+    body = """
+function f(n: int32, x: float32) -> (y: variant) {
+  shape = Const() {dtype=int32, value=int32[]:-1}
+  list = TensorListFromTensor(x, shape:output:0) {element_dtype=float32, shape_type=int32}
+  return y = list:output_handle:0
+}
+"""
+    launch = LAUNCH.replace("Tresults=(float32)", "Tresults=(variant)") + body + "\n"
+    text = launch.replace("out = X", "count = TensorListLength(out)\nout = X")
+    session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"), engine="xla")
+    (count,) = session.run("count", {"n": np.int32(0), "x": np.ones(3, np.float32)})
+    (cluster,) = session.cluster_runner.clusters.values()
+    assert count == 3
+    assert [c.refused for c in cluster.compilations] == ["Unsupported: it returns a list"]
+
+
+def test_a_list_that_exceeds_its_capacity_is_reported() -> None:
+    pytest.importorskip("jax")
+    session = cfgraph.Session(cfgraph.loads((LAUNCH + WRITES).encode(), "graph"), engine="xla")
+    feeds = {"n": np.int32(2), "x": np.float32(1)}
+    for _ in range(2):
+        session.run("out", feeds)
+    (cluster,) = session.cluster_runner.clusters.values()
+    assert [bool(c.refused) for c in cluster.compilations] == [False, True]
+    assert (cluster.calls, cluster.fused) == (2, 2)

@@ -22,7 +22,9 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import constant_arguments, is_known
 from cfgraph.runtime.gpu.context import has_gpu
+from cfgraph.runtime.jax.list_checks import ListCheckFailed, all_hold, collected_checks
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
+from cfgraph.runtime.jax.tensor_lists import JaxTensorList
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
@@ -188,7 +190,7 @@ class TraceableFunction:
         transfer: ArrayTransfer | None = None,
     ) -> None:
         self.transfer = transfer or HostTransfer()
-        self.line = jax_line(load_jax(), function, instances)
+        self.line, self.has_checks = jax_line(load_jax(), function, instances)
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
@@ -205,11 +207,12 @@ class TraceableFunction:
 class CompiledFunction:
     """A body compiled for one signature; construction compiles it and runs it once.
 
-    Tracing records the origin of each output: computed, constant, or a forwarded input.
+    Tracing records the origin of each output: computed, constant, or a forwarded input. The last
+    computed value of a body with checks on lists is their conjunction.
     """
 
     def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
-        self._line, self._transfer = body.line, body.transfer
+        self._line, self._transfer, self._has_checks = body.line, body.transfer, body.has_checks
         self._variables = [
             index for index, value in enumerate(inputs) if isinstance(value, Variable)
         ]
@@ -238,9 +241,16 @@ class CompiledFunction:
         self._plain = len(self._scalars) == len(self._output_readers) and not self._written
 
     def run(self, inputs: Sequence[Any]) -> Any:
-        """Compute the outputs, and assign to variables."""
+        """Compute the outputs, and assign to variables.
+
+        Raises ListCheckFailed, with nothing assigned, if a list was accessed beyond its capacity.
+        """
         from_jax = self._transfer.from_jax
         computed = self._computed(inputs)
+        if self._has_checks:
+            *computed, holds = computed
+            if not holds:
+                raise ListCheckFailed
         if self._plain:
             results = [
                 from_jax(value, scalar)
@@ -281,7 +291,8 @@ class CompiledFunction:
             if first == index:
                 traced_variables[index] = _traced_variable(self._inputs[index], value), value
             values[index] = traced_variables[first][0]
-        result = self._line.run(TRACING_STEP, *values)
+        with collected_checks() as checks:
+            result = self._line.run(TRACING_STEP, *values)
         computed: list[Any] = []
         is_tuple = isinstance(result, tuple)
         self._form = "several" if is_tuple else "none" if result is None else "single"
@@ -292,6 +303,8 @@ class CompiledFunction:
             for index, (variable, initial) in traced_variables.items()
             if variable.value is not initial
         ]
+        if self._has_checks:
+            computed.append(all_hold(load_jax(), checks))
         return computed
 
 
@@ -334,5 +347,8 @@ def _output_reader(output: Any, values: Sequence[Any], computed: list[Any]) -> O
             return OutputReader(source=index)
     if is_known(output):
         return OutputReader(known=output)
+    if isinstance(output, JaxTensorList):
+        message = "it returns a list"
+        raise Unsupported(message)
     computed.append(output)
     return OutputReader(len(computed) - 1, output.ndim == 0)

@@ -1,22 +1,15 @@
-"""Lowering of a function body, with the loops and conditionals in it, to jax.
-
-The size is known when the list is compiled. The fact `row_operation` of an op names its operation
-on the rows. The first element determines their shape if nothing else does.
-"""
+"""Lowering of a function body, with the loops and conditionals in it, to jax."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape
-from cfgraph.ops.families.tensor_list import element_shape_of
 from cfgraph.ops.opdef.evaluation import (
     KernelBinder,
     StraightLine,
@@ -33,178 +26,8 @@ from cfgraph.ops.opdef.evaluation import (
     traced_kernels,
 )
 from cfgraph.ops.opdef.op import Kernel, Op
-
-
-class JaxTensorList:
-    """Rows of fixed capacity, `length` of them in use; no data while their shape is unknown."""
-
-    __slots__ = ("capacity", "data", "dtype", "length")
-
-    def __init__(self, dtype: DType, capacity: int, data: Any, length: Any) -> None:
-        self.dtype = dtype
-        self.capacity = capacity
-        self.data = data
-        self.length = length
-
-    ndim = 0
-
-    def shaped(self, jax: Any, reference: JaxTensorList) -> JaxTensorList:
-        """The list with rows of the shape of `reference`, if it has none yet."""
-        if self.data is not None or reference.data is None:
-            return self
-        data = jax.numpy.zeros(reference.data.shape, reference.data.dtype)
-        return JaxTensorList(self.dtype, self.capacity, data, self.length)
-
-
-def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
-    """The kernel of an op on lists, or None for other ops and for lists without fixed capacity."""
-    name = op.compilation.row_operation
-    if not name:
-        return None
-    _register(jax)
-    return _KERNELS[name](jax, node)
-
-
-@cache
-def _register(jax: Any) -> None:
-    jax.tree_util.register_pytree_node(
-        JaxTensorList,
-        lambda elements: ((elements.data, elements.length), (elements.dtype, elements.capacity)),
-        lambda known, parts: JaxTensorList(*known, *parts),
-    )
-
-
-def _blank(jax: Any, dtype: DType, capacity: Any, shape: Any) -> Any:
-    """Rows of zeros, or None if their shape is unknown."""
-    element_shape = element_shape_of(shape)
-    if element_shape.dims is None or not element_shape.is_full:
-        return None
-    return _zeros(jax, dtype, capacity, element_shape)
-
-
-def _zeros(jax: Any, dtype: DType, capacity: int, shape: Shape) -> Any:
-    # a loop that never runs is compiled too, and indexing needs at least one row
-    return jax.numpy.zeros((max(capacity, 1), *shape), dtype.numpy)
-
-
-def _empty(jax: Any, node: Node) -> Kernel:
-    dtype = node.attr("element_dtype")
-
-    def empty(shape: Any, capacity: Any) -> JaxTensorList:
-        if capacity < 0:
-            message = "the capacity of the list is not known at compile time"
-            raise Unsupported(message)
-        data = _blank(jax, dtype, int(capacity), shape)
-        return JaxTensorList(dtype, int(capacity), data, jax.numpy.int32(0))
-
-    return empty
-
-
-def _reserve(jax: Any, node: Node) -> Kernel:
-    dtype = node.attr("element_dtype")
-
-    def reserve(shape: Any, count: Any) -> JaxTensorList:
-        data = _blank(jax, dtype, int(count), shape)
-        return JaxTensorList(dtype, int(count), data, jax.numpy.int32(count))
-
-    return reserve
-
-
-def _from_tensor(jax: Any, node: Node) -> Kernel:
-    dtype = node.attr("element_dtype")
-
-    def from_tensor(tensor: Any, shape: Any) -> JaxTensorList:
-        tensor, count = jax.numpy.asarray(tensor), len(tensor)
-        if not count:
-            tensor = _zeros(jax, dtype, 1, Shape(tensor.shape[1:]))
-        return JaxTensorList(dtype, count, tensor, jax.numpy.int32(count))
-
-    return from_tensor
-
-
-def _push(jax: Any, node: Node) -> Kernel:
-    def push(elements: JaxTensorList, value: Any) -> JaxTensorList:
-        data = _put_row(jax, elements, elements.length, value)
-        return JaxTensorList(elements.dtype, elements.capacity, data, elements.length + 1)
-
-    return push
-
-
-def _pop(jax: Any, node: Node) -> Kernel:
-    def pop(elements: JaxTensorList, shape: Any) -> tuple[JaxTensorList, Any]:
-        last = elements.length - 1
-        value = _row(jax, elements, last, shape)
-        return JaxTensorList(elements.dtype, elements.capacity, elements.data, last), value
-
-    return pop
-
-
-def _put(jax: Any, node: Node) -> Kernel:
-    def put(elements: JaxTensorList, index: Any, value: Any) -> JaxTensorList:
-        return JaxTensorList(
-            elements.dtype,
-            elements.capacity,
-            _put_row(jax, elements, index, value),
-            elements.length,
-        )
-
-    return put
-
-
-def _get(jax: Any, node: Node) -> Kernel:
-    return lambda elements, index, shape: _row(jax, elements, index, shape)
-
-
-def _take(jax: Any, node: Node) -> Kernel:
-    return lambda elements, indices, shape: _data(jax, elements, shape)[indices]
-
-
-def _all(jax: Any, node: Node) -> Kernel:
-    return lambda elements, shape: _data(jax, elements, shape)[: elements.capacity]
-
-
-def _count(jax: Any, node: Node) -> Kernel:
-    return lambda elements: elements.length
-
-
-def _put_row(jax: Any, elements: JaxTensorList, index: Any, value: Any) -> Any:
-    value = jax.numpy.asarray(value)
-    data = elements.data
-    if data is None:
-        data = _zeros(jax, elements.dtype, elements.capacity, Shape(value.shape))
-    if data.shape[1:] != value.shape:
-        shapes = f"{Shape(value.shape)} and {Shape(data.shape[1:])}"
-        message = f"the list has elements of shapes {shapes}"
-        raise Unsupported(message)
-    return jax.lax.dynamic_update_index_in_dim(data, value, index, 0)
-
-
-def _row(jax: Any, elements: JaxTensorList, index: Any, shape: Any) -> Any:
-    return jax.lax.dynamic_index_in_dim(_data(jax, elements, shape), index, 0, keepdims=False)
-
-
-def _data(jax: Any, elements: JaxTensorList, shape: Any) -> Any:
-    data = elements.data
-    if data is None:
-        data = _blank(jax, elements.dtype, elements.capacity, shape)
-    if data is None:
-        message = "the shape of the list's elements is not known at compile time"
-        raise Unsupported(message)
-    return data
-
-
-_KERNELS: Final[Mapping[str, Callable[[Any, Node], Kernel]]] = {
-    "empty": _empty,
-    "reserve": _reserve,
-    "of": _from_tensor,
-    "push": _push,
-    "pop": _pop,
-    "put": _put,
-    "get": _get,
-    "take": _take,
-    "all": _all,
-    "count": _count,
-}
+from cfgraph.runtime.jax.list_checks import all_hold, collected_checks, require
+from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
 
 
 class _TracingStep:
@@ -218,20 +41,33 @@ class _TracingStep:
 TRACING_STEP: Final[Any] = _TracingStep()
 
 
-def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
+class JaxLine(NamedTuple):
+    """A body for jax to trace; with checks, its scope collects conditions that must hold."""
+
+    line: StraightLine
+    has_checks: bool
+
+
+def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> JaxLine:
     """A function's body for jax to trace. Raises Unsupported, with the node, if impossible."""
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
     ordinary = _without_stateful_ops(traced_kernels(jax.numpy, static))
 
+    has_checks = False
+
     def bind(node: Node, op: type[Op]) -> Kernel:
+        nonlocal has_checks
         inner = called_functions(node, op, instances)
         if not inner:
-            return list_kernel(jax, node, op) or ordinary(node, op)
+            on_lists = list_kernel(jax, node, op)
+            has_checks |= on_lists is not None
+            return on_lists or ordinary(node, op)
         lines = [jax_line(jax, _without_effects(body), instances) for body in inner]
         known_kernel = numpy_control_kernel(
             op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
         )
+        has_checks |= any(line.has_checks for line in lines)
         if op.calls.kind == "while":
             traced = _while_loop(jax, lines, loop_invariant_arguments(inner[1]))
         else:
@@ -242,7 +78,8 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
             known_kernel(*values) if all(map(is_known, values)) else traced(*values)
         )
 
-    return StraightLine(function, bind)
+    line = StraightLine(function, bind)
+    return JaxLine(line, has_checks)
 
 
 def _without_effects(function: FunctionGraph) -> FunctionGraph:
@@ -274,57 +111,80 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
     return bound
 
 
-def _while_loop(jax: Any, lines: Sequence[StraightLine], invariant: Sequence[bool]) -> Kernel:
-    """A loop; invariant values are not carried, and stay constant if they were."""
+def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -> Kernel:
+    """A loop; invariant values are not carried, and stay constant if they were.
+
+    A loop with checks carries their conjunction as the last value, and ends when one fails.
+    """
     condition, step = (_as_tuple(line) for line in lines)
     carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
+    condition_checked, has_checks = lines[0].has_checks, any(line.has_checks for line in lines)
 
     def run(*values: Any) -> Any:
         def filled(state: Sequence[Any]) -> list[Any]:
             all_values = list(values)
-            for index, value in zip(carried, state, strict=True):
+            for index, value in zip(carried, state, strict=False):
                 all_values[index] = value
             return all_values
 
         def cond(state: Any) -> Any:
-            return jax.numpy.asarray(condition(*filled(state))[0])
+            with collected_checks():
+                holds = jax.numpy.asarray(condition(*filled(state))[0])
+            return jax.numpy.logical_and(holds, state[-1]) if has_checks else holds
 
         def body(state: Any) -> Any:
-            results = step(*filled(state))
-            return tuple(_as_jax(jax, results[index]) for index in carried)
+            with collected_checks() as checks:
+                if condition_checked:  # the condition itself returns no checks
+                    condition(*filled(state))
+                results = step(*filled(state))
+            after = tuple(_as_jax(jax, results[index]) for index in carried)
+            return (*after, all_hold(jax, [state[-1], *checks])) if has_checks else after
 
         start = tuple(_as_jax(jax, values[index]) for index in carried)
+        if has_checks:
+            start += (jax.numpy.bool_(True),)
         if any(isinstance(value, JaxTensorList) and value.data is None for value in start):
             results = jax.eval_shape(body, start)
             start = tuple(
                 a.shaped(jax, b) if isinstance(a, JaxTensorList) else a
                 for a, b in zip(start, results, strict=True)
             )
-        result = filled(jax.lax.while_loop(cond, body, start) if carried else start)
+        state = jax.lax.while_loop(cond, body, start) if start else start
+        result = filled(state)
+        if has_checks:
+            require(state[-1])
+        if condition_checked:
+            condition(*result)
         return result[0] if len(result) == 1 else tuple(result) if result else None
 
     return run
 
 
-def _conditional(jax: Any, lines: Sequence[StraightLine]) -> Kernel:
-    """A conditional; only the taken branch if the predicate is constant."""
+def _conditional(jax: Any, lines: Sequence[JaxLine]) -> Kernel:
+    """A conditional; only the taken branch if the predicate is constant.
+
+    Branches with checks return their conjunction as the last value.
+    """
     then, otherwise = (_as_tuple(line) for line in lines)
+    has_checks = any(line.has_checks for line in lines)
+
+    def on_arrays(branch: Callable[..., tuple[Any, ...]], values: Sequence[Any]) -> Any:
+        with collected_checks() as checks:
+            results = tuple(_as_jax(jax, value) for value in branch(*values))
+        return (*results, all_hold(jax, checks)) if has_checks else results
 
     def run(pred: Any, *values: Any) -> Any:
         if is_known(pred):
             result = (then if pred else otherwise)(*values)
         else:
-            branches = [_on_arrays(jax, branch, values) for branch in (then, otherwise)]
+            branches = [partial(on_arrays, branch, values) for branch in (then, otherwise)]
             result = jax.lax.cond(pred, *branches)
+            if has_checks:
+                *result, holds = result
+                require(holds)
         return result[0] if len(result) == 1 else tuple(result) if result else None
 
     return run
-
-
-def _on_arrays(
-    jax: Any, branch: Callable[..., tuple[Any, ...]], values: Sequence[Any]
-) -> Callable[[], Any]:
-    return lambda: tuple(_as_jax(jax, value) for value in branch(*values))
 
 
 def _as_jax(jax: Any, value: Any) -> Any:
@@ -332,9 +192,9 @@ def _as_jax(jax: Any, value: Any) -> Any:
     return value if isinstance(value, JaxTensorList) else jax.numpy.asarray(value)
 
 
-def _as_tuple(line: StraightLine) -> Callable[..., tuple[Any, ...]]:
-    """A callable of the line whose result is always a tuple."""
-    run, count = line.run, len(line.returned)
+def _as_tuple(body: JaxLine) -> Callable[..., tuple[Any, ...]]:
+    """A callable of the body whose result is always a tuple."""
+    run, count = body.line.run, len(body.line.returned)
 
     def call(*values: Any) -> tuple[Any, ...]:
         result = run(TRACING_STEP, *values)

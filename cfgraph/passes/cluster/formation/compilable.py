@@ -22,7 +22,8 @@ from cfgraph.passes.cluster.formation.report import RejectionReason
 
 _DEVICE_KINDS: Final = (None, "CPU", "GPU")
 _COMPILE_ATTR: Final = "_XlaCompile"
-_NUMERIC_KINDS: Final = ("float", "int", "uint", "complex", "bool")
+# types that compiled code computes with
+NUMERIC_KINDS: Final = ("float", "int", "uint", "complex", "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _type_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
 
 
 def _is_nonnumeric(dtype: DType) -> bool:
-    return dtype.kind not in _NUMERIC_KINDS or dtype.name.startswith("q")
+    return dtype.kind not in NUMERIC_KINDS or dtype.name.startswith("q")
 
 
 def _node_dtypes(node: Node) -> Iterator[DType]:

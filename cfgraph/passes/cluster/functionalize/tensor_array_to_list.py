@@ -32,6 +32,7 @@ from cfgraph.ops.families.tensor_array_ops import (
 )
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
+from cfgraph.passes.cluster.formation.compilable import NUMERIC_KINDS
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.report import not_functionalizable
 from cfgraph.passes.cluster.functionalize.handle_uses import (
@@ -82,7 +83,7 @@ def tensor_array_use(
         raise not_functionalizable(
             "list", f"the size of {array.name} is not fixed", node=array.name
         )
-    if array.attr("dtype").kind not in ("float", "int", "uint", "complex", "bool"):
+    if array.attr("dtype").kind not in NUMERIC_KINDS:
         text = f"{array.name} contains {array.attr('dtype')}"
         raise not_functionalizable("list", text, node=array.name)
     uses, use.handles = handle_uses(array.output())

@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.cluster.formation.compilable import NUMERIC_KINDS
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.report import (
     NotFunctionalizable,
@@ -128,6 +129,12 @@ def require_static_size(group: list[Node], shapes: StaticShapes, fetched: Collec
             raise not_functionalizable("list", text, node=node.name)
         if node in fetched and any(map(_is_tensor_list, _node_outputs(node))):
             raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
+        dtype = node.attrs.get("element_dtype") if operation else None
+        if dtype is not None and dtype.kind not in NUMERIC_KINDS:
+            raise not_functionalizable("list", f"{node.name} contains {dtype}", node=node.name)
+        if operation == "put" and node.attr("resize_if_index_out_of_bounds"):
+            text = f"{node.name} may extend it"
+            raise not_functionalizable("list", text, node=node.name)
         if operation == "empty":
             limit = shapes.value(node.inputs[_MAX_ELEMENTS_INPUT])
             if limit is None or limit < 0:
