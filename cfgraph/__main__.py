@@ -5,19 +5,39 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from types import FrameType
 
-from cfgraph.cli import run
+_START = time.monotonic()
+
+
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    """End the process while nothing needs cleaning up: during imports, and after the command."""
+    os._exit(128 + number)
+
+
+def _handle_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # a parent that ignores Ctrl-C, such as nohup, means its children too
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _exit_at_once)
+
+
+_handle_signals()
+
+from cfgraph.cli import interruption_reporter, run  # noqa: E402
+from cfgraph.watchdog import Interruption, Watchdog  # noqa: E402
 
 
 def main() -> None:
     """Run the command line of this process and exit with its status."""
-    signal.signal(signal.SIGTERM, _terminated)
     for stream in (sys.stdout, sys.stderr):
         # file names and string tensors that are not valid text must not cause a failure
         getattr(stream, "reconfigure", _ignore)(errors="backslashreplace")
+    watchdog = Watchdog(_START, interruption_reporter(sys.argv[1:]))
+    watchdog.start()
     try:
-        code = run(sys.argv[1:])
+        code = run(sys.argv[1:], watchdog)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -28,16 +48,19 @@ def main() -> None:
         code = 3
         _drop_output()
         print(f"error: cannot write to standard output: {failure.strerror}", file=sys.stderr)
+    except Interruption as request:
+        # the command had ended, its output was being written
+        os._exit(request.exit_code)
+    _handle_signals()
+    if watchdog.interrupted:
+        # a large heap takes seconds to free
+        os._exit(code)
     sys.exit(code)
 
 
 def _drop_output() -> None:
     """Redirect stdout to the null device, so that flushing its buffer at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 def _ignore(**settings: str) -> None:

@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +26,12 @@ from cfgraph.console.json_output import (
     schema,
     start_document,
 )
-from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
+from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
+from cfgraph.ir.units import parse_byte_size
+from cfgraph.limits import limited
+from cfgraph.options import MaxMemory, MaxNodes, Timeout
+from cfgraph.watchdog import Interruption, Watchdog, out_of_memory_error
 
 EXIT_CODES = """\b
 Exit codes:
@@ -46,13 +51,28 @@ COMMANDS = "cfgraph.commands"
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
 _DEBUG = "cfgraph.debug"
+_WATCHDOG = "cfgraph.watchdog"
+# the parameters of all commands that are limits
+_LIMITS = ("timeout", "max_memory", "max_nodes")
 # the environment variable of a completion request, and the module that answers it
 _COMPLETE = "_CFGRAPH_COMPLETE"
 _COMPLETION = "cfgraph.console.completion"
 
 
 class FileCommand(TyperCommand):
-    """A command whose help lists the common options first and the rare ones under a heading."""
+    """A command with limits, whose help lists rare options under a heading of their own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command within its limits; the time since the start of the process counts."""
+        timeout, max_memory, max_nodes = (ctx.params.pop(name) for name in _LIMITS)
+        watchdog: Watchdog | None = ctx.meta.get(_WATCHDOG)
+        if timeout is not None and watchdog is not None:
+            timeout = max(0.0, timeout - (time.monotonic() - watchdog.start_time))
+        size = None if max_memory is None else parse_byte_size(max_memory)
+        with limited(timeout=timeout, max_memory=size, max_nodes=max_nodes) as limits:
+            if watchdog is not None:
+                watchdog.set_limits(limits.deadline, limits.max_bytes)
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options, and the sections that options name."""
@@ -91,7 +111,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         app.command(name, cls=FileCommand, epilog=_examples(name))(module.main)
         command = get_command(app)
         assert isinstance(command, TyperCommand)
-        command.params.append(_debug_option())
+        command.params += [*_limit_options(), _debug_option()]
         return command
 
     def __contains__(self, name: object) -> bool:
@@ -107,6 +127,20 @@ class CommandFiles(Mapping[str, TyperCommand]):
         """Read the first line of the command's docstring without importing the command."""
         with self.files[name].open(encoding="utf-8") as file:
             return file.readline().strip().strip('"')
+
+
+def _limit_options() -> list[Any]:
+    """The options of all commands that set limits."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(_declare_limits)
+    options = get_command(app).params
+    return [option for option in options if option.name in _LIMITS]
+
+
+def _declare_limits(
+    timeout: Timeout = None, max_memory: MaxMemory = None, max_nodes: MaxNodes = None
+) -> None:
+    """Declare the options that `FileCommand.invoke` reads."""
 
 
 def _examples(name: str) -> str | None:
@@ -216,8 +250,11 @@ def cfgraph(
     """Inspect, check, transform, and run TensorFlow graphs with control flow."""
 
 
-def run(args: Sequence[str]) -> int:
-    """Run a command line and return its exit code; only a broken pipe propagates."""
+def run(args: Sequence[str], watchdog: Watchdog | None = None) -> int:
+    """Run a command line and return its exit code; only a broken pipe propagates.
+
+    `watchdog` enforces the limits of the command in its own process.
+    """
     group = get_command(app)
     if instruction := os.environ.get(_COMPLETE):
         done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
@@ -226,12 +263,19 @@ def run(args: Sequence[str]) -> int:
     start_document()
     try:
         ctx = group.make_context("cfgraph", list(args))
+        ctx.meta[_WATCHDOG] = watchdog
         with ctx:
             group.invoke(ctx)
     except typer.Exit as request:
         return request.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        return _interrupted(ctx, args)
+        return _interrupted(Interruption(_INTERRUPTED_EXIT_CODE), _command(ctx), args)
+    except Interruption as request:
+        if watchdog is not None and not watchdog.claim_report():
+            return request.exit_code
+        if request.error is not None:
+            return _report(request.error, ctx, args)
+        return _interrupted(request, _command(ctx), args)
     except BrokenPipeError:
         raise
     except Exception as failure:
@@ -262,18 +306,41 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     return code
 
 
-def _interrupted(ctx: Any, args: Sequence[str]) -> int:
-    """Handle an interruption without a message; with `--json`, print the document.
+def _interrupted(request: Interruption, command: str, args: Sequence[str]) -> int:
+    """Handle a signal without a message; with `--json`, print the document.
 
     Returns the exit code.
     """
     if _wants_json(args):
-        error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
-        error |= {"message": "interrupted", "hint": None, "where": {}}
         members: Any = partial_document()
-        result = document(_command(ctx), **members, error=error, exit_code=_INTERRUPTED_EXIT_CODE)
-        typer.echo(render_json(result))
-    return _INTERRUPTED_EXIT_CODE
+        typer.echo(render_json(_interruption_document(request, command, members)))
+    return request.exit_code
+
+
+def _interruption_document(
+    request: Interruption, command: str, members: Mapping[str, Any]
+) -> dict[str, Any]:
+    is_terminated = request.exit_code != _INTERRUPTED_EXIT_CODE
+    error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
+    error |= {"message": "terminated" if is_terminated else "interrupted"}
+    error |= {"hint": None, "where": {}}
+    if request.error is not None:
+        error = request.error.to_json()
+    return document(command, **members, error=error, exit_code=request.exit_code)
+
+
+def interruption_reporter(args: Sequence[str]) -> Callable[[Interruption], None]:
+    """A function that reports an interruption while the main thread is stuck, without buffers."""
+
+    def report(request: Interruption) -> None:
+        if request.error is not None:
+            lines = [clean_lines(line) for line in _error_lines(request.error, request.error)]
+            os.write(2, "".join(f"{line}\n" for line in lines).encode())
+        if _wants_json(args):
+            command = next((arg for arg in args if not arg.startswith("-")), "error")
+            os.write(1, f"{render_json(_interruption_document(request, command, {}))}\n".encode())
+
+    return report
 
 
 def _command(ctx: Any) -> str:
@@ -288,7 +355,7 @@ def _to_cfgraph_error(failure: Exception) -> CfgraphError | None:
         reason = failure.strerror or str(failure)
         return InvalidInput(reason, path=failure.filename)
     if isinstance(failure, MemoryError):
-        return ExecutionError("out of memory", hint="the graph or a tensor in it is too large")
+        return out_of_memory_error()
     if hasattr(failure, "format_message"):  # typer's own: wrong options and arguments
         return _usage_error(failure)
     return None

@@ -182,7 +182,28 @@ Timeout = Annotated[
         metavar="SECONDS",
         min=0,
         callback=reject_nan,
-        help="Stop a run after this time (exit status 6).",
+        help="Stop after this time, counted from the start of the command (exit status 6).",
+    ),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory",
+        metavar="SIZE",
+        help="Stop if a value or the command needs more memory, such as 4GiB (exit status 5). "
+        "Default: a quarter of the machine's.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+MaxNodes = Annotated[
+    int | None,
+    typer.Option(
+        "--max-nodes",
+        metavar="N",
+        min=0,
+        help="Reject a graph that expands to more nodes when its functions are lowered. "
+        "Default: 5000000.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 MaxIterations = Annotated[

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = ("__main__", "console", "options", "schemas")
+CLI = ("__main__", "console", "options", "schemas", "watchdog")
 TOP_LEVEL_LAYERS = {"__init__": "errors", "limits": "errors", **dict.fromkeys(CLI, "cli")}
 # what a start-up can do without, and what is optional: these may be imported inside functions
 HEAVY = {

@@ -93,7 +93,6 @@ class RunInputs:
     seed: int | None = None
     rtol: float | None = None
     atol: float | None = None
-    timeout: float | None = None
     max_iterations: int | None = None
     variables: str | None = None
     allow_io: bool = False
@@ -107,7 +106,6 @@ class RunInputs:
             self.seed,
             self.rtol,
             self.atol,
-            self.timeout,
             self.max_iterations,
             self.variables,
         )

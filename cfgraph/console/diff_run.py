@@ -61,9 +61,8 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
         tuple(inputs.inits),
         read_sizes(graph, inputs.sizes),
         DEFAULT_MAX_ITERATIONS if limit is None else limit,
-        inputs.timeout,
-        variables.state(source, needed),
-        variables.io_policy(source),
+        state=variables.state(source, needed),
+        io=variables.io_policy(source),
     )
     return ComparisonRunOptions(
         setting,

@@ -78,7 +78,6 @@ class GradCheckOptions:
     cases: int | None = None
     rtol: float | None = None
     seed: int | None = None
-    timeout: float | None = None
     max_iterations: int | None = None
     verify: bool = False
     variables: str | None = None
@@ -93,7 +92,6 @@ class GradCheckOptions:
             inits=self.inits,
             cases=self.cases,
             seed=self.seed,
-            timeout=self.timeout,
             max_iterations=self.max_iterations,
             variables=self.variables,
             allow_io=self.allow_io,
@@ -102,7 +100,7 @@ class GradCheckOptions:
     @property
     def has_unused_run_options(self) -> bool:
         """True if run options are set, but nothing will run."""
-        numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
+        numbers = (self.cases, self.rtol, self.seed, self.max_iterations)
         texts = (self.feeds, self.archives, self.inits, self.variables)
         is_set = self.allow_io or any(texts) or numbers.count(None) < len(numbers)
         return is_set and not self.wanted and not self.verify
@@ -168,7 +166,6 @@ def prepare_check(
         seed=seed,
         rtol=checked.rtol,
         narrow=tuple(report.names),
-        timeout=checked.timeout,
         state=None if state is None else widened_state(state, copy),
         io=variables.io_policy(source),
         **limits,

@@ -102,7 +102,7 @@ def _execute(
     """
     limits, timing = options.limits, options.clock
     options.clusters.require_jit()
-    stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
+    stop: Any = {"max_iterations": limits.max_iterations}
     needed = [*(item.node for item in request.fetches), *request.targets, *request.inits]
     variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
     io = variables.io_policy(source)

@@ -68,9 +68,8 @@ class ObserverOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Limits of a run, its seeds, and its permission to use files."""
+    """Limit of iterations of a run, its seeds, and its permission to use files."""
 
-    timeout: float | None = None
     max_iterations: int | None = None
     seed: int = 0
     schedule: str = "fifo"
