@@ -11,14 +11,14 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.elementwise import (
-    SameShape,
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
     gradient_from_input,
     gradient_from_output,
     select_gradient,
 )
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, one_of
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # Klambauer et al. 2017, Self-Normalizing Neural Networks

@@ -13,14 +13,16 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace
-from cfgraph.ops.opdef.elementwise import (
-    Elementwise,
+from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
     binary_gradients,
+    conjugate,
     constant_like,
     select_gradient,
+    sum_to_shape,
 )
-from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,
     COMPLEX,
@@ -29,6 +31,7 @@ from cfgraph.ops.opdef.op import (
     NUMBERS,
     REAL,
     SIGNED,
+    Elementwise,
     Kernel,
     Op,
     OpError,

@@ -12,10 +12,9 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import ALL_NUMBERS, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.op import ALL_NUMBERS, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 
 

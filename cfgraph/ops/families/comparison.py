@@ -12,10 +12,14 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.elementwise import Elementwise, select_gradient
 from cfgraph.ops.opdef.facts import AlgebraicFacts
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
-from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    select_gradient,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Elementwise, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 

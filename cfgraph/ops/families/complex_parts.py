@@ -7,10 +7,14 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.elementwise import Elementwise, binary_gradients
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
-from cfgraph.ops.opdef.op import COMPLEX, Kernel, one_of
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    binary_gradients,
+    conjugate,
+)
+from cfgraph.ops.opdef.op import COMPLEX, Elementwise, Kernel, one_of
 
 
 class ComplexPart(Elementwise, abstract=True):

@@ -8,10 +8,9 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import Aliasing, SideEffects
 from cfgraph.ops.opdef.gradient_api import identity_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
-from cfgraph.ops.opdef.op import COMPLEX, FLOATS, INDEX, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, INDEX, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
 
 

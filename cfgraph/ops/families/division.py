@@ -12,8 +12,13 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace
-from cfgraph.ops.opdef.elementwise import binary_gradients
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, zero_gradient
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    binary_gradients,
+    conjugate,
+    zero_gradient,
+)
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, one_of
 
 

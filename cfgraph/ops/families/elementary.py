@@ -8,15 +8,16 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.elementwise import (
-    Elementwise,
+from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    conjugate,
     gradient_from_input,
     gradient_from_op,
     gradient_from_output,
 )
-from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
-from cfgraph.ops.opdef.op import COMPLEX, FLOATS, SIGNED, UNSIGNED, Kernel, one_of
+from cfgraph.ops.opdef.op import COMPLEX, FLOATS, SIGNED, UNSIGNED, Elementwise, Kernel, one_of
 
 
 class ElementaryFunction(Elementwise, abstract=True):

@@ -13,7 +13,6 @@ from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -21,7 +20,7 @@ from cfgraph.ops.opdef.gradient_api import (
     identity_gradient,
     no_gradient,
 )
-from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import zeros_like_value
 

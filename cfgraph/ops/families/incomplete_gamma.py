@@ -11,10 +11,9 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.special import scipy_special
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.elementwise import Elementwise, binary_gradients
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import FLOATS, Kernel, one_of
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, binary_gradients
+from cfgraph.ops.opdef.op import FLOATS, Elementwise, Kernel, one_of
 
 _TERMS: Final = 2000
 _BIG: Final = 2.0**52

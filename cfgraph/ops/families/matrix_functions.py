@@ -16,10 +16,9 @@ from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import COMPLEX, REAL, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.op import COMPLEX, REAL, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 
 MATRIX_TYPES = one_of("float64", "float32", "float16", COMPLEX)

@@ -12,11 +12,11 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, stream_of_seed
 from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.elementwise import add_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
+    add_in_float32,
     no_gradient,
     sum_to_shape,
 )

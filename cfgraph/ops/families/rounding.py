@@ -7,14 +7,24 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.elementwise import Elementwise, SameShape, select_gradient
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
+    select_gradient,
     sum_to_shape,
     zero_gradient,
 )
-from cfgraph.ops.opdef.op import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, Kernel, OpError, one_of
+from cfgraph.ops.opdef.op import (
+    ALL_NUMBERS,
+    COMPLEX,
+    FLOATS,
+    SIGNED,
+    Elementwise,
+    Kernel,
+    OpError,
+    SameShape,
+    one_of,
+)
 
 
 class Rounding(Elementwise, abstract=True):

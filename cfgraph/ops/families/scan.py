@@ -9,7 +9,6 @@ from typing import Any
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
@@ -20,6 +19,7 @@ from cfgraph.ops.opdef.op import (
     UNSIGNED,
     Kernel,
     OpError,
+    SameShape,
     one_of,
 )
 from cfgraph.ops.opdef.shape_functions import runtime_axis

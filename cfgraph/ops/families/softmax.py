@@ -11,14 +11,13 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
     int32_constant,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _FLOATS = "T: {float16, bfloat16, float32, float64}"

@@ -9,22 +9,19 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.elementwise import (
-    Elementwise,
+from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
     GradientFunction,
+    InputGradients,
     add_in_float32,
     constant_like,
     gradient_from_input,
     gradient_from_output,
-)
-from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import (
-    GradientBuilder,
-    InputGradients,
     not_differentiable,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import FLOATS, Kernel, OpError, one_of
+from cfgraph.ops.opdef.op import FLOATS, Elementwise, Kernel, OpError, one_of
 
 
 def scipy_special(xp: ModuleType) -> ModuleType:

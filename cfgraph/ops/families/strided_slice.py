@@ -12,10 +12,9 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.slicing import StridedSliceMasks, cached_strided_index
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import updated_at
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 

@@ -14,9 +14,8 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
 from cfgraph.ops.families.strings import ASCII_WHITESPACE, string_array
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
 
 _FILLS = b" +-0#"
 _INTEGER = re.compile(rb"[+-]?[0-9]+")

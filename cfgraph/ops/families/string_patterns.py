@@ -11,9 +11,8 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.strings import map_strings
-from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
 
 # text in which the named group matched below is literal: quotes, escapes, and brackets
 _PATTERN_TOKENS: Final = re.compile(

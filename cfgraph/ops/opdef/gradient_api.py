@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes, registry
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, bfloat16, float16, float32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
@@ -198,3 +198,53 @@ def _repeated_axes(own: Shape, opposite: Shape) -> list[int] | None:
             return None
         axes.append(axis)
     return axes
+
+
+GradientFormula = Callable[[GradientBuilder, Output, Output], Output]
+GradientFunction = Callable[[GradientBuilder, Node, Output], InputGradients]
+
+
+def gradient_from_input(formula: GradientFormula) -> GradientFunction:
+    """Gradient of a unary function from a formula of (g, dy, the conjugate of x)."""
+    return staticmethod(lambda g, node, dy: [formula(g, dy, conjugate(g, node.inputs[0]))])
+
+
+def gradient_from_output(formula: GradientFormula) -> GradientFunction:
+    """Gradient of a unary function from a formula of (g, dy, the conjugate of y)."""
+    return staticmethod(lambda g, node, dy: [formula(g, dy, conjugate(g, node.output()))])
+
+
+def gradient_from_op(op: str) -> GradientFunction:
+    """Gradient of a unary function by an op of y and dy, which conjugates y itself."""
+    return staticmethod(lambda g, node, dy: [getattr(g, op)(node.output(), dy)])
+
+
+def binary_gradients(
+    g: GradientBuilder, node: Node, dx: Callable[[], Output], dy: Callable[[], Output]
+) -> tuple[InputGradient, InputGradient]:
+    """Sum the gradients of a broadcasting op to the shapes of its two inputs."""
+    x, y = node.inputs
+    return lambda: sum_to_shape(g, dx(), x, y), lambda: sum_to_shape(g, dy(), y, x)
+
+
+def select_gradient(
+    g: GradientBuilder, dz: Output, condition: Output, *, negated: bool = False
+) -> Output:
+    """The gradient where a broadcast condition holds, and zeros elsewhere."""
+    zero = constant_like(g, 0, dz)
+    return g.SelectV2(condition, zero, dz) if negated else g.SelectV2(condition, dz, zero)
+
+
+def constant_like(g: GradientBuilder, value: float, x: Output) -> Output:
+    """A constant of the type of `x`."""
+    assert x.dtype is not None
+    return g.const(value, x.dtype.base)
+
+
+def add_in_float32(g: GradientBuilder, op: str, *inputs: Output) -> Output:
+    """Add an op that does not accept half-precision floats, with casts where needed."""
+    dtype, make = inputs[0].dtype, getattr(g, op)
+    if dtype not in (float16, bfloat16):
+        made: Output = make(*inputs)
+        return made
+    return g.Cast(make(*(g.Cast(x, DstT=float32) for x in inputs)), DstT=dtype)

@@ -1,4 +1,4 @@
-"""The base class of ops: signature, facts, and hooks for kernel, shape, gradient, and cost.
+"""The base classes of ops: signature, facts, and hooks for kernel, shape, gradient, and cost.
 
 State is accessed through a handle (a resource or a reference). Making a handle is not an effect,
 and neither is drawing a random number. `analysis/effects.py` identifies the resource behind each
@@ -184,6 +184,33 @@ class Op:
 
 # the class of an op by name; None for an unknown op
 lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
+
+
+class SameShape(Op, abstract=True):
+    """An op whose outputs all have the shape of input 0."""
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]] * context.output_count
+
+
+class Elementwise(Op, abstract=True):
+    """A broadcasting op. `function` is an operator or a name in the array namespace."""
+
+    function: ClassVar[str | Callable[..., Any] | None] = None
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if cls.function is None:
+            return super().bind(node, xp)
+        return getattr(xp, cls.function) if isinstance(cls.function, str) else cls.function
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        result = context.inputs[0]
+        for shape in context.inputs[1:]:
+            result = result.broadcast(shape)
+        return [result]
 
 
 def role_of(node: Node) -> Role | None:
