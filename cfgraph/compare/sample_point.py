@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.literals import generate

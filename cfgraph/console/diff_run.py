@@ -36,7 +36,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import node_name
 from cfgraph.options import split_list
-from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 

@@ -14,7 +14,7 @@ from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy

@@ -12,8 +12,8 @@ from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.runtime.engine.frame_state import FrameState, Iteration
 from cfgraph.runtime.engine.plan import NodePlan
+from cfgraph.runtime.engine.propagate import FrameState, Iteration
 from cfgraph.runtime.engine.rendezvous import PendingRecv, Rendezvous
 from cfgraph.runtime.quiescent_state import DeviceIteration, QuiescentState
 

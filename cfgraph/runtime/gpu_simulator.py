@@ -14,9 +14,9 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.engine.executor import Executor
-from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import Plan
+from cfgraph.runtime.engine.propagate import Fire, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.gpu.context import GpuContext

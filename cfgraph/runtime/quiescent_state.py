@@ -11,8 +11,8 @@ from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.executor import Executor
-from cfgraph.runtime.engine.frame_state import DEAD, PENDING_MASK, FrameState, Iteration
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan
+from cfgraph.runtime.engine.propagate import DEAD, PENDING_MASK, FrameState, Iteration
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 
 # nodes that one explanation visits

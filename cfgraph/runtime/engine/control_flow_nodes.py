@@ -14,18 +14,21 @@ import numpy as np
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.runtime.engine.frame_state import (
+from cfgraph.runtime.engine.plan import NodePlan
+from cfgraph.runtime.engine.propagate import (
     DEAD,
     PENDING_MASK,
+    Consumers,
     Fire,
     FrameState,
     Iteration,
     Kill,
     Send,
+    discard,
     finish_iteration,
+    kill_sender,
+    value_sender,
 )
-from cfgraph.runtime.engine.plan import NodePlan
-from cfgraph.runtime.engine.propagate import Consumers, discard, kill_sender, value_sender
 from cfgraph.runtime.engine.rendezvous import Channel
 from cfgraph.runtime.engine.step import RunStep
 

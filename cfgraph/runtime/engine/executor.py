@@ -11,9 +11,9 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Output
 from cfgraph.ops.opdef.op import KERNEL_FAILURES
 from cfgraph.ops.opdef.step import explain_wrong_handle
-from cfgraph.runtime.engine.frame_state import Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.link import FireWrapper, link
 from cfgraph.runtime.engine.plan import Plan
+from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 

@@ -20,9 +20,16 @@ from cfgraph.runtime.engine.control_flow_nodes import (
     adjust_outstanding,
     dead_fire,
 )
-from cfgraph.runtime.engine.frame_state import PENDING_MASK, Fire, Iteration, finish_iteration
 from cfgraph.runtime.engine.plan import NodePlan
-from cfgraph.runtime.engine.propagate import discard, kill_sender, value_sender
+from cfgraph.runtime.engine.propagate import (
+    PENDING_MASK,
+    Fire,
+    Iteration,
+    discard,
+    finish_iteration,
+    kill_sender,
+    value_sender,
+)
 from cfgraph.runtime.engine.rendezvous import Channel
 
 

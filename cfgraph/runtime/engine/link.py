@@ -14,11 +14,13 @@ from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
-from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.engine.propagate import (
     Consumers,
+    Fire,
+    Iteration,
+    Send,
     merge_control_input,
     merge_data_input,
     value_sender,

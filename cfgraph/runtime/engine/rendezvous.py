@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.reachability import RendezvousKey
-from cfgraph.runtime.engine.frame_state import Fire, FrameState, Iteration
+from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration
 
 Tag = tuple[Any, int]
 

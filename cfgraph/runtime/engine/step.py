@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.runtime.engine.frame_state import Iteration
+from cfgraph.runtime.engine.propagate import Iteration
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer, TraceEvent

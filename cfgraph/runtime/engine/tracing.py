@@ -11,11 +11,10 @@ from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
-from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan
-from cfgraph.runtime.engine.propagate import Consumers
+from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration, Send
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 

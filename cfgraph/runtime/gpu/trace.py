@@ -11,10 +11,9 @@ import time
 from typing import Any, NamedTuple
 
 from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
-from cfgraph.runtime.engine.frame_state import Fire, Iteration
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan
-from cfgraph.runtime.engine.propagate import Consumers
+from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration
 from cfgraph.runtime.engine.tracing import trace_wrapper
 from cfgraph.runtime.gpu.plan import map_contained
 from cfgraph.runtime.gpu.stream import SMALL_COPY, DeviceCopy, GpuStream, TimedCopy
