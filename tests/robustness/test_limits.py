@@ -90,3 +90,24 @@ def test_the_iterations_of_a_context_end_a_loop() -> None:
     session = cfgraph.Session(cfgraph.load(COUNTER))
     with limited(max_iterations=3), pytest.raises(ExecutionError, match="more than 3 iterations"):
         session.run("count")
+
+
+def forever(engine: str) -> cfgraph.Session:
+    """A session of a graph whose cluster never ends."""
+    path = Path(__file__).parents[2] / "fixtures" / "robustness" / "clustered_forever.pb"
+    return cfgraph.Session(cfgraph.load(path), engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["numpy"])
+def test_a_loop_in_a_cluster_has_a_limit_of_iterations(engine: str) -> None:
+    message = "the loop 'loop_0' started more than 5 iterations"
+    with pytest.raises(ExecutionError, match=message) as caught:
+        forever(engine).run("exit0", {"x": 1.0}, max_iterations=5)
+    assert (caught.value.code, caught.value.node) == ("CFG704", "cluster_0/loop_0")
+
+
+@pytest.mark.parametrize("engine", ["numpy"])
+def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
+    with pytest.raises(RunTimeout) as caught:
+        forever(engine).run("exit0", {"x": 1.0}, timeout=0.2)
+    assert (caught.value.code, caught.value.node) == ("CFG706", "cluster_0/loop_0")

@@ -26,6 +26,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.topological_order import topological_order
+from cfgraph.limits import Limits, current_limits
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
 
 KernelBinder = Callable[[Node, type[Op]], Kernel]
@@ -280,7 +281,7 @@ def compile_numpy(
         if not inner:
             return plain(node, op)
         lines = [compile_numpy(callee, instances, pure_kernels(plain)) for callee in inner]
-        return numpy_control_kernel(op, lines)
+        return numpy_control_kernel(node, op, lines)
 
     return StraightLine(function, bind)
 
@@ -302,30 +303,38 @@ def compile_numpy_function(function: FunctionGraph, instances: FunctionInstances
     return compile_numpy(function, instances, numpy_kernel)
 
 
-def numpy_control_kernel(op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
+def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
     """The kernel of a loop or conditional over NumPy arrays."""
     if op.calls.kind == "while":
-        return _loop_kernel(*lines)
+        return _loop_kernel(node.name, *lines)
     then, otherwise = (line.run for line in lines)
     return lambda pred, *values: then(None, *values) if pred else otherwise(None, *values)
 
 
-def _loop_kernel(cond: StraightLine, body: StraightLine) -> Kernel:
-    holds, step = cond.run, body.run
+def _loop_kernel(name: str, cond: StraightLine, body: StraightLine) -> Kernel:
+    """The kernel of a loop, which looks at the limits of the context only if there are any."""
+    holds, step, count = cond.run, body.run, len(body.returned)
 
-    def run_one(value: Any) -> Any:
-        while holds(None, value):
-            value = step(None, value)
-        return value
-
-    def run_some(*values: Any) -> Any:
+    def run(*values: Any) -> Any:
+        limits = current_limits()
+        if limits.bounds_loops:
+            return run_bounded(limits, values)
+        if count == 1:
+            (value,) = values
+            while holds(None, value):
+                value = step(None, value)
+            return value
         while holds(None, *values):
-            values = step(None, *values)
-        return values
+            values = step(None, *values) or ()
+        return values or None
 
-    def run_none() -> None:
-        while holds(None):
-            pass
+    def run_bounded(limits: Limits, values: tuple[Any, ...]) -> Any:
+        iterations = 0
+        while holds(None, *values):
+            limits.check_iteration(iterations, name)
+            iterations += 1
+            result = step(None, *values)
+            values = result if count > 1 else (result,) if count else ()
+        return values[0] if count == 1 else values or None
 
-    count = len(body.returned)
-    return run_one if count == 1 else run_some if count else run_none
+    return run

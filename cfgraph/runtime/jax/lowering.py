@@ -65,7 +65,7 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
             return on_lists or ordinary(node, op)
         lines = [jax_line(jax, _without_effects(body), instances) for body in inner]
         known_kernel = numpy_control_kernel(
-            op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
+            node, op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
         )
         has_checks |= any(line.has_checks for line in lines)
         if op.calls.kind == "while":
