@@ -151,19 +151,19 @@ class _ShapePropagation:
         for node in self.graph:
             count = len(node.inputs)
             if count > 1 and self.facts[node.op].role is MERGE:
-                count = 1
+                count = self._forward_input_count(node)
             if self.fed and self._fed_outputs(node) is not None:
                 count = 0
             self.waiting[node] = count
             if not count:
                 self.fresh.append(node)
-        while self.changed or self.fresh:
-            if self.changed:
-                node = heapq.heappop(self.changed)[1]
-                self.queued.discard(node)
-                self._look_again(node)
-            else:
-                self._look_first(self.fresh.popleft())
+        self._visit_all()
+        for node in self.graph:
+            # in a cycle that no back edge closes, a Merge waits for itself
+            if node not in self.rank and self._is_partly_known_merge(node):
+                self.waiting[node] = 0
+                self.fresh.append(node)
+                self._visit_all()
         for node in self.graph:
             if node not in self.shapes:
                 self.shapes[node] = [UNKNOWN_SHAPE] * _output_count(node)
@@ -174,6 +174,25 @@ class _ShapePropagation:
                 self.shapes[output.node] = shapes
                 self.values[output] = value
         return StaticShapes(self.shapes, self.values, self.errors)
+
+    def _forward_input_count(self, merge: Node) -> int:
+        """The number of inputs that are not back edges, at least 1."""
+        back_edges = [self.facts[item[0].op].role is NEXT_ITERATION for item in merge.inputs]
+        return max(1, back_edges.count(False))
+
+    def _is_partly_known_merge(self, node: Node) -> bool:
+        return self.facts[node.op].role is MERGE and any(
+            item[0] in self.shapes for item in node.inputs
+        )
+
+    def _visit_all(self) -> None:
+        while self.changed or self.fresh:
+            if self.changed:
+                node = heapq.heappop(self.changed)[1]
+                self.queued.discard(node)
+                self._look_again(node)
+            else:
+                self._look_first(self.fresh.popleft())
 
     def _look_first(self, node: Node) -> None:
         """Infer the outputs of a node, and queue readers whose inputs are now complete."""

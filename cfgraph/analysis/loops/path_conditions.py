@@ -12,109 +12,20 @@ Enters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from typing import Final, NamedTuple
+from typing import Final
 
+from cfgraph.analysis.loops.decision_tree import DecisionTree
+from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, LOOP_COND, MERGE, SWITCH, Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
-# bound on the cases of the test for exhaustive inputs of a Merge
-_MAX_CASES: Final = 1000
 # roles of nodes that change a path condition
 DECIDING_ROLES: Final = (SWITCH, MERGE)
 # roles of nodes that are live whatever they read
 _ALWAYS_LIVE_ROLES: Final = (CONTROL_TRIGGER, ENTER)
-
-
-class BranchDecision(NamedTuple):
-    """Decision that Switches on `pred` forward their data to output `port`.
-
-    `source` is the origin of the predicate, `side` the branch in terms of the origin, out of
-    `sides` branches. `sides` is 0 for a Merge whose inputs do not exhaust any predicate.
-    """
-
-    source: Output
-    side: int
-    sides: int
-    pred: Output
-    port: int
-
-
-class PathCondition:
-    """A list of decisions; lists with the same history are one object."""
-
-    __slots__ = ("_more", "decision", "depth", "outer")
-
-    def __init__(
-        self, outer: PathCondition | None = None, decision: BranchDecision | None = None
-    ) -> None:
-        self.outer = outer
-        self.decision = decision
-        self.depth: int = 0 if outer is None else outer.depth + 1
-        self._more: dict[tuple[Output, int], PathCondition] = {}
-
-    def decisions(self) -> list[BranchDecision]:
-        """The decisions, outermost first."""
-        decisions: list[BranchDecision] = []
-        condition: PathCondition | None = self
-        while condition is not None and condition.decision is not None:
-            decisions.append(condition.decision)
-            condition = condition.outer
-        return decisions[::-1]
-
-    def beyond(self, outer: PathCondition) -> list[BranchDecision]:
-        """The decisions that are not part of another condition, outermost first."""
-        if self is outer or self._leads_to(outer):
-            return []
-        if outer._leads_to(self):
-            return self.decisions()[outer.depth :]
-        known = {decision[:2] for decision in outer.decisions()}
-        return [decision for decision in self.decisions() if decision[:2] not in known]
-
-    def also(self, decision: BranchDecision) -> PathCondition:
-        """This condition with one more decision, unless it contains it."""
-        condition: PathCondition | None = self
-        while condition is not None and condition.decision is not None:
-            if condition.decision[:2] == decision[:2]:
-                return self
-            condition = condition.outer
-        return self._and_then(decision)
-
-    def _and_then(self, decision: BranchDecision) -> PathCondition:
-        """The conjunction of this condition and one more decision that it does not contain yet."""
-        key = decision[:2]
-        longer = self._more.get(key)
-        if longer is None:
-            longer = self._more[key] = PathCondition(self, decision)
-        return longer
-
-    def union(self, *conditions: PathCondition) -> PathCondition:
-        """The decisions of all conditions, in linear time."""
-        result = self
-        known: set[tuple[Output, int]] = set()
-        for condition in conditions:
-            if not known and condition._leads_to(result):
-                continue
-            if not known and result._leads_to(condition):
-                result = condition
-                continue
-            known = known or {decision[:2] for decision in result.decisions()}
-            for decision in condition.decisions():
-                if decision[:2] not in known:
-                    known.add(decision[:2])
-                    result = result._and_then(decision)
-        return result
-
-    def _leads_to(self, deeper: PathCondition) -> bool:
-        """True if the decisions of this condition are a prefix of the decisions of `deeper`."""
-        condition: PathCondition | None = deeper
-        while condition is not None and condition.depth > self.depth:
-            condition = condition.outer
-        return condition is self
 
 
 class PathConditions:
@@ -128,6 +39,7 @@ class PathConditions:
         self._roles = OpRoles()
         self._of: dict[Node, PathCondition] = {}
         self._sources: dict[Output, tuple[Output, bool]] = {}
+        self._trees: dict[Node, DecisionTree] = {}
 
     def put(self, guard: PathCondition, *nodes: Node) -> None:
         """Set the path condition of nodes."""
@@ -188,19 +100,19 @@ class PathConditions:
             self._sources[tensor] = (origin, negated)
         return self._sources[pred]
 
-    def rest(self, merge: Node, slot: int) -> list[BranchDecision]:
-        """The decisions under which an input of a Merge is live, beyond those of the Merge
-        itself.
-        """
-        return self.of(merge.inputs[slot]).beyond(self.of_node(merge))
+    def shared_by_inputs(self, merge: Node) -> PathCondition:
+        """The decisions that the conditions of all inputs of a Merge contain."""
+        return self._tree(merge).common
 
     def alone(self, merge: Node, slot: int) -> bool:
         """True if no other input of a Merge can be live together with this one."""
-        lists = [self.of(tensor).decisions() for tensor in merge.inputs]
-        mine = {item.source: item.side for item in lists.pop(slot)}
-        return all(
-            any(mine.get(i.source, i.side) != i.side for i in decisions) for decisions in lists
-        )
+        return self._tree(merge).excludes(self.of(merge.inputs[slot]))
+
+    def _tree(self, merge: Node) -> DecisionTree:
+        tree = self._trees.get(merge)
+        if tree is None:
+            tree = self._trees[merge] = DecisionTree([self.of(tensor) for tensor in merge.inputs])
+        return tree
 
     def _all(self, node: Node) -> PathCondition:
         """The condition of a node that waits for all its inputs."""
@@ -211,47 +123,11 @@ class PathConditions:
 
     def _behind(self, merge: Node) -> PathCondition:
         """The condition of a Merge: what its inputs share, if the rest is exhaustive."""
-        lists = [self.of(tensor).decisions() for tensor in merge.inputs]
-        shared = {decision[:2] for decision in lists[0]}.intersection(
-            *({decision[:2] for decision in decisions} for decisions in lists)
-        )
-        common = [decision for decision in lists[0] if decision[:2] in shared]
-        guard = reduce(PathCondition._and_then, common, self.none)
-        rests = [
-            [decision for decision in decisions if decision[:2] not in shared]
-            for decisions in lists
-        ]
-        if _is_exhaustive(rests):
-            return guard
+        tree = self._tree(merge)
+        if tree.is_exhaustive:
+            return tree.common
         output = merge.output()
-        return guard.also(BranchDecision(output, 0, 0, output, 0))
-
-
-def _is_exhaustive(rests: Sequence[Sequence[BranchDecision]]) -> bool:
-    """True if one of the lists of decisions holds for all predicate values.
-
-    False beyond a bound on the number of cases.
-    """
-    todo, looked = [rests], 0
-    while todo:
-        case = todo.pop()
-        looked += 1
-        if not case or looked > _MAX_CASES:
-            return False
-        if any(not rest for rest in case):
-            continue
-        source, _, sides, _, _ = case[0][0]
-        if not sides:
-            return False
-        for side in range(sides):
-            todo.append(
-                [
-                    [decision for decision in rest if decision.source != source]
-                    for rest in case
-                    if all(decision.source != source or decision.side == side for decision in rest)
-                ]
-            )
-    return True
+        return tree.common.also(BranchDecision(output, 0, 0, output, 0))
 
 
 def _forwarded_input(x: Output) -> Output | None:

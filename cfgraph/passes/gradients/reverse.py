@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any
 
 from cfgraph.analysis.gradient_paths import ActivityAnalysis
-from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
+from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
+from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported
@@ -61,13 +62,13 @@ def merge_gradient(
     scope: GradientScope, guards: PathConditions, node: Node, slot: int, dz: Output
 ) -> Output:
     """The gradient of one input of a Merge."""
-    residual = guards.rest(node, slot)
-    decided = all(decision.sides for decision in residual)
-    if residual and decided and guards.alone(node, slot):
-        return scope.guarded_by(dz, residual)
+    inner, outer = guards.of(node.inputs[slot]), guards.shared_by_inputs(node)
+    is_decided = inner.is_decided_beyond(outer)
+    if is_decided and inner is not outer and guards.alone(node, slot):
+        return scope.guarded_within(dz, inner, outer)
     chosen = scope.add("Equal", (node.output(1), slot), "chosen", {})
     dx = scope.add("Switch", (dz, chosen), "Switch", {}).node.output(1)
-    if not decided:
+    if not is_decided:
         return dx
     # the Merge may take another input although this one is live
     zeros = scope.add("Switch", (scope.zeros_like(node.inputs[slot]), chosen), "Switch", {})

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
@@ -212,6 +212,25 @@ class GradientScope:
                 self._cache[key] = self.switch(x, key[2], decision.sides).output()
             x = self._cache[key].node.output(decision.port)
         return x
+
+    def guarded_within(self, x: Output, inner: PathCondition, outer: PathCondition) -> Output:
+        """A tensor, live under `outer`, that is live only under `inner`."""
+        if not inner.starts_with(outer):
+            return self.guarded_by(x, inner.beyond(outer))
+        trail: list[PathCondition] = []
+        guarded = None
+        while guarded is None and inner is not outer:
+            guarded = self._cache.get(("guarded", x, inner))
+            if guarded is None:
+                trail.append(inner)
+                assert inner.outer is not None
+                inner = inner.outer
+        guarded = guarded or x
+        for condition in reversed(trail):
+            assert condition.decision is not None
+            guarded = self.guarded_by(guarded, [condition.decision])
+            self._cache["guarded", x, condition] = guarded
+        return guarded
 
     # -- inputs ----------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
