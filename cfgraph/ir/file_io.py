@@ -8,14 +8,13 @@ import os
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
-from typing import IO, BinaryIO, Final
+from typing import IO, Final
 
 from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.names import closest_name
 
 
 class StagedFiles:
@@ -159,7 +158,7 @@ def _file_mode(target: Path) -> int:
 # the largest message that protobuf parses
 MAX_BYTES: Final = 2 << 30
 # above this size, a file with a higher compression ratio is rejected as a zip bomb
-MAX_TRUSTED_BYTES: Final = 256 << 20
+MAX_TRUSTED_BYTES: Final = 16 << 20
 MAX_COMPRESSION_RATIO: Final = 100
 _CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -182,8 +181,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             raise InvalidInput(
                 "the path is a device, expected a file or folder", path=path, code="CFG001"
             )
-        with file.open("rb") as stream:
-            return read_stream(stream)
+        return read_path(file)
     except FileNotFoundError:
         raise InvalidInput(
             "no such file", path=path, hint=_similar_file_hint(file), code="CFG001"
@@ -218,9 +216,10 @@ def _similar_file_hint(path: Path) -> str | None:
         return None
     expected = _stem(path.name)
     stems = {_stem(name): name for name in reversed(names) if not name.startswith(".")}
-    longer = [stem for stem in stems if stem.startswith(expected) and len(expected) >= _MIN_PREFIX]
-    close = [*longer, *get_close_matches(expected, stems, 1, _MIN_SIMILARITY)]
-    return f"did you mean {stems[close[-1]]!r}?" if close else None
+    close = closest_name(expected, stems, _MIN_SIMILARITY)
+    if close is None and len(expected) >= _MIN_PREFIX:
+        close = next((stem for stem in reversed(stems) if stem.startswith(expected)), None)
+    return f"did you mean {stems[close]!r}?" if close is not None else None
 
 
 def _stem(name: str) -> str:
@@ -232,15 +231,30 @@ _MIN_SIMILARITY: Final = 0.75
 _MIN_PREFIX: Final = 4
 
 
-def read_stream(stream: BinaryIO) -> bytes:
-    """All bytes of a stream. Raises InvalidInput if it exceeds `MAX_BYTES`."""
-    chunks, size = [], 0
-    while chunk := stream.read(_CHUNK_BYTES):
-        chunks.append(chunk)
-        size += len(chunk)
+def read_path(path: Path) -> bytes:
+    """All bytes of a file. Raises InvalidInput if it exceeds `MAX_BYTES`, OSError as `open`."""
+    with path.open("rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
         if size > MAX_BYTES:
-            raise InvalidInput(f"the input exceeds {MAX_BYTES} bytes", code="CFG002")
-    return b"".join(chunks)
+            raise _size_error()
+        # a file that does not grow is read at once, without a second copy
+        data = stream.read(size) or b"" if size else b""
+        rest = read_stream(stream, MAX_BYTES - len(data))
+        return data + rest if rest else data
+
+
+def read_stream(stream: IO[bytes], limit: int | None = None) -> bytes:
+    """All bytes of a stream. Raises InvalidInput if it exceeds `limit`, by default `MAX_BYTES`."""
+    limit, buffer = MAX_BYTES if limit is None else limit, io.BytesIO()
+    while chunk := stream.read(_CHUNK_BYTES):
+        buffer.write(chunk)
+        if buffer.tell() > limit:
+            raise _size_error()
+    return buffer.getvalue()
+
+
+def _size_error() -> InvalidInput:
+    return InvalidInput(f"the input exceeds {MAX_BYTES} bytes", code="CFG002")
 
 
 def decompress(data: bytes) -> bytes:
@@ -251,24 +265,24 @@ def decompress(data: bytes) -> bytes:
     if data[:2] != _GZIP_MAGIC:
         return data
     try:
-        return b"".join(_decompressed_chunks(data))
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            return _read_decompressed(file, len(data))
     except (OSError, EOFError, zlib.error) as error:
         message = f"the gzip data is truncated or corrupt: {error}"
         hint = "copy the file again"
         raise InvalidInput(message, hint=hint, code="CFG003") from None
 
 
-def _decompressed_chunks(data: bytes) -> Iterator[bytes]:
-    limit = min(MAX_BYTES, max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * len(data)))
-    size = 0
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            size += len(chunk)
-            if size > limit:
-                message = f"{len(data)} bytes of gzip unpack to more than {limit}"
-                hint = "unpack the file yourself if you trust it"
-                raise InvalidInput(message, hint=hint, code="CFG002")
-            yield chunk
+def _read_decompressed(file: IO[bytes], packed: int) -> bytes:
+    limit = min(MAX_BYTES, max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * packed))
+    buffer = io.BytesIO()
+    while chunk := file.read(_CHUNK_BYTES):
+        buffer.write(chunk)
+        if buffer.tell() > limit:
+            message = f"{packed} bytes of gzip unpack to more than {limit}"
+            hint = "unpack the file yourself if you trust it"
+            raise InvalidInput(message, hint=hint, code="CFG002")
+    return buffer.getvalue()
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:

@@ -22,6 +22,7 @@ FORMATS: Final = ("pb", "pbtxt", "graph")
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _TEXT_BYTES: Final = bytes(range(32, 256)) + b"\t\n\r\f"
 _HEAD_BYTES: Final = 4096
+_CHUNK_BYTES: Final = 1 << 20
 _PBTXT_START: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
 
 
@@ -92,21 +93,18 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
 
 def _text_format(data: bytes) -> str | None:
     """`pbtxt` or `graph` for text data, else None."""
-    if data[:_HEAD_BYTES].translate(None, _TEXT_BYTES) or data.translate(None, _TEXT_BYTES):
+    if data[:_HEAD_BYTES].translate(None, _TEXT_BYTES):
         return None
+    for start in range(0, len(data), _CHUNK_BYTES):
+        if data[start : start + _CHUNK_BYTES].translate(None, _TEXT_BYTES):
+            return None
     return "pbtxt" if _PBTXT_START.match(data) else "graph"
 
 
 def _graph_from_text(data: bytes, kind: str) -> Graph:
-    try:
-        content = data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        message = f"line {line} is not UTF-8: it has the byte {data[error.start]:#04x}"
-        raise InvalidInput(message, code="CFG004") from None
     if kind == "graph":
-        return parse_graph(content)
-    return graph_def.graph_from_proto(containers.from_pbtxt(content))
+        return parse_graph(data)
+    return graph_def.graph_from_proto(containers.from_pbtxt(data))
 
 
 def _check_format(format: str | None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from itertools import islice
 from typing import Final
 
 # TensorFlow's rule; a leading `_` is reserved for nodes that its runtime creates
@@ -13,6 +15,8 @@ _MAX_DIGITS: Final = 20  # longer than any port number
 # bounds of fuzzy matching, which is slow
 _MAX_CANDIDATES: Final = 20_000
 _MAX_NAME_LENGTH: Final = 200
+_MAX_COMPARED: Final = 20
+_MIN_SIMILARITY: Final = 0.6
 
 
 def decode_text(data: bytes) -> str:
@@ -58,11 +62,42 @@ def first_names(names: Sequence[str], most: int | None) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Hint with the closest known name, or None."""
-    candidates = [item for item in known if len(item) <= _MAX_NAME_LENGTH]
+    close = closest_name(name, known)
+    return f"did you mean {close!r}?" if close is not None else None
+
+
+def closest_name(name: str, known: Iterable[str], similarity: float = _MIN_SIMILARITY) -> str | None:
+    """The known name most similar to `name`, or None below a `similarity` from 0 to 1.
+
+    Of many names, only those with the longest common beginning and end are compared.
+    """
+    candidates = list(islice(known, _MAX_CANDIDATES + 1))
     if len(candidates) > _MAX_CANDIDATES or len(name) > _MAX_NAME_LENGTH:
         return None
-    close = difflib.get_close_matches(name, candidates, 1)
-    return f"did you mean {close[0]!r}?" if close else None
+    # the ratio of two names is at most twice the length of the shorter one by that of both
+    shortest = similarity * len(name) / (2 - similarity)
+    longest = min(_MAX_NAME_LENGTH, (2 - similarity) * len(name) / similarity)
+    candidates = [item for item in candidates if shortest <= len(item) <= longest]
+    if len(candidates) > _MAX_COMPARED:
+        backwards = name[::-1]
+        candidates = nlargest(
+            _MAX_COMPARED,
+            candidates,
+            lambda item: _prefix_length(name, item) + _prefix_length(backwards, item[::-1]),
+        )
+    return next(iter(difflib.get_close_matches(name, candidates, 1, similarity)), None)
+
+
+def _prefix_length(a: str, b: str) -> int:
+    """The length of the common beginning of two texts, by bisection."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def misspelled_op_hint(name: str, known: Iterable[str]) -> str | None:

@@ -9,7 +9,7 @@ from cfgraph.analysis.verify.context import NodeTypes, Signatures, VerifyContext
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import did_you_mean, port_number
+from cfgraph.ir.names import port_number
 from cfgraph.ir.signature import ArgDef, Signature
 
 
@@ -104,7 +104,7 @@ class _BodyReader:
         base = text.lstrip("^").partition(":")[0]
         known = self.graph.nodes.get(base)
         if known is None or known in self.arguments:
-            return did_you_mean(base, self.graph.nodes)
+            return self.signatures.suggest(base, self.graph.nodes)
         signature = self.signatures.of(known.op)
         names = ", ".join(arg.name for arg in signature.outputs) if signature else ""
         hint = f"the outputs of {base!r} ({known.op}): {names or 'none'}"

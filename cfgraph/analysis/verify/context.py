@@ -61,11 +61,17 @@ class NodeTypes(NamedTuple):
 _UNKNOWN_TYPES: Final = NodeTypes(None, None)
 
 
+Suggest = Callable[[str, Iterable[str]], str | None]
+# hints per verification, all functions together
+_MAX_HINTS: Final = 10
+
+
 class Signatures:
     """Signatures of ops and library functions, and the types of nodes, cached by op."""
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
+        self._hints_left = _MAX_HINTS
         self._known: dict[str, Signature | None] = {}
         self._types: dict[str, dict[Any, NodeTypes]] = {}
 
@@ -85,6 +91,11 @@ class Signatures:
             return None
         body = function.definition
         return Signature.from_args(body.inputs, body.outputs, body.attr_defs)
+
+    def suggest(self, name: str, known: Iterable[str], rule: Suggest = did_you_mean) -> str | None:
+        """A did-you-mean hint, for the first findings alone because it is slow."""
+        self._hints_left -= 1
+        return rule(name, known) if self._hints_left >= 0 else None
 
     def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
         """The types of an op's nodes as a function of their attributes."""
@@ -173,9 +184,6 @@ def _attr_value(signature: Signature, name: str, attrs: Mapping[str, Any]) -> An
         return None
 
 
-Suggest = Callable[[str, Iterable[str]], str | None]
-
-
 @dataclass(eq=False)
 class VerifyContext:
     """A graph under verification; `function` names the function whose body it is.
@@ -188,7 +196,6 @@ class VerifyContext:
     signatures: Signatures
     function: str = ""
     arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
-    hints_left: int = 10
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -248,11 +255,6 @@ class VerifyContext:
     def roles(self) -> OpRoles:
         """The roles of ops."""
         return OpRoles()
-
-    def suggest(self, name: str, known: Iterable[str], rule: Suggest = did_you_mean) -> str | None:
-        """A did-you-mean hint, for the first findings alone because it is slow."""
-        self.hints_left -= 1
-        return rule(name, known) if self.hints_left >= 0 else None
 
 
 VerifyRule = Callable[[VerifyContext], Iterator[Finding]]

@@ -54,7 +54,7 @@ def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
             name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
             if name not in subject.graph.nodes:
                 message = f"the node is colocated with {name!r}, which does not exist"
-                hint = subject.suggest(name, subject.graph.nodes)
+                hint = subject.signatures.suggest(name, subject.graph.nodes)
                 yield Finding("CFG401", "warning", message, node.name, hint)
 
 

@@ -8,12 +8,17 @@ from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.verify.body_graph import BodyGraph
-from cfgraph.analysis.verify.context import NodeTypes, TypeRow, VerifyContext, signature_types
+from cfgraph.analysis.verify.context import (
+    NodeTypes,
+    Signatures,
+    TypeRow,
+    VerifyContext,
+    signature_types,
+)
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import did_you_mean
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import function_calls
 
@@ -30,7 +35,7 @@ def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
                     message = (
                         f"attribute {key!r} names a function that does not exist, {func.name!r}"
                     )
-                    hint = subject.suggest(func.name, signatures.library)
+                    hint = subject.signatures.suggest(func.name, signatures.library)
                     yield Finding("CFG133", "error", message, node.name, hint)
 
 
@@ -147,15 +152,14 @@ def check_returned_frames(body: BodyGraph) -> Iterator[Finding]:
             yield Finding("CFG201", "error", message, tensor.node.name, hint)
 
 
-def check_gradient_functions(graph: Graph) -> Iterator[Finding]:
+def check_gradient_functions(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
     """Both functions of every gradient registration exist."""
     for name, gradient in graph.gradient_functions.items():
         for function in (name, gradient):
             if function not in graph.functions:
                 message = f"the gradient {gradient!r} of {name!r}: no function {function!r}"
-                yield Finding(
-                    "CFG136", "error", message, None, did_you_mean(function, graph.functions)
-                )
+                hint = signatures.suggest(function, graph.functions)
+                yield Finding("CFG136", "error", message, None, hint)
 
 
 def check_recursion(graph: Graph) -> Iterator[Finding]:

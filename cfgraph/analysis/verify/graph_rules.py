@@ -223,7 +223,7 @@ def check_ops(subject: VerifyContext) -> Iterator[Finding]:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"unknown op {op!r}{others}; it is preserved but cannot run"
-        hint = subject.suggest(op, known, misspelled_op_hint)
+        hint = subject.signatures.suggest(op, known, misspelled_op_hint)
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
 
@@ -306,7 +306,7 @@ def _fits(attr: AttrDef, value: Any) -> bool:
 def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
     signature = subject.signatures.of(node.op)
     message = f"{node.op} declares no attribute {key!r}"
-    hint = subject.suggest(key, signature.attrs if signature else ())
+    hint = subject.signatures.suggest(key, signature.attrs if signature else ())
     hint = hint or "names of custom attributes start with an underscore"
     return Finding("CFG112", "warning", message, node.name, hint)
 

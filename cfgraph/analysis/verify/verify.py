@@ -134,7 +134,7 @@ def _verify_library(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
     for function in graph.functions.values():
         yield from _verify_function(function, signatures)
     if graph.functions or graph.gradient_functions:
-        yield from function_rules.check_gradient_functions(graph)
+        yield from function_rules.check_gradient_functions(graph, signatures)
         yield from function_rules.check_recursion(graph)
 
 

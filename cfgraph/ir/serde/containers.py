@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import text_format
@@ -11,11 +12,12 @@ from google.protobuf.message import DecodeError
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.printable import clean_pbtxt
+from cfgraph.ir.source_lines import source_lines
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 
 _POSITION: Final = re.compile(r"^(\d+):(\d+) : ")
-_FIRST_FIELD_PATTERN: Final = re.compile(r"\s*(?:#[^\n]*\n\s*)*(\w*)")
+_FIRST_FIELD: Final = re.compile(rb"\s*+(?:#[^\n]*+\n\s*+)*+(\w*)")
 
 
 def to_pbtxt(proto: Any) -> bytes:
@@ -54,43 +56,49 @@ def find_saver(data: bytes) -> Saver | None:
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")
     else:
-        content = data.decode(errors="replace")
-        if _first_field(content) in saved.DESCRIPTOR.fields_by_name:
-            _parse_text(content, saved)
+        if _first_field(data) in saved.DESCRIPTOR.fields_by_name:
+            _parse_text(data, saved)
     saver = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
     if saver is None or not saver.restore_op_name or not saver.filename_tensor_name:
         return None
     return Saver(saver.restore_op_name, saver.filename_tensor_name)
 
 
-def _first_field(content: str) -> str:
-    match = _FIRST_FIELD_PATTERN.match(content)
-    return match[1] if match else ""
+def _first_field(data: bytes) -> str:
+    match = _FIRST_FIELD.match(data)
+    return match[1].decode() if match else ""
 
 
-def from_pbtxt(content: str) -> Any:
+def from_pbtxt(data: bytes) -> Any:
     """The GraphDef of protobuf text; the first field identifies MetaGraphDef and SavedModel.
 
     Raises InvalidInput, with line and column, if it is invalid.
     """
-    first = _first_field(content)
+    first = _first_field(data)
     if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
-        return _parse_text(content, meta_graph_pb2.MetaGraphDef()).graph_def
+        return _parse_text(data, meta_graph_pb2.MetaGraphDef()).graph_def
     if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:
-        return _saved_model_graph(_parse_text(content, saved_model_pb2.SavedModel()))
-    return _parse_text(content, graph_pb2.GraphDef())
+        return _saved_model_graph(_parse_text(data, saved_model_pb2.SavedModel()))
+    return _parse_text(data, graph_pb2.GraphDef())
 
 
-def _parse_text(content: str, message: Any) -> Any:
+def _parse_text(data: bytes, message: Any) -> Any:
     try:
-        return text_format.Parse(content, message)
+        return text_format.ParseLines((text for _, text in source_lines(data)), message)
     except text_format.ParseError as error:
-        reason = _POSITION.sub(r"line \1, column \2: ", str(error))
+        reason = _POSITION.sub(lambda position: _position_text(data, position), str(error))
     except RecursionError:
         reason = "it is nested too deeply"
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         reason = str(error)
     raise InvalidInput(f"invalid protobuf text: {reason}", code="CFG004") from None
+
+
+def _position_text(data: bytes, position: re.Match[str]) -> str:
+    """The position of an error in a file, from its position in the lines that were parsed."""
+    index, column = int(position[1]) - 1, position[2]
+    number = next(islice((number for number, _ in source_lines(data)), index, None), index + 1)
+    return f"line {number}, column {column}: "
 
 
 def from_binary(data: bytes) -> tuple[Any, str]:

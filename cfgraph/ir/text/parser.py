@@ -15,15 +15,17 @@ from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.serde import graph_def
 from cfgraph.ir.serde.functions import function_from_bytes, function_from_definition
 from cfgraph.ir.signature import ArgDef, AttrDef
+from cfgraph.ir.source_lines import source_lines
 from cfgraph.ir.text.inferred_attrs import BodyTensors, complete_node_attrs, infer_body_attrs
 from cfgraph.ir.text.lexer import INT64_RANGE, LineReader, parse_full_type, parse_int, parse_raw
 from cfgraph.ir.text.values import parse_attrs, parse_dtype, parse_value
 
+_UTF8_BOM: Final = b"\xef\xbb\xbf"
 _INT32: Final = range(-(1 << 31), 1 << 31)
 
 
-def parse_graph(text: str) -> Graph:
-    """Parse a graph in the text format.
+def parse_graph(text: str | bytes) -> Graph:
+    """Parse a graph in the text format; bytes are decoded line by line.
 
     Raises InvalidInput, with line, column, and the expected token, for a syntax error; with all
     findings for invalid edges.
@@ -48,8 +50,10 @@ def parse_graph(text: str) -> Graph:
     return graph
 
 
-def _token_lines(text: str) -> Iterator[LineReader]:
-    for number, content in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+def _token_lines(text: str | bytes) -> Iterator[LineReader]:
+    # the reader of a string rejects surrogates
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    for number, content in source_lines(data.removeprefix(_UTF8_BOM), "surrogatepass"):
         line = LineReader(content, number)
         if line.token:
             yield line
