@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
+from cfgraph.ir.array_content import content_key
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.topological_order import topological_order
@@ -44,11 +45,9 @@ def attrs_equal(a: Any, b: Any) -> bool:
 
 
 def attr_key(value: Any) -> Hashable:
-    """Return a hashable key that is equal for equal attributes; for a constant, its bytes."""
+    """Return a hashable key that is equal for equal attributes."""
     if isinstance(value, TensorValue):
-        array = value.array
-        content = array.tobytes() if array.dtype != object else repr(array.tolist())
-        return (value.dtype, array.shape, content)
+        return (value.dtype, value.shape.dims, content_key(value.array))
     if isinstance(value, float):
         return (float, _float_bits(value))
     if isinstance(value, Func):

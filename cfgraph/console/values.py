@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.console.output import flowed
+from cfgraph.ir.array_content import repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.optional import OptionalVariant
@@ -49,7 +52,10 @@ def _as_array(value: Any) -> Any:
 
 def _is_opaque(array: Any) -> bool:
     """True for an array of resources or variants."""
-    return array.dtype == object and not all(isinstance(item, bytes | str) for item in array.flat)
+    if array.dtype != object:
+        return False
+    items = array.flat if repeated_element(array) is None else [array.flat[0]]
+    return not all(isinstance(item, bytes | str) for item in items)
 
 
 def _dtype_name(array: Any) -> str:
@@ -72,8 +78,9 @@ def value_text(value: Any, full: bool = False) -> str:
     element = _element_text(array)
     if array.ndim == 0:
         return element(array[()])
-    edge = None if full or array.size <= MAX_ELEMENTS else _EDGE
-    nested = _nested_texts(array, element, edge)
+    whole = full or _list_count(array.shape) <= MAX_ELEMENTS
+    edge, left = (None, count()) if whole else (_EDGE, iter(range(MAX_ELEMENTS)))
+    nested = _nested_texts(array, element, edge, left)
     line = _single_line(nested, array.ndim)
     return line if len(line) <= LINE_WIDTH else "\n".join(_multi_line(nested, array.ndim))
 
@@ -128,16 +135,32 @@ def _extended_text(item: Any) -> str:
     return text if set(text) & set(".e") else f"{text}.0"
 
 
-def _nested_texts(array: Any, element: Callable[[Any], str], edge: int | None) -> list[Any]:
-    """Return the elements as texts in nested lists; the middle of long lists is elided."""
+def _list_count(shape: tuple[int, ...]) -> int:
+    """Return the number of elements, or of lists if these are empty."""
+    return math.prod(max(size, 1) for size in shape)
+
+
+def _nested_texts(
+    array: Any, element: Callable[[Any], str], edge: int | None, left: Iterator[int]
+) -> Any:
+    """Return the elements as texts in nested lists; the middle of long lists is elided.
+
+    Each text and each list takes a number from `left`; after the last, all is elided.
+    """
+    if next(left, None) is None:
+        return _GAP
     size = array.shape[0]
     indices: Sequence[int | None] = range(size)
     if edge is not None and size > 2 * edge:
         indices = [*range(edge), None, *range(size - edge, size)]
     if array.ndim == 1:
-        return [_GAP if index is None else element(array[index]) for index in indices]
+        return [
+            _GAP if index is None or next(left, None) is None else element(array[index])
+            for index in indices
+        ]
     return [
-        _GAP if index is None else _nested_texts(array[index], element, edge) for index in indices
+        _GAP if index is None else _nested_texts(array[index], element, edge, left)
+        for index in indices
     ]
 
 
@@ -171,7 +194,7 @@ def value_json(value: Any, full: bool = False) -> dict[str, Any]:
     result: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
     if isinstance(array, AbstractTensor):
         return {**result, "computed": False}
-    if array.size > MAX_ELEMENTS and not full:
+    if _list_count(array.shape) > MAX_ELEMENTS and not full:
         return {**result, "elided": True}
     items = [_element_json(item, array.dtype.kind) for item in _json_items(array)]
     return {**result, "data": _reshape(items, array.shape)}

@@ -66,7 +66,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {close!r}?" if close is not None else None
 
 
-def closest_name(name: str, known: Iterable[str], similarity: float = _MIN_SIMILARITY) -> str | None:
+def closest_name(
+    name: str, known: Iterable[str], similarity: float = _MIN_SIMILARITY
+) -> str | None:
     """The known name most similar to `name`, or None below a `similarity` from 0 to 1.
 
     Of many names, only those with the longest common beginning and end are compared.

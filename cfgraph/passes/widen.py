@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
+from cfgraph.ir.array_content import repeated_element
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
@@ -81,8 +84,15 @@ def _widened_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_widened_value, value))
     if isinstance(value, TensorValue) and wide(value.dtype) is not value.dtype:
-        return TensorValue(value.array.astype(wide(value.dtype).numpy))
+        return TensorValue(_widened_array(value.array, wide(value.dtype).numpy))
     return value
+
+
+def _widened_array(array: Any, dtype: Any) -> Any:
+    if repeated_element(array) is None:
+        return array.astype(dtype)
+    first = array[(slice(1),) * array.ndim].astype(dtype)
+    return np.broadcast_to(first, array.shape)
 
 
 def _stays_narrow(node: Node, attrs: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.array_content import content_key
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
@@ -308,7 +309,7 @@ class _XlaCall:
         if len(constants) != len(last) or any(
             a is not b for a, b in zip(constants, last, strict=True)
         ):
-            contents = tuple([value.tobytes() for value in constants])
+            contents = tuple(map(content_key, constants))
             self.last_constants = constants, contents
         return shapes, contents
 

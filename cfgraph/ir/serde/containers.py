@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.printable import clean_pbtxt
-from cfgraph.ir.source_lines import source_lines
 from cfgraph.ir.serde.wire import parse_message
+from cfgraph.ir.source_lines import source_lines
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 
 _POSITION: Final = re.compile(r"^(\d+):(\d+) : ")
@@ -55,9 +55,8 @@ def find_saver(data: bytes) -> Saver | None:
     saved = saved_model_pb2.SavedModel()
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")
-    else:
-        if _first_field(data) in saved.DESCRIPTOR.fields_by_name:
-            _parse_text(data, saved)
+    elif _first_field(data) in saved.DESCRIPTOR.fields_by_name:
+        _parse_text(data, saved)
     saver = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
     if saver is None or not saver.restore_op_name or not saver.filename_tensor_name:
         return None

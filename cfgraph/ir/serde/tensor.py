@@ -9,6 +9,7 @@ import numpy as np
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
+from cfgraph.ir.array_content import repeated_element
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.serde.wire import message_bytes, read_varints
@@ -20,6 +21,9 @@ MAX_ELEMENTS: Final = 1 << 31
 MAX_RANK: Final = 64
 # a small file must not fill the memory with repeats of a last element
 _MAX_REPEATED_BYTES: Final = 1 << 30
+
+# more repeats of one element are written as one
+_MAX_WRITTEN_REPEATS: Final = 1 << 20
 
 # field that lists the elements, by the number of the dtype
 _LIST_FIELDS: Final[dict[int, str]] = (
@@ -54,6 +58,10 @@ class EncodedTensor:
     def check(self) -> None:
         """Raise InvalidInput if content and declaration contradict each other."""
         _check_tensor(self.proto)
+
+    def encoded(self) -> bytes:
+        """The bytes of the message."""
+        return message_bytes(self.proto)
 
 
 def decode_shape(proto: Any) -> Shape:
@@ -196,14 +204,18 @@ def encode_tensor(tensor: TensorValue, proto: Any) -> None:
 
 
 def write_array(array: Any, dtype: DType, proto: Any) -> None:
-    """Write an array into an empty TensorProto: one element as a list, more as raw content."""
+    """Write an array into an empty TensorProto: one element as a list, more as raw content.
+
+    Many repeats of one element are also written as one, which a reader repeats.
+    """
     if dtype.is_object and dtype is not dtypes.string:
         raise InvalidInput(f"a constant of type {dtype} cannot be written", code="CFG020")
     proto.dtype = dtype.number
     proto.tensor_shape.SetInParent()
     encode_shape(Shape(array.shape), proto.tensor_shape)
-    if array.size == 1 or dtype is dtypes.string:
-        _write_list(array.reshape(-1), dtype, proto)
+    repeats = array.size > _MAX_WRITTEN_REPEATS and repeated_element(array) is not None
+    if array.size == 1 or repeats or dtype is dtypes.string:
+        _write_list(array.reshape(-1)[:1] if repeats else array.reshape(-1), dtype, proto)
     else:
         proto.tensor_content = np.ascontiguousarray(array).tobytes()
 

@@ -29,13 +29,13 @@ from numpy.lib import format as npy_format
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.file_io import MAX_BYTES, read_path, read_stream
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.shapes import Shape
 from cfgraph.runtime.feeds.conversion import check_shape, feed_type, fit_to_tensor
 from cfgraph.runtime.feeds.literals import GENERATORS, generate, parse_literal
 
-MAX_BYTES: Final = 2 << 30
 _MAGIC: Final = b"\x93NUMPY"
 _PICKLE: Final = b"\x80"
 _HEADERS: Final = {
@@ -47,16 +47,14 @@ _HEADERS: Final = {
 def read_bytes(path: str) -> bytes:
     """Read a file. Raises InvalidInput if it is missing, unreadable, or too large."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        return read_path(Path(path))
+    except InvalidInput as error:
+        error.path = path
+        raise
     except (OSError, ValueError) as error:  # a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else error
         message = f"cannot read the file: {reason}"
         raise InvalidInput(message, path=path, code="CFG001") from None
-    if len(data) > MAX_BYTES:
-        message = f"the file has more than {MAX_BYTES} bytes"
-        raise InvalidInput(message, path=path, code="CFG002")
-    return data
 
 
 def read_npy(path: str) -> Any:
@@ -323,14 +321,16 @@ def _from_file(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, se
     if spec.key is not None:
         return read_npz_key(spec.text, spec.key)
     if spec.text == "-":
-        if sys.stdin.isatty():
-            raise UsageError("standard input is a terminal, not an .npy file", code="CFG033")
-        return decode_npy(sys.stdin.buffer.read(), "standard input")
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("standard input is not an .npy file", code="CFG033")
+        return decode_npy(read_stream(sys.stdin.buffer), "standard input")
     if spec.text.endswith(".npz"):
-        arrays = dict(read_npz(spec.text))
-        if len(arrays) == 1:
-            return next(iter(arrays.values()))
-        hint = f"write @{spec.text}[KEY]; it has {first_names(sorted(arrays), _MAX_LISTED)}"
+        archive = _read_archive(spec.text)
+        names = archive.namelist()
+        if len(names) == 1:
+            return _member(archive, names[0], spec.text)
+        keys = sorted(name.removesuffix(".npy") for name in names)
+        hint = f"write @{spec.text}[KEY]; it has {first_names(keys, _MAX_LISTED)}"
         raise UsageError("the archive has several arrays", hint=hint, code="CFG033")
     return read_npy(spec.text)
 
