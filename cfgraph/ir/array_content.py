@@ -26,22 +26,20 @@ def same_content(a: Any, b: Any) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if repeated_element(a) is not None and repeated_element(b) is not None:
-        return _first_content(a) == _first_content(b)
+        return bool(_first_content(a) == _first_content(b))
     return all(x == y for x, y in zip(_chunks(a), _chunks(b), strict=True))
 
 
 def content_key(array: Any) -> Hashable:
     """A hashable value that is equal for arrays of one type and shape with the same elements."""
-    if array.size <= 1:
-        return array.tobytes() if array.dtype != object else tuple(array.reshape(-1).tolist())
-    first = _first_content(array)
-    if repeated_element(array) is not None:
-        return first
+    first: Any = next(_chunks(array)) if array.size <= 1 else _first_content(array)
     digest, same = blake2b(), True
-    for chunk in _chunks(array):
-        same = same and chunk == first * (len(chunk) // max(len(first), 1))
-        digest.update(chunk if isinstance(chunk, bytes) else repr(chunk).encode())
-    return first if same else digest.digest()
+    if array.size > 1 and repeated_element(array) is None:
+        for chunk in _chunks(array):
+            same = same and chunk == first * (len(chunk) // len(first))
+            digest.update(chunk if isinstance(chunk, bytes) else repr(chunk).encode())
+    key: Hashable = first if same else digest.digest()
+    return key
 
 
 def _first_content(array: Any) -> Any:

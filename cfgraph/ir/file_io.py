@@ -15,6 +15,7 @@ from typing import IO, Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import closest_name
+from cfgraph.limits import check_deadline, reserve
 
 
 class StagedFiles:
@@ -273,10 +274,12 @@ def decompress(data: bytes) -> bytes:
         raise InvalidInput(message, hint=hint, code="CFG003") from None
 
 
-def _read_decompressed(file: IO[bytes], packed: int) -> bytes:
+def _read_decompressed(file: gzip.GzipFile, packed: int) -> bytes:
     limit = min(MAX_BYTES, max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * packed))
     buffer = io.BytesIO()
     while chunk := file.read(_CHUNK_BYTES):
+        check_deadline()
+        reserve(buffer.tell() + len(chunk), f"the content of {packed} bytes of gzip")
         buffer.write(chunk)
         if buffer.tell() > limit:
             message = f"{packed} bytes of gzip unpack to more than {limit}"

@@ -23,7 +23,7 @@ _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _TEXT_BYTES: Final = bytes(range(32, 256)) + b"\t\n\r\f"
 _HEAD_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 1 << 20
-_PBTXT_START: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
+_PBTXT_START: Final = re.compile(rb"\s*+(?:#[^\n]*+\n\s*+)*+[A-Za-z_]\w*+\s*+[:{<]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.names import NODE_NAME, did_you_mean, split_tensor_name
 from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair
+from cfgraph.limits import check_deadline, reserve
 
 if TYPE_CHECKING:
     from cfgraph.ir.functions import Function
@@ -27,9 +28,15 @@ __all__ = [
 
 # fuzzy matching is slow, so only the first faults get a hint
 _MAX_HINTS: Final = 3
+# faults of a file that are listed; the others are counted
+_MAX_FAULTS: Final = 10_000
+# approximate memory of a node and of an edge
+_NODE_BYTES: Final = 500
+_EDGE_BYTES: Final = 250
+_CHECK_INTERVAL: Final = 1024
 
 # name, op, inputs as written in the file, device, attrs, origin
-NodeRecord = tuple[str, str, Iterable[str], str, dict[str, Any], Any]
+NodeRecord = tuple[str, str, Sequence[str], str, dict[str, Any], Any]
 
 
 class Graph:
@@ -154,33 +161,42 @@ class Graph:
 
         Raises InvalidInput with one finding per fault if they do not form a graph.
         """
-        texts, faults = self._load_nodes(records)
-        for node, inputs in texts:
+        faults = _Faults()
+        texts = self._load_nodes(records, faults)
+        edges = 0
+        for number, (node, inputs) in enumerate(texts):
+            edges += len(inputs)
+            if not number % _CHECK_INTERVAL or len(inputs) > _CHECK_INTERVAL:
+                check_deadline()
+                reserve(edges * _EDGE_BYTES, f"the first {edges} edges of the graph")
             self._load_inputs(node, inputs, faults)
         self.edits += 1
-        if faults:
-            raise _faults_error(faults)
+        if faults.count:
+            raise faults.error()
 
     def _load_nodes(
-        self, records: Iterable[NodeRecord]
-    ) -> tuple[list[tuple[Node, Iterable[str]]], list[InvalidInput]]:
-        nodes, texts, faults = self.nodes, [], []
-        for name, op, inputs, device, attrs, origin in records:
+        self, records: Iterable[NodeRecord], faults: _Faults
+    ) -> list[tuple[Node, Sequence[str]]]:
+        nodes, texts = self.nodes, []
+        for number, (name, op, inputs, device, attrs, origin) in enumerate(records, 1):
+            if not number % _CHECK_INTERVAL:
+                check_deadline()
+                reserve(number * _NODE_BYTES, f"the first {number} nodes of the graph")
             node = Node(name, op, attrs, device)
             node.origin = origin
             if name in nodes:
-                faults.append(_name_taken_error(name))
+                faults.add(_name_taken_error, name)
                 continue
             if not op:
-                faults.append(InvalidInput("the node has no op", node=name, code="CFG103"))
+                faults.add(InvalidInput, "the node has no op", node=name, code="CFG103")
             if not NODE_NAME(name):
                 message = f"{name!r} is not a valid node name"
-                faults.append(InvalidInput(message, node=name, code="CFG102"))
+                faults.add(InvalidInput, message, node=name, code="CFG102")
             nodes[name] = node
             texts.append((node, inputs))
-        return texts, faults
+        return texts
 
-    def _load_inputs(self, node: Node, texts: Iterable[str], faults: list[InvalidInput]) -> None:
+    def _load_inputs(self, node: Node, texts: Sequence[str], faults: _Faults) -> None:
         nodes = self.nodes
         inputs: list[Output] = []
         controls: dict[Node, None] = {}
@@ -190,8 +206,8 @@ class Graph:
                 base, maybe = split_tensor_name(text)
                 source, port = nodes.get(base), CONTROL if maybe is None else maybe
                 if source is None:
-                    near = nodes if len(faults) < _MAX_HINTS else ()
-                    faults.append(_unknown_input_error(node, text, base, near))
+                    near = nodes if faults.count < _MAX_HINTS else ()
+                    faults.add(_unknown_input_error, node, text, base, near)
                     continue
             if port == CONTROL:
                 controls[source] = None
@@ -199,7 +215,7 @@ class Graph:
                 continue
             if controls:
                 message = f"data input {text!r} comes after control inputs"
-                faults.append(InvalidInput(message, node=node, code="CFG106"))
+                faults.add(InvalidInput, message, node=node, code="CFG106")
             source.uses[make_pair(Use, (node, len(inputs)))] = None
             inputs.append(make_pair(Output, (source, port)))
         node.inputs = tuple(inputs)
@@ -364,16 +380,27 @@ def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str])
     return InvalidInput(message, node=node, hint=hint, code="CFG105")
 
 
-def _faults_error(faults: list[InvalidInput]) -> InvalidInput:
-    """The first fault as an error, with all faults as findings."""
-    first = faults[0]
-    more = (
-        f" (and {len(faults) - 1} more fault{'s' * (len(faults) > 2)})" if len(faults) > 1 else ""
-    )
-    return InvalidInput(
-        first.message + more,
-        node=first.node,
-        hint=first.hint,
-        code=first.code,
-        findings=faults,
-    )
+class _Faults:
+    """Faults of a file: the first ones, and the number of all."""
+
+    def __init__(self) -> None:
+        self.first: list[InvalidInput] = []
+        self.count = 0
+
+    def add(self, make: Callable[..., InvalidInput], *args: Any, **keywords: Any) -> None:
+        """Record the fault that `make` makes from the arguments, if it is one of the first."""
+        if self.count < _MAX_FAULTS:
+            self.first.append(make(*args, **keywords))
+        self.count += 1
+
+    def error(self) -> InvalidInput:
+        """The first fault as an error, with the listed faults as findings."""
+        first, others = self.first[0], self.count - 1
+        more = f" (and {others} more fault{'s' * (others > 1)})" if others else ""
+        return InvalidInput(
+            first.message + more,
+            node=first.node,
+            hint=first.hint,
+            code=first.code,
+            findings=self.first,
+        )

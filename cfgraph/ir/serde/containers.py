@@ -83,7 +83,8 @@ def from_pbtxt(data: bytes) -> Any:
 
 def _parse_text(data: bytes, message: Any) -> Any:
     try:
-        return text_format.ParseLines((text for _, text in source_lines(data)), message)
+        # a function of the module that its type stubs lack
+        return text_format.ParseLines((text for _, text in source_lines(data)), message)  # type: ignore[attr-defined]
     except text_format.ParseError as error:
         reason = _POSITION.sub(lambda position: _position_text(data, position), str(error))
     except RecursionError:

@@ -14,6 +14,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.serde.wire import message_bytes, read_varints
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve
 from cfgraph.proto import tensor_pb2
 
 MAX_ELEMENTS: Final = 1 << 31
@@ -171,6 +172,7 @@ def _repeat_last(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) ->
     if count * flat.itemsize > _MAX_REPEATED_BYTES:
         message = f"a tensor of shape {Shape(sizes)} lists only {len(flat)} of its elements"
         raise InvalidInput(message, code="CFG021")
+    reserve(count * flat.itemsize, f"a tensor of shape {Shape(sizes)}")
     return np.concatenate([flat, np.broadcast_to(rest, count - len(flat))]).reshape(sizes)
 
 

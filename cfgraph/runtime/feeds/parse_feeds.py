@@ -33,6 +33,7 @@ from cfgraph.ir.file_io import MAX_BYTES, read_path, read_stream
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve
 from cfgraph.runtime.feeds.conversion import check_shape, feed_type, fit_to_tensor
 from cfgraph.runtime.feeds.literals import GENERATORS, generate, parse_literal
 
@@ -146,6 +147,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: str) -> Any:
     if archive.getinfo(name).file_size > MAX_BYTES:
         message = f"the array unpacks to more than {MAX_BYTES} bytes"
         raise InvalidInput(message, path=location, code="CFG002")
+    reserve(archive.getinfo(name).file_size, f"the array {location}")
     try:
         data = archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError) as error:
