@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
@@ -107,13 +110,16 @@ class Einsum(Op):
         repeats, dots = len(labels) > len(once), "..." if "..." in result else ""
         equation = f"{','.join(terms)}->{dots + once if repeats else result}"
         spread = _spread_diagonals(xp, result) if repeats else None
+        dtype = node.attr("T")
+        if xp is np and len(terms) == 2 and not repeats and (dtype.is_floating or dtype.is_complex):
+            return computed_in_float32(_pair_kernel(terms, result, equation), dtype)
 
         def einsum(*inputs: Any) -> Any:
             _check_label_sizes(terms, inputs)
             value = xp.einsum(equation, *inputs, optimize=len(inputs) > 1)
             return spread(value) if spread else value
 
-        return computed_in_float32(einsum, node.attr("T"))
+        return computed_in_float32(einsum, dtype)
 
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
@@ -153,6 +159,72 @@ class Einsum(Op):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         terms, result = parse_equation(decode_text(node.attr("equation")), len(node.inputs))
         return [partial(operand_gradient, g, node, dz, terms, result, i) for i in range(len(terms))]
+
+
+def _pair_kernel(terms: Sequence[str], result: str, equation: str) -> Kernel:
+    """A kernel for two NumPy arrays, as one product of matrices if the equation allows it."""
+    last: tuple[Any, PairProduct | None] = (None, None)
+
+    def einsum(x: Any, y: Any) -> Any:
+        nonlocal last
+        key, known = (x.shape, y.shape), last
+        if key != known[0]:
+            _check_label_sizes(terms, (x, y))
+            last = known = key, _pair_product(terms, result, x.shape, y.shape)
+        product = known[1]
+        if product is None:
+            return np.einsum(equation, x, y, optimize=["einsum_path", (0, 1)])
+        left = x.transpose(product.x_order).reshape(product.x_sizes)
+        right = y.transpose(product.y_order).reshape(product.y_sizes)
+        return (left @ right).reshape(product.sizes).transpose(product.order)
+
+    return einsum
+
+
+class PairProduct(NamedTuple):
+    """Orders of dimensions and sizes that turn an equation into a product of matrices."""
+
+    x_order: list[int]
+    x_sizes: list[int]
+    y_order: list[int]
+    y_sizes: list[int]
+    sizes: list[int]
+    order: list[int]
+
+
+def _pair_product(
+    terms: Sequence[str], result: str, x_shape: Dims, y_shape: Dims
+) -> PairProduct | None:
+    """The product for these shapes; None if labels repeat, are summed alone, or broadcast."""
+    x, y = (_axis_names(term, len(s)) for term, s in zip(terms, (x_shape, y_shape), strict=True))
+    sizes = dict(zip(x + y, x_shape + y_shape, strict=True))
+    fits = all(sizes[name] == size for name, size in zip(x, x_shape, strict=True))
+    out = [name for name in sizes if isinstance(name, int)]
+    z = _axis_names(result, len(result.replace(ELLIPSIS, "")) + len(out))
+    alone = (set(x) ^ set(y)) - set(z)
+    if alone or not fits or len(set(x)) < len(x) or len(set(y)) < len(y) or not set(out) <= set(z):
+        return None
+    batch = [name for name in x if name in y and name in z]
+    summed = [name for name in x if name in y and name not in z]
+    left, right = ([name for name in names if name in z and name not in batch] for names in (x, y))
+    b, m, k, n = (math.prod(sizes[i] for i in names) for names in (batch, left, summed, right))
+    many = [b] if batch else []
+    made = batch + left + right
+    return PairProduct(
+        [x.index(name) for name in batch + left + summed],
+        [*many, m, k],
+        [y.index(name) for name in batch + summed + right],
+        [*many, k, n],
+        [sizes[name] for name in made],
+        [made.index(name) for name in z],
+    )
+
+
+def _axis_names(term: str, rank: int) -> list[str | int]:
+    """A name per dimension: its label, or its number from the end of the ellipsis."""
+    before, dots, after = term.partition(ELLIPSIS)
+    count = rank - len(before) - len(after)
+    return [*before, *range(count if dots else 0, 0, -1), *after]
 
 
 def parse_equation(equation: str, count: int) -> tuple[list[str], str]:
