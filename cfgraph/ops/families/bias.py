@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -32,6 +33,8 @@ class BiasAddV1(SameShape):
         first = cls.has_data_format and node.attr("data_format") == b"NCHW"
 
         def add(value: Any, bias: Any) -> Any:
+            if not first and bias.shape == value.shape[-1:] and value.ndim > 1:
+                return value + bias
             if value.ndim < 2:
                 message = f"Input tensor must be at least 2D: {list(value.shape)}"
                 raise OpError(message)
@@ -80,7 +83,8 @@ class BiasAddGrad(Op):
                 message = f"Input tensor must be at least 2D: {list(dy.shape)}"
                 raise OpError(message)
             axis = 1 if first else dy.ndim - 1
-            return xp.sum(dy, axis=tuple(d for d in range(dy.ndim) if d != axis), dtype=dy.dtype)
+            axes = tuple([d for d in range(dy.ndim) if d != axis])
+            return Sum.reduced(xp, dy, axes, keep=False)
 
         return computed_in_float32(total, node.attr("T"))
 

@@ -42,8 +42,12 @@ class Softmax(LogitsOp):
         check_logits_rank(logits)
         if logits.size == 0:
             return logits
-        raised = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
-        return raised / xp.sum(raised, axis=-1, keepdims=True)
+        if xp is not np:
+            raised = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+            return raised / xp.sum(raised, axis=-1, keepdims=True)
+        raised = _shifted_logits(logits)
+        np.exp(raised, raised)
+        return np.divide(raised, np.add.reduce(raised, -1, keepdims=True), raised)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -77,8 +81,17 @@ class LogSoftmax(LogitsOp):
 
 def log_softmax(xp: ModuleType, logits: Any) -> Any:
     """Logarithm of the softmax over the last dimension, stable for large logits."""
-    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+    if xp is not np:
+        shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+        return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+    shifted = _shifted_logits(logits)
+    total = np.add.reduce(np.exp(shifted), -1, keepdims=True)
+    return np.subtract(shifted, np.log(total, total), shifted)
+
+
+def _shifted_logits(logits: Any) -> Any:
+    """A new array: the logits minus the largest of each vector."""
+    return logits - np.maximum.reduce(logits, -1, keepdims=True)
 
 
 def check_logits_rank(logits: Any) -> None:
@@ -171,8 +184,11 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
         if features.size == 0:
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
         logs = log_softmax(xp, features)
-        rows = xp.arange(len(labels))
-        shares, label_index = xp.exp(logs), (rows, labels)
+        shares, label_index = xp.exp(logs), (xp.arange(len(labels)), labels)
+        if xp is np:
+            loss = -logs[label_index]
+            shares[label_index] -= features.dtype.type(1)
+            return loss, shares
         return -logs[label_index], updated_at(
             shares, label_index, shares[label_index] - features.dtype.type(1)
         )
@@ -211,8 +227,9 @@ def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
         raise OpError(message)
     if xp is not np:
         return
-    invalid = labels[(labels < 0) | (labels >= classes)]
-    if len(invalid):
+    # read as unsigned, a negative label is too large: one comparison checks both bounds
+    if np.count_nonzero(labels.view(f"u{labels.dtype.itemsize}") >= classes):
+        invalid = labels[(labels < 0) | (labels >= classes)]
         message = (
             f"Received a label value of {invalid[0]} which is outside the valid range of "
             f"[0, {classes}).  Label values: {' '.join(map(str, labels.tolist()))}"
