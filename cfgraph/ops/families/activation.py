@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
@@ -46,7 +47,7 @@ class Sigmoid(Activation):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if xp is np and not node.attr("T").is_complex:
-            return computed_in_float32(_logistic, node.attr("T"))
+            return computed_in_float32(_logistic_kernel(node.attr("T")), node.attr("T"))
         return super().bind(node, xp)
 
     @staticmethod
@@ -56,13 +57,20 @@ class Sigmoid(Activation):
     gradient = gradient_from_output(lambda g, dy, y: g.SigmoidGrad(y, dy))
 
 
-def _logistic(x: Any) -> Any:
-    result = -x
-    if not isinstance(result, np.ndarray):
-        return 1 / (1 + np.exp(result))
-    np.exp(result, out=result)
-    result += 1
-    return np.reciprocal(result, out=result)
+def _logistic_kernel(dtype: DType) -> Kernel:
+    # NumPy reads an array of rank 0 faster than a scalar
+    one = np.ones((), np.float32 if dtype.numpy.itemsize == 2 else dtype.numpy)
+    exp, add, reciprocal = np.exp, np.add, np.reciprocal
+
+    def logistic(x: Any) -> Any:
+        result = -x
+        if not isinstance(result, np.ndarray):
+            return 1 / (1 + exp(result))
+        exp(result, result)
+        add(result, one, result)
+        return reciprocal(result, result)
+
+    return logistic
 
 
 class Softplus(Activation):
@@ -127,7 +135,14 @@ class Relu6(Activation):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         kind = node.attr("T").numpy.type
         zero, six = kind(0), kind(6)
-        return lambda x: xp.minimum(xp.maximum(x, zero), six)
+
+        def clip(x: Any) -> Any:
+            positive = xp.maximum(x, zero)
+            if isinstance(positive, np.ndarray):
+                return np.minimum(positive, six, out=positive)
+            return xp.minimum(positive, six)
+
+        return clip
 
     gradient = gradient_from_output(lambda g, dy, y: g.Relu6Grad(dy, y))
 

@@ -110,7 +110,7 @@ class SquaredDifference(BinaryOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if node.attr("T").is_complex:
             return _squared_distance
-        return lambda x, y: xp.square(x - y)
+        return _squared_difference if xp is np else lambda x, y: xp.square(x - y)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -121,6 +121,13 @@ class SquaredDifference(BinaryOp):
             dz = g.Complex(real, 0, Tout=node.attr("T"))
         along = g.Mul(g.Mul(dz, 2), g.Sub(x, y))
         return lambda: sum_to_shape(g, along, x, y), lambda: g.Neg(sum_to_shape(g, along, y, x))
+
+
+def _squared_difference(x: Any, y: Any) -> Any:
+    difference = x - y
+    if isinstance(difference, np.ndarray):
+        return np.square(difference, difference)
+    return difference * difference
 
 
 def _squared_distance(x: Any, y: Any) -> Any:
@@ -305,7 +312,10 @@ def _sum_inputs(*values: Any) -> Any:
     shape = values[0].shape
     if any(value.shape != shape for value in values):
         _shape_mismatch(values)
-    return reduce(operator.add, values)
+    total = values[0] + values[1] if len(values) > 1 else values[0]
+    for value in values[2:]:
+        total += value
+    return total
 
 
 def _shape_mismatch(values: Sequence[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -191,9 +192,9 @@ class DiagonalBand(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the packed diagonals: a vector for one diagonal, otherwise one row for each."""
-        count = self.high - self.low + 1
-        return (self.length,) if count == 1 else (count, self.length)
+        return (*([self.high - self.low + 1] * (self.low < self.high)), self.length)
 
+    @lru_cache(maxsize=64)  # noqa: B019 - a band is its sizes
     def indices(self, align: bytes) -> tuple[Any, Any, Any]:
         """Row, column, and validity of each element of the packed diagonals."""
         superdiagonal, subdiagonal = (side == b"LEFT" for side in align.split(b"_"))
@@ -368,8 +369,7 @@ def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int)
         rows = columns = max(least_rows, least_columns)
     rows = least_rows if rows == -1 else rows
     columns = least_columns if columns == -1 else columns
-    short = rows < least_rows or columns < least_columns
-    if short or (rows != least_rows and columns != least_columns):
+    if min(rows - least_rows, columns - least_columns) != 0:
         message = f"{rows} rows and {columns} columns do not fit diagonals of length {length}"
         raise OpError(message)
     return DiagonalBand(low, high, rows, columns)

@@ -161,6 +161,8 @@ class DivNoNan(Division):
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        if xp is np and not x.ndim and not y.ndim:
+            return x / y if y else y.dtype.type(0)
         return xp.where(y == 0, xp.zeros((), y.dtype), x / y)
 
     @staticmethod

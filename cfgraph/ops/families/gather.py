@@ -274,16 +274,16 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
         )
         raise OpError(message)
     size = params.shape[axis]
-    if xp is np and indices.size and (indices.min() < 0 or indices.max() >= size):
+    if xp is np and np.count_nonzero(indices.view(f"u{indices.dtype.itemsize}") >= size):
         raise OpError(_is_out_of_range(indices, size))
     # move the gathered axis next to the batch dimensions, and the dimensions between back at the
     # end
-    moved = xp.moveaxis(params, axis, batch)
+    moved = params if axis == batch else xp.moveaxis(params, axis, batch)
     rows = [
         xp.arange(indices.shape[dim]).reshape([-1] + [1] * (indices.ndim - dim - 1))
         for dim in range(batch)
     ]
-    picked = moved[(*rows, xp.clip(indices, 0, max(size - 1, 0)))]
+    picked = moved[(*rows, indices if xp is np else xp.clip(indices, 0, max(size - 1, 0)))]
     between = axis - batch
     if not between or indices.ndim == batch:
         return picked
@@ -378,10 +378,17 @@ def index_vectors(
             f"{len(sizes)}"
         )
         raise OpError(message)
+    if xp is np:
+        parts = tuple([indices[..., d] for d in range(depth)])
+        # read as unsigned, a negative index is too large: one comparison checks both bounds
+        unsigned = f"u{indices.dtype.itemsize}"
+        for part, size in zip(parts, sizes, strict=False):
+            if np.count_nonzero(part.view(unsigned) >= size):
+                break
+        else:
+            return parts, None
     limits = xp.asarray(sizes[:depth], indices.dtype if indices.dtype.itemsize > 2 else np.int64)
     wrong = (indices < 0) | (indices >= limits)
-    if xp is np and not wrong.any():
-        return tuple(np.moveaxis(indices, -1, 0)), None
     bad = wrong.any(-1)
     if xp is np and check:
         first = np.argwhere(bad)[0].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -85,7 +86,7 @@ class MatrixTriangularSolve(SolveOp):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        triangle = xp.tril if node.attr("lower") else xp.triu
+        triangle = _triangle(xp, lower=node.attr("lower"))
         adjoint = node.attr("adjoint")
         upper = node.attr("lower") == adjoint
 
@@ -108,6 +109,16 @@ class MatrixTriangularSolve(SolveOp):
         return [batch.broadcast(rhs_batch) + Shape((size if rows is None else rows, columns))]
 
     gradient = staticmethod(matrix_calculus.triangular_solve_gradient)
+
+
+def _triangle(xp: ModuleType, *, lower: bool) -> Kernel:
+    """A function that zeroes matrices above the diagonal, or below it."""
+    if xp is not np:
+        function: Kernel = xp.tril if lower else xp.triu
+        return function
+    side = np.tril if lower else np.triu
+    inside = lru_cache(maxsize=4)(lambda sizes: side(np.ones(sizes, bool)))
+    return lambda matrix: np.where(inside(matrix.shape[-2:]), matrix, matrix.dtype.type(0))
 
 
 def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:

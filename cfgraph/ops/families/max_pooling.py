@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -69,10 +70,11 @@ def window_maximum(xp: ModuleType, window: PoolingWindow, x: Any) -> Any:
     padded = fit.pad(xp, x, low)
     best = xp.full((x.shape[0], *fit.out, x.shape[-1]), low, dtype=x.dtype)
     for _, view in fit.views():
-        best = xp.fmax(best, padded[view])
+        best = np.fmax(best, padded[view], out=best) if xp is np else xp.fmax(best, padded[view])
     return layout.restore(xp, best)
 
 
+@lru_cache(maxsize=32)
 def lowest_finite(dtype: Any) -> Any:
     """Lowest finite value of a dtype."""
     if np.issubdtype(dtype, np.integer):

@@ -121,7 +121,8 @@ def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
     sizes = [
         size + before + after for size, (before, after) in zip(value.shape, pairs, strict=True)
     ]
-    result = xp.full(sizes, fill, value.dtype)
+    is_zero = fill == 0  # np.zeros takes cleared pages instead of writing them
+    result = xp.zeros(sizes, value.dtype) if is_zero else xp.full(sizes, fill, value.dtype)
     interior = [
         slice(before, before + size) for size, (before, _) in zip(value.shape, pairs, strict=True)
     ]

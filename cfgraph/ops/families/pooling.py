@@ -131,6 +131,8 @@ def first_maxima(xp: ModuleType, fit: WindowGrid, x: Any) -> tuple[Any, Any]:
     NaN compares neither greater nor less, so it is the maximum only if it is the first element.
     """
     padded = fit.pad(xp, x)
+    if xp is np and not fit.is_padded and 0 not in fit.window:
+        return _first_maxima_inside(fit, x)
     inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
     best = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
     positions = xp.full(best.shape, -1, dtype="int32")
@@ -138,6 +140,19 @@ def first_maxima(xp: ModuleType, fit: WindowGrid, x: Any) -> tuple[Any, Any]:
         value = padded[view]
         better = ((value > best) | (positions < 0)) & inside[view]
         best, positions = xp.where(better, value, best), xp.where(better, index, positions)
+    return best, positions
+
+
+def _first_maxima_inside(fit: WindowGrid, x: Any) -> tuple[Any, Any]:
+    """`first_maxima` of a NumPy image without padding."""
+    views = fit.views()
+    best = x[views[0][1]].copy()
+    positions = np.zeros(best.shape, np.int32)
+    for index, (_, view) in enumerate(views[1:], 1):
+        value = x[view]
+        better = value > best
+        np.copyto(best, value, where=better)
+        np.copyto(positions, index, where=better)
     return best, positions
 
 

@@ -129,6 +129,8 @@ def _integer_range(dtype: Any) -> Kernel:
         if start.ndim or limit.ndim or delta.ndim:
             _check_scalars(start, limit, delta)
         first, step = int(start), int(delta)
+        if step == 1 and first <= limit:
+            return arange(first, int(limit), 1, dtype)
         end = first + _range_count(first, int(limit), step) * step
         if lowest <= end <= highest:
             return arange(first, end, step, dtype)
@@ -237,7 +239,8 @@ class OneHot(Op):
                 raise OpError(message)
             position = rank if axis == -1 else axis
             classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - position))
-            chosen = xp.expand_dims(indices, position) == classes
+            sizes = indices.shape
+            chosen = indices.reshape((*sizes[:position], 1, *sizes[position:])) == classes
             return xp.where(chosen, on_value, off_value)
 
         return one_hot

@@ -253,9 +253,17 @@ class Squeeze(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         axes = tuple(node.attr("squeeze_dims"))
-        if not axes:
-            return lambda value: value.reshape([size for size in value.shape if size != 1])
-        return lambda value: value.reshape(_squeezed_sizes(value.shape, axes))
+        last: tuple[Any, list[int]] = (None, [])
+
+        def squeeze(value: Any) -> Any:
+            # in most graphs the shape is always the same
+            nonlocal last
+            known = last
+            if value.shape != known[0]:
+                last = known = value.shape, _squeezed_sizes(value.shape, axes)
+            return value.reshape(known[1])
+
+        return squeeze
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -277,6 +285,8 @@ class Squeeze(Op):
 
 
 def _squeezed_sizes(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
+    if not axes:
+        return [size for size in sizes if size != 1]
     rank, removed = len(sizes), set()
     for axis in axes:
         if not -rank <= axis < rank:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +50,7 @@ class ResizeGrid:
             positions = positions.astype(np.float64) + 0.5
         return np.clip(np.floor(positions).astype(np.int64), 0, size - 1)
 
+    @lru_cache(maxsize=64)  # noqa: B019 - grids are small
     def between(self, size: int, count: int) -> tuple[Any, Any, Any]:
         """The input rows below and above each output row, and the weight of the upper one."""
         rows, half = np.arange(count, dtype=np.float32), np.float32(0.5)
@@ -59,6 +61,7 @@ class ResizeGrid:
         high = np.minimum(np.ceil(positions), size - 1).astype(np.int64)
         return low, high, (positions - floor).astype(np.float32)
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def weights(self, size: int, count: int) -> Any:
         """The interpolation matrix, [output rows, input rows]."""
         low, high, fraction = self.between(size, count)
@@ -175,9 +178,10 @@ class ResizeBilinear(ResizeOp):
 
 def transposed_resize(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:
     """Multiply the images by the transposed interpolation matrices of rows and columns."""
-    down = xp.tensordot(xp.asarray(rows).T, dy, axes=((1,), (1,)))
-    result = xp.tensordot(xp.asarray(columns).T, down, axes=((1,), (2,)))
-    return result.transpose((2, 1, 0, 3))
+    rows, columns = xp.asarray(rows), xp.asarray(columns)
+    batch, height, width, channels = dy.shape
+    down = rows.T @ dy.reshape((batch, height, width * channels))
+    return columns.T @ down.reshape((batch, rows.shape[1], width, channels))
 
 
 class ResizeBilinearGrad(Op):

@@ -38,7 +38,9 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     # a stable sort of the reversed rows puts the first of equal elements in front
     turned = value[..., ::-1]
     order = turned.argsort(axis=-1, kind="stable") if xp is np else xp.argsort(turned, axis=-1)
-    indices = (size - 1 - order)[..., ::-1][..., :k]
+    indices = size - 1 - order[..., ::-1][..., :k]
+    if xp is np and value.ndim == 1:
+        return value[indices], indices.astype(dtype)
     return xp.take_along_axis(value, indices, axis=-1), indices.astype(dtype)
 
 

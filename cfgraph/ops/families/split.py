@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -40,9 +41,9 @@ class Split(Op):
         def split(split_dim: Any, value: Any) -> Any:
             # in most loops the axis and its size are loop-invariant
             nonlocal last
-            axis = runtime_axis(split_dim, value.ndim, "split_dim")
-            key, known = (axis, value.shape[axis]), last
+            key, known = (operator.index(split_dim), value.shape), last
             if key != known[0]:
+                axis = runtime_axis(split_dim, value.ndim, "split_dim")
                 last = known = key, split_slices(axis, _equal_sizes(axis, value.shape[axis], count))
             return tuple(map(value.__getitem__, known[1])) if count > 1 else value
 
@@ -209,6 +210,8 @@ class Unpack(Op):
                     f"Input shape axis {axis} must equal {count}, got shape {list(value.shape)}"
                 )
                 raise OpError(message)
+            if rank == 1 and not is_object:
+                return as_outputs(list(value))
             before = (slice(None),) * (axis % rank)
             if is_object:
                 return as_outputs(

@@ -35,6 +35,11 @@ from cfgraph.ops.opdef.variant_math import map_objects, stack_values, unstack_va
 def _stack_elements(
     xp: ModuleType, handle: TensorList, dtype: DType, values: Sequence[Any], shape_input: Any
 ) -> Any:
+    if values and values[0] is not None:
+        first, sizes = values[0].shape, shape_input.tolist()
+        fits = sizes in (-1, list(first)) and handle.element_shape.accepts(first)
+        if fits and all(value is not None and value.shape == first for value in values):
+            return stack_values(xp, dtype, values, first)
     shape = known_element_shape(handle, shape_input, values)
     if shape.dims is None or not shape.is_full:
         message = (
@@ -134,9 +139,15 @@ class TensorListFromTensor(TensorListOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("element_dtype")
 
+        last: tuple[Any, Shape] = (None, UNKNOWN_SHAPE)
+
         def from_tensor(value: Any, shape: Any) -> TensorList:
-            element_shape = _static_row_shape(value, shape)
-            return TensorList(dtype, element_shape, unstack_value(value))
+            # in most graphs both shapes are always the same
+            nonlocal last
+            key, known = (value.shape, shape.tolist()), last
+            if key != known[0]:
+                last = known = key, _static_row_shape(value, shape)
+            return TensorList(dtype, known[1], unstack_value(value))
 
         return from_tensor
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -151,7 +152,7 @@ class Op:
         if kernel is None:
             message = f"{cls.name} has no kernel"
             raise TypeError(message)
-        return lambda *inputs: kernel(xp, *inputs)
+        return partial(kernel, xp)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -129,7 +129,8 @@ class WindowGrid:
         if not self.is_padded:
             return x
         if xp is np:  # np.pad is 10 times slower on small images
-            padded = np.full(self._padded_shape(x.shape[0], x.shape[-1]), value, x.dtype)
+            shape = self._padded_shape(x.shape[0], x.shape[-1])
+            padded = np.full(shape, value, x.dtype) if value else np.zeros(shape, x.dtype)
             padded[self._interior] = x
             return padded
         rest = ((0, 0),) * (x.ndim - 1 - len(self.pads))

@@ -102,7 +102,12 @@ def stack_values(xp: ModuleType, dtype: DType, values: Sequence[Any], shape: Seq
         return xp.zeros((0, *shape), dtype.numpy)
     if not shape and isinstance(values[0], np.generic):
         return np.array(values, dtype.numpy)
-    return xp.stack(values)
+    if xp is not np:
+        return xp.stack(values)
+    stacked = np.empty((len(values), *shape), dtype.numpy)
+    for index, value in enumerate(values):
+        stacked[index] = value
+    return stacked
 
 
 def unstack_value(value: Any) -> list[Any]:
