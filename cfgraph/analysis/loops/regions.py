@@ -147,7 +147,8 @@ def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) ->
     not nested and for cycles without a NextIteration, Unsupported for a loop that waits for itself.
     """
     graph_frames = frames(graph)
-    require_no_findings([*cycle_findings(graph_frames.cycles, graph)])
+    if graph_frames.cycles:
+        require_no_findings([*cycle_findings(graph_frames.cycles, graph)])
     graph_frames.require_valid()
     return Regions(graph_frames, links or {})
 

@@ -1,4 +1,4 @@
-"""Rules for devices, colocation, and the transfers of a partitioned graph.
+"""Rules for device names and the transfers of a partitioned graph.
 
 In a partitioned graph every edge stays on one device, each Send has its Recv, and messages form no
 cycle. A single partition, separated from the others, is a valid graph whose messages leave it.
@@ -25,7 +25,6 @@ _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
     r"|/([cg]pu|[CG]PU):(\d+|\*))*/?\Z"
 ).match
-_COLOCATION_PREFIX: Final = b"loc:@"
 
 
 def check_devices(subject: VerifyContext) -> Iterator[Finding]:
@@ -36,26 +35,6 @@ def check_devices(subject: VerifyContext) -> Iterator[Finding]:
             message = f"invalid device name {node.device!r}"
             hint = "write it like /job:worker/task:0/device:GPU:1, or a part of that"
             yield Finding("CFG402", "warning", message, node.name, hint)
-
-
-def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
-    """Every colocation constraint names an existing node."""
-    for node in subject.colocated:
-        groups = node.attrs["_class"]
-        if groups is None:
-            continue
-        if not isinstance(groups, tuple):
-            message = "attribute '_class' is not a list of names; the node is not colocated"
-            yield Finding("CFG401", "warning", message, node.name)
-            continue
-        for group in groups:
-            if not isinstance(group, bytes) or not group.startswith(_COLOCATION_PREFIX):
-                continue
-            name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
-            if name not in subject.graph.nodes:
-                message = f"the node is colocated with {name!r}, which does not exist"
-                hint = subject.signatures.suggest(name, subject.graph.nodes)
-                yield Finding("CFG401", "warning", message, node.name, hint)
 
 
 _PEER_ROLE: Final = {Role.SEND: Role.RECV, Role.RECV: Role.SEND}

@@ -1,4 +1,4 @@
-"""Rules for nodes (names, ops, attributes), edges (inputs, types), and loops (cycles, frames)."""
+"""Rules for nodes (names, ops, attributes), edges (inputs, types), loops, and the graph version."""
 
 from __future__ import annotations
 
@@ -217,12 +217,12 @@ def _check_internal_names(subject: VerifyContext) -> Iterator[Finding]:
 
 def check_ops(subject: VerifyContext) -> Iterator[Finding]:
     """Every op is known or a library function; one finding per unknown op."""
-    known = [*registry.op_names(), *subject.signatures.library]
     for op, nodes in subject.by_op.items():
         if not op or subject.signatures.of(op) is not None:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"unknown op {op!r}{others}; it is preserved but cannot run"
+        known = [*registry.op_names(), *subject.signatures.library]
         hint = subject.signatures.suggest(op, known, misspelled_op_hint)
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
@@ -385,6 +385,29 @@ def _is_constant(signature: Signature) -> bool:
     """True for an op that outputs its tensor attribute."""
     returned = [arg.type_attr for arg in signature.outputs]
     return not signature.inputs and "value" in signature.attrs and returned == ["dtype"]
+
+
+_COLOCATION_PREFIX: Final = b"loc:@"
+
+
+def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
+    """Every colocation constraint names an existing node."""
+    for node in subject.colocated:
+        groups = node.attrs["_class"]
+        if groups is None:
+            continue
+        if not isinstance(groups, tuple):
+            message = "attribute '_class' is not a list of names; the node is not colocated"
+            yield Finding("CFG401", "warning", message, node.name)
+            continue
+        for group in groups:
+            if not isinstance(group, bytes) or not group.startswith(_COLOCATION_PREFIX):
+                continue
+            name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
+            if name not in subject.graph.nodes:
+                message = f"the node is colocated with {name!r}, which does not exist"
+                hint = subject.signatures.suggest(name, subject.graph.nodes)
+                yield Finding("CFG401", "warning", message, node.name, hint)
 
 
 # the GraphDef version of TensorFlow 2.21, which this package follows

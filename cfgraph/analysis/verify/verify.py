@@ -36,7 +36,7 @@ _RULES: Final[tuple[VerifyRule, ...]] = (
 )
 # the `loc:@` names in a body may be those of the graph that it was extracted from
 _RULES_OF_GRAPHS: Final[tuple[VerifyRule, ...]] = (
-    device_rules.check_colocation,
+    graph_rules.check_colocation,
     graph_rules.check_versions,
     device_rules.check_transfers,
 )
@@ -45,7 +45,7 @@ _SUBJECTS: Final[dict[VerifyRule, str]] = {
     function_rules.check_named_functions: "functional_nodes",
     function_rules.check_calls: "functional_nodes",
     device_rules.check_devices: "devices",
-    device_rules.check_colocation: "colocated",
+    graph_rules.check_colocation: "colocated",
     device_rules.check_transfers: "transfers",
 }
 # the findings of other rules do not depend on devices
