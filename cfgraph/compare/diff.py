@@ -27,8 +27,7 @@ from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ir.text.lexer import format_name
-from cfgraph.ir.text.printer import AttrPrinter, format_arg, format_attr_def
+from cfgraph.ir.text.printer import AttrPrinter, format_arg, format_attr_def, format_name
 
 
 class DiffSide(NamedTuple):

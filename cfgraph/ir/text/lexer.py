@@ -1,18 +1,16 @@
-"""Lexer of the text format: tokens of a line, names, strings, numbers, and full types."""
+"""Lexer of the text format: the tokens of a line, names, strings, integers, and base64."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
-import struct
 from collections.abc import Iterator
-from itertools import count
+from contextlib import contextmanager
+from itertools import count, islice
 from typing import Final
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.names import NODE_NAME
-from cfgraph.ir.serde.attrs import FullType, encode_full_type
 
 # an unterminated string is also a token, so that scanning stays linear
 _TOKEN: Final = re.compile(
@@ -31,9 +29,16 @@ _ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'"', b"\\": b"\\"}
 _MAX_QUOTED: Final = 40
 
+INT64_RANGE: Final = range(-(1 << 63), 1 << 63)
+_MAX_DIGITS: Final = 20
+INT_LITERAL: Final = re.compile(r"[+-]?\d+").fullmatch
+
 
 class LineReader:
-    """The tokens of one line, read from left to right."""
+    """The tokens of one line, read from left to right.
+
+    Each method that reads a kind of token raises InvalidInput for any other token.
+    """
 
     __slots__ = ("index", "number", "text", "tokens")
 
@@ -51,12 +56,10 @@ class LineReader:
         """The next token, which is empty at the end."""
         return self.tokens[self.index]
 
-    def next(self) -> str:
-        """Read one token."""
-        token = self.tokens[self.index]
-        if token:
-            self.index += 1
-        return token
+    @property
+    def following(self) -> str:
+        """The token after the next one, which is empty at the end."""
+        return self.tokens[self.index + 1] if self.tokens[self.index] else ""
 
     def accept(self, token: str) -> bool:
         """Read this token if it is the next one."""
@@ -66,9 +69,7 @@ class LineReader:
         return True
 
     def expect(self, token: str) -> None:
-        """Read this token, or the end of the line for "". Raises InvalidInput for any other
-        token.
-        """
+        """Read this token, or the end of the line for ""."""
         if self.tokens[self.index] != token:
             raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
         if token:
@@ -83,20 +84,26 @@ class LineReader:
         for index in count(1):
             if self.accept(closing):
                 return
-            if self.tokens[self.index] != ",":
+            if not self.accept(","):
                 raise self.error(f"',' or {closing!r} was expected")
-            self.index += 1
             yield index
 
-    def expecting(self, what: str, index: int, *args: object) -> _DecodingContext:
+    @contextmanager
+    def expecting(self, what: str, index: int, *args: object) -> Iterator[None]:
         """Report values that cannot be decoded or encoded as a syntax error at token `index`.
 
         `args` are formatted into `what` only for an error.
         """
-        return _DecodingContext(self, what, index, args)
+        try:
+            yield
+        except (InvalidInput, OverflowError, TypeError, ValueError) as error:
+            if isinstance(error, InvalidInput) and error.code == "CFG004":
+                raise
+            self.index = index
+            raise self.error(f"{what.format(*args)} expected ({error})") from None
 
     def name(self, what: str) -> str:
-        """Read a name, plain or quoted. Raises InvalidInput for any other token."""
+        """Read a name, plain or quoted."""
         token = self.tokens[self.index]
         if token[:1] == '"':
             return self.string(what)
@@ -106,7 +113,7 @@ class LineReader:
         return token
 
     def string(self, what: str) -> str:
-        """Read a quoted string as text. Raises InvalidInput for any other token."""
+        """Read a quoted string as text."""
         index = self.index
         try:
             return self.data(what).decode()
@@ -115,7 +122,7 @@ class LineReader:
             raise self.error(f"{what} must be UTF-8") from None
 
     def data(self, what: str) -> bytes:
-        """Read a quoted string as bytes. Raises InvalidInput for any other token."""
+        """Read a quoted string as bytes."""
         token = self.tokens[self.index]
         if token[:1] != '"':
             raise self.error(f"{what} was expected")
@@ -138,139 +145,30 @@ class LineReader:
             raise self.error(r"a valid escape was expected: \" \\ \n \r \t \x00")
         return _ESCAPES[code]
 
+    def integer(self, allowed: range) -> int:
+        """Read an integer in a range."""
+        token = self.tokens[self.index]
+        if not INT_LITERAL(token):
+            raise self.error("an integer was expected")
+        if len(token) > _MAX_DIGITS or int(token) not in allowed:
+            raise self.error(f"an integer from {allowed.start} to {allowed.stop - 1} was expected")
+        self.index += 1
+        return int(token)
+
+    def raw(self) -> bytes:
+        """Read bytes in base64: `raw"…"`."""
+        self.expect("raw")
+        try:
+            return base64.b64decode(self.data("base64 in quotes"), validate=True)
+        except binascii.Error:
+            self.index -= 1
+            raise self.error("base64 was expected") from None
+
     def error(self, expected: str) -> InvalidInput:
         """Syntax error at the next token: its position, the expected and the actual token."""
-        token, column = self.token, len(self.text) + 1
-        for index, match in enumerate(_TOKEN.finditer(self.text)):
-            if index == self.index:
-                column = match.start() + 1
+        token = self.token
+        match = next(islice(_TOKEN.finditer(self.text), self.index, None), None)
+        column = match.start() + 1 if match else len(self.text) + 1
         actual = repr(token[:_MAX_QUOTED]) if token else "the end of the line"
         message = f"line {self.number}, column {column}: {expected}, found {actual}"
         return InvalidInput(message, code="CFG004")
-
-
-class _DecodingContext:
-    """Turns errors of values into syntax errors; faster than a generator."""
-
-    __slots__ = ("args", "index", "line", "what")
-
-    def __init__(self, line: LineReader, what: str, index: int, args: tuple[object, ...]) -> None:
-        self.line, self.what, self.index, self.args = line, what, index, args
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if not isinstance(error, InvalidInput | OverflowError | TypeError | ValueError):
-            return
-        if isinstance(error, InvalidInput) and error.code == "CFG004":
-            return
-        self.line.index = self.index
-        raise self.line.error(f"{self.what.format(*self.args)} expected ({error})") from None
-
-
-def format_name(name: str) -> str:
-    """Format a name: quoted unless it is plain."""
-    return name if NODE_NAME(name) else format_string(name.encode())
-
-
-def format_string(data: bytes) -> str:
-    """Format bytes as a quoted string; unprintable characters are escaped."""
-    text = data.decode(errors="surrogateescape")
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(map(_escape_char, text)) + '"'
-
-
-def _escape_char(char: str) -> str:
-    if char in '"\\':
-        return "\\" + char
-    if char.isprintable():
-        return char
-    known = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(char)
-    data = char.encode(errors="surrogateescape")
-    return known or "".join(f"\\x{byte:02x}" for byte in data)
-
-
-INT64_RANGE: Final = range(-(1 << 63), 1 << 63)
-_MAX_DIGITS: Final = 20
-_FLOAT_PATTERN: Final = r"(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-INT_LITERAL: Final = re.compile(r"[+-]?\d+").fullmatch
-FLOAT_LITERAL: Final = re.compile(rf"[+-]?{_FLOAT_PATTERN}").fullmatch
-COMPLEX_LITERAL: Final = re.compile(
-    rf"([+-]?{_FLOAT_PATTERN})(?:([+-]{_FLOAT_PATTERN})j)?"
-).fullmatch
-
-
-def parse_int(line: LineReader, allowed: range) -> int:
-    """Read an integer in a range."""
-    token = line.token
-    if not INT_LITERAL(token):
-        raise line.error("an integer was expected")
-    if len(token) > _MAX_DIGITS or int(token) not in allowed:
-        raise line.error(f"an integer from {allowed.start} to {allowed.stop - 1} was expected")
-    line.next()
-    return int(token)
-
-
-def parse_raw(line: LineReader) -> bytes:
-    """Read bytes in base64: `raw"…"`."""
-    line.expect("raw")
-    try:
-        data = base64.b64decode(line.data("base64 in quotes"), validate=True)
-    except binascii.Error:
-        line.index -= 1
-        raise line.error("base64 was expected") from None
-    return data
-
-
-def round_to_float32(value: float) -> float:
-    """Round to single precision, as stored in a file."""
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    return rounded
-
-
-# more than a file can contain
-_MAX_TYPE_DEPTH: Final = 100
-
-
-def format_full_type(full: FullType) -> str:
-    """Format a full type."""
-    text = full.kind
-    if isinstance(full.value, str):
-        text += format_string(full.value.encode())
-    elif full.value is not None:
-        text += f"={full.value}"
-    return f"{text}[{', '.join(map(format_full_type, full.args))}]" if full.args else text
-
-
-def parse_full_type(line: LineReader) -> FullType:
-    """Read a full type. Raises InvalidInput for an invalid one."""
-    start = line.index
-    full = _parse_type_tree(line, 0)
-    try:
-        encode_full_type(full)
-    except ValueError:
-        line.index = start
-        raise line.error("a full type such as product[tensor[float]] was expected") from None
-    return full
-
-
-def _parse_type_tree(line: LineReader, depth: int) -> FullType:
-    if depth > _MAX_TYPE_DEPTH:
-        raise line.error(f"no more than {_MAX_TYPE_DEPTH} levels of nesting were expected")
-    kind = line.name("the kind of a full type")
-    value: str | int | None = None
-    if line.token[:1] == '"':
-        value = line.string("the name in a full type")
-    elif line.accept("="):
-        value = parse_int(line, INT64_RANGE)
-    args: list[FullType] = []
-    if line.token == "[":
-        args = [_parse_type_tree(line, depth + 1) for _ in line.items("[", "]")]
-        if not args:
-            raise line.error("the kind of a full type was expected")
-    return FullType(kind, tuple(args), value)

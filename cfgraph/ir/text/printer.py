@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +14,9 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.serde import graph_def
-from cfgraph.ir.serde.attrs import attr_from_bytes, attr_to_bytes
+from cfgraph.ir.serde.attrs import FullType, attr_from_bytes, attr_to_bytes
 from cfgraph.ir.serde.functions import extra_of_function, function_to_bytes
 from cfgraph.ir.serde.tensor import TensorLayout, tensor_layout
 from cfgraph.ir.shapes import Shape
@@ -26,10 +27,32 @@ from cfgraph.ir.text.inferred_attrs import (
     infer_node_attrs,
     lacks_inferable_attrs,
 )
-from cfgraph.ir.text.lexer import format_full_type, format_name, format_string
 
 # longer encoded attributes rarely repeat
 _MAX_CACHED_BYTES = 256
+
+
+def format_name(name: str) -> str:
+    """Format a name: quoted unless it is plain."""
+    return name if NODE_NAME(name) else format_string(name.encode())
+
+
+def format_string(data: bytes) -> str:
+    """Format bytes as a quoted string; unprintable characters are escaped."""
+    text = data.decode(errors="surrogateescape")
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escape_char, text)) + '"'
+
+
+def _escape_char(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    known = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(char)
+    data = char.encode(errors="surrogateescape")
+    return known or "".join(f"\\x{byte:02x}" for byte in data)
 
 
 class _InexactTextError(Exception):
@@ -82,33 +105,19 @@ def _format_encoded_attr(data: bytes) -> str:
 
 
 def _format_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return _format_float(value)
-    if isinstance(value, bytes):
-        return format_string(value)
-    if isinstance(value, DType):
-        return _format_dtype(value)
-    if isinstance(value, Shape):
-        return _format_shape(value)
-    if isinstance(value, tuple):
-        return "(" + ", ".join(map(_format_value, value)) + ")"
-    if isinstance(value, Func):
-        return "@" + format_name(value.name) + (_format_func_attrs(value) if value.attrs else "")
-    if isinstance(value, AttrPlaceholder):
-        return "$" + format_name(value.name)
-    if isinstance(value, TensorValue):
-        return _format_tensor_value(value)
-    assert isinstance(value, EncodedAttr)
-    return _format_raw(value.data)
+    return _FORMATTERS[type(value)](value)
 
 
-def _format_func_attrs(func: Func) -> str:
+def _format_tuple(values: tuple[Any, ...]) -> str:
+    return "(" + ", ".join(map(_format_value, values)) + ")"
+
+
+def _format_func(func: Func) -> str:
+    name = "@" + format_name(func.name)
+    if not func.attrs:
+        return name
     items = (f"{format_name(key)}={_format_value(func.attrs[key])}" for key in sorted(func.attrs))
-    return "{" + ", ".join(items) + "}"
+    return f"{name}{{{', '.join(items)}}}"
 
 
 def _format_float(value: float) -> str:
@@ -129,12 +138,11 @@ def _format_shape(shape: Shape) -> str:
     if not shape.names or shape.dims is None:
         return str(shape)
     pairs = zip(shape.names, shape.dims, strict=True)
-    dims = ((name and f"{format_name(name)}=") + _format_dimension(dim) for name, dim in pairs)
+    dims = [
+        (name and f"{format_name(name)}=") + ("?" if dim is None else str(dim))
+        for name, dim in pairs
+    ]
     return "[" + ",".join(dims) + "]"
-
-
-def _format_dimension(dim: int | None) -> str:
-    return "?" if dim is None else str(dim)
 
 
 def _format_tensor_value(tensor: TensorValue) -> str:
@@ -177,16 +185,13 @@ def _format_complex_elements(flat: Any) -> list[str]:
 
 def _format_exact_floats(flat: Any) -> list[str]:
     """Format floats with the fewest digits that reproduce their bits."""
-    texts = [_with_sign(str(item), item) for item in flat]
+    signs = np.signbit(flat) & np.isnan(flat)
+    texts = ["-nan" if negative else str(item) for item, negative in zip(flat, signs, strict=True)]
     with np.errstate(all="ignore"):
         again = np.array([float(text) for text in texts], np.float64).astype(flat.dtype)
     if again.tobytes() != flat.tobytes():
         raise _InexactTextError
     return texts
-
-
-def _with_sign(text: str, item: Any) -> str:
-    return "-nan" if text == "nan" and np.signbit(item) else text
 
 
 def _format_nested(texts: list[str], dims: tuple[int, ...]) -> str:
@@ -195,6 +200,31 @@ def _format_nested(texts: list[str], dims: tuple[int, ...]) -> str:
             "[" + ",".join(texts[start : start + dim]) + "]" for start in range(0, len(texts), dim)
         ]
     return texts[0]
+
+
+_FORMATTERS: Final[dict[type, Callable[[Any], str]]] = {
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    float: _format_float,
+    bytes: format_string,
+    DType: _format_dtype,
+    Shape: _format_shape,
+    tuple: _format_tuple,
+    Func: _format_func,
+    AttrPlaceholder: lambda placeholder: "$" + format_name(placeholder.name),
+    TensorValue: _format_tensor_value,
+    EncodedAttr: lambda attr: _format_raw(attr.data),
+}
+
+
+def format_full_type(full: FullType) -> str:
+    """Format a full type."""
+    text = full.kind
+    if isinstance(full.value, str):
+        text += format_string(full.value.encode())
+    elif full.value is not None:
+        text += f"={full.value}"
+    return f"{text}[{', '.join(map(format_full_type, full.args))}]" if full.args else text
 
 
 _PLAIN_TENSOR_NAME: Final = re.compile(
@@ -255,9 +285,6 @@ def _format_node(node: Node | BodyNode, inputs: Iterable[str], printer: AttrPrin
 
 def _format_tensor_name(text: str) -> str:
     return text if _PLAIN_TENSOR_NAME(text) else format_string(text.encode())
-
-
-# -- functions -----------------------------------------------------------------------------------
 
 
 def _format_function(function: Function, printer: AttrPrinter) -> Iterator[str]:

@@ -1,8 +1,11 @@
-"""Parser of attribute values and constant tensors in the text format."""
+"""Parser of attribute values, constant tensors, and full types in the text format."""
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -10,31 +13,156 @@ import numpy as np
 
 from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
 from cfgraph.ir.dtypes import DType, string
-from cfgraph.ir.serde.attrs import attr_from_bytes
+from cfgraph.ir.serde.attrs import FullType, attr_from_bytes, encode_full_type
 from cfgraph.ir.serde.tensor import MAX_ELEMENTS, MAX_RANK, TensorLayout, tensor_from_layout
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.text.lexer import (
-    COMPLEX_LITERAL,
-    FLOAT_LITERAL,
-    INT64_RANGE,
-    INT_LITERAL,
-    LineReader,
-    parse_int,
-    parse_raw,
-    round_to_float32,
-)
+from cfgraph.ir.text.lexer import INT64_RANGE, INT_LITERAL, LineReader
 
 # the range of the widest types; the tensor's own range is checked afterwards
 _INT_LITERAL_RANGE: Final = range(-(1 << 63), 1 << 64)
+_DTYPE_NUMBER_RANGE: Final = range(1 << 31)
+# protobuf parses 100 levels of messages, three per function in a function's attributes
+_MAX_DEPTH: Final = 32
+# more than a file can contain
+_MAX_TYPE_DEPTH: Final = 100
+
+_FLOAT_PATTERN: Final = r"(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+_FLOAT_LITERAL: Final = re.compile(rf"[+-]?{_FLOAT_PATTERN}").fullmatch
+_COMPLEX_LITERAL: Final = re.compile(
+    rf"([+-]?{_FLOAT_PATTERN})(?:([+-]{_FLOAT_PATTERN})j)?"
+).fullmatch
+_BOOL_LITERALS: Final = {"true": True, "false": False}
 
 
-def _is_tensor_shape(shape: Shape) -> bool:
-    """True if a tensor can have this shape."""
-    return shape.is_full and not shape.names and len(tuple(shape)) <= MAX_RANK
+def parse_attrs(line: LineReader, depth: int = 0) -> dict[str, Any]:
+    """Read attributes in braces."""
+    attrs: dict[str, Any] = {}
+    for _ in line.items("{", "}"):
+        key = line.name("the name of an attribute")
+        if key in attrs:
+            raise line.error(f"the attribute {key!r} is set twice")
+        line.expect("=")
+        attrs[key] = parse_value(line, depth)
+    return attrs
 
 
-def _parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> TensorValue:
-    """Read the elements of a tensor, after its type and shape."""
+def parse_value(line: LineReader, depth: int = 0) -> Any:
+    """Read one value."""
+    if depth > _MAX_DEPTH:
+        raise line.error(f"no more than {_MAX_DEPTH} levels of nesting were expected")
+    token = line.token
+    special = _VALUE_PARSERS.get(token[:1])
+    if special is not None:
+        return special(line, depth)
+    if token == "raw":
+        with line.expecting("an attribute that can be decoded was", line.index):
+            return attr_from_bytes(line.raw())
+    if INT_LITERAL(token):
+        return line.integer(INT64_RANGE)
+    if token in _BOOL_LITERALS:
+        line.index += 1
+        return _BOOL_LITERALS[token]
+    if _FLOAT_LITERAL(token):
+        line.index += 1
+        return _round_to_float32(float(token))
+    dtype = parse_dtype(line)
+    return _parse_tensor(line, dtype) if line.token == "[" else dtype
+
+
+def _round_to_float32(value: float) -> float:
+    """Round to single precision, as stored in a file."""
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    return rounded
+
+
+def parse_dtype(line: LineReader) -> DType:
+    """Read the name of an element type."""
+    start, is_ref = line.index, line.token == "Ref" and line.following == "("
+    line.index += 2 * is_ref
+    try:
+        dtype = DType.from_name(line.token)
+    except (KeyError, ValueError):
+        line.index = start
+        raise line.error("a value was expected") from None
+    if dtype.number not in _DTYPE_NUMBER_RANGE:
+        line.index = start
+        raise line.error("the number of a type was expected")
+    line.index += 1
+    if is_ref:
+        line.expect(")")
+    return dtype.ref if is_ref else dtype
+
+
+def _parse_string(line: LineReader, depth: int) -> bytes:
+    return line.data("a string")
+
+
+def _parse_list(line: LineReader, depth: int) -> tuple[Any, ...]:
+    line.expect("(")
+    items: list[Any] = []
+    while not line.accept(")"):
+        if items and not line.accept(","):
+            raise line.error("',' or ')' was expected")
+        if items and line.accept(")"):
+            break
+        if line.token[:1] in ("$", "(") or line.token == "raw":
+            raise line.error("an element of a list was expected")
+        items.append(parse_value(line, depth))
+        if type(items[-1]) is not type(items[0]):
+            line.index -= 1
+            raise line.error("an element of the same kind was expected")
+    return tuple(items)
+
+
+def _parse_shape(line: LineReader, depth: int = 0) -> Shape:
+    sizes: list[int | None] = []
+    names: list[str] = []
+    for _ in line.items("[", "]"):
+        named = line.following == "="
+        names.append(line.name("the name of a dimension") if named else "")
+        if named:
+            line.expect("=")
+        if line.token[:1].isalpha():
+            raise line.error("the size of a shape was expected (a list is written (int32, int64))")
+        sizes.append(None if line.accept("?") else line.integer(range(1 << 63)))
+    return Shape(sizes, names) if any(names) else Shape(sizes)
+
+
+def _parse_unknown_shape(line: LineReader, depth: int) -> Shape:
+    line.expect("?")
+    return Shape(None)
+
+
+def _parse_func(line: LineReader, depth: int) -> Func:
+    line.expect("@")
+    name = line.name("the name of a function")
+    return Func(name, parse_attrs(line, depth + 1) if line.token == "{" else {})
+
+
+def _parse_placeholder(line: LineReader, depth: int) -> AttrPlaceholder:
+    line.expect("$")
+    return AttrPlaceholder(line.name("the name of an attribute"))
+
+
+_VALUE_PARSERS: Final[dict[str, Callable[[LineReader, int], Any]]] = {
+    '"': _parse_string,
+    "(": _parse_list,
+    "[": _parse_shape,
+    "?": _parse_unknown_shape,
+    "@": _parse_func,
+    "$": _parse_placeholder,
+}
+
+
+def _parse_tensor(line: LineReader, dtype: DType) -> TensorValue:
+    """Read the shape and the elements of a tensor, after its type."""
+    start, shape = line.index, _parse_shape(line)
+    if not shape.is_full or shape.names or len(tuple(shape)) > MAX_RANK:
+        line.index = start
+        raise line.error("the known shape of a tensor was expected")
     if dtype.is_object and dtype is not string:
         raise line.error(f"no elements were expected: a {dtype} has no text form")
     line.expect(":")
@@ -47,15 +175,14 @@ def _parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> Tens
 
 def _parse_layout(line: LineReader, dtype: DType, dims: tuple[int, ...]) -> TensorLayout:
     if line.token == "raw":
-        data = parse_raw(line)
-        return TensorLayout(dtype, dims, "content", data)
-    read = _element_reader(line, dtype)
+        return TensorLayout(dtype, dims, "content", line.raw())
+    read = partial(_ELEMENT_PARSERS.get(dtype.kind, _parse_float), line)
     if line.token == "(":
-        flat = [read() for _ in line.items("(", ")")]
-        return TensorLayout(dtype, dims, "list", _array_from_items(flat, dtype))
+        items = [read() for _ in line.items("(", ")")]
+        return TensorLayout(dtype, dims, "list", _array_from_items(items, dtype))
     if prod(dims) > MAX_ELEMENTS:
         raise line.error("a tensor with fewer elements was expected")
-    items: list[Any] = []
+    items = []
     _parse_nested(line, dims, read, items)
     return TensorLayout(dtype, dims, "dense", _array_from_items(items, dtype).reshape(dims))
 
@@ -74,37 +201,38 @@ def _parse_nested(
     line.expect("]")
 
 
-def _element_reader(line: LineReader, dtype: DType) -> Callable[[], Any]:
-    kind = dtype.kind
-    if kind == "string":
-        return lambda: line.data("a string")
-    if kind == "bool":
-        return lambda: _parse_bool(line)
-    if kind in ("int", "uint"):
-        return lambda: parse_int(line, _INT_LITERAL_RANGE)
-    if kind == "complex":
-        return lambda: _parse_complex(line)
-    return lambda: _parse_float(line)
-
-
 def _parse_bool(line: LineReader) -> bool:
-    if line.token not in ("true", "false"):
+    token = line.token
+    if token not in _BOOL_LITERALS:
         raise line.error("true or false was expected")
-    return line.next() == "true"
+    line.index += 1
+    return _BOOL_LITERALS[token]
 
 
 def _parse_float(line: LineReader) -> float:
-    if not FLOAT_LITERAL(line.token):
+    token = line.token
+    if not _FLOAT_LITERAL(token):
         raise line.error("a number was expected")
-    return float(line.next())
+    line.index += 1
+    return float(token)
 
 
 def _parse_complex(line: LineReader) -> tuple[float, float]:
-    match = COMPLEX_LITERAL(line.token)
+    match = _COMPLEX_LITERAL(line.token)
     if match is None:
         raise line.error("a number such as 1.0+2.0j was expected")
-    line.next()
+    line.index += 1
     return float(match[1]), float(match[2] or 0)
+
+
+_parse_int: Final = partial(LineReader.integer, allowed=_INT_LITERAL_RANGE)
+_ELEMENT_PARSERS: Final[dict[str, Callable[[LineReader], Any]]] = {
+    "string": partial(LineReader.data, what="a string"),
+    "bool": _parse_bool,
+    "int": _parse_int,
+    "uint": _parse_int,
+    "complex": _parse_complex,
+}
 
 
 def _array_from_items(items: list[Any], dtype: DType) -> Any:
@@ -132,136 +260,30 @@ def _array_from_ints(items: list[int], dtype: DType) -> Any:
     return narrow
 
 
-# protobuf parses 100 levels of messages, three per function in a function's attributes
-_MAX_DEPTH: Final = 32
-_DTYPE_NUMBER_RANGE: Final = range(1 << 31)
-
-
-def parse_attrs(line: LineReader, depth: int = 0) -> dict[str, Any]:
-    """Read attributes in braces."""
-    attrs: dict[str, Any] = {}
-    for _ in line.items("{", "}"):
-        key = line.name("the name of an attribute")
-        if key in attrs:
-            raise line.error(f"the attribute {key!r} is set twice")
-        line.expect("=")
-        attrs[key] = parse_value(line, depth)
-    return attrs
-
-
-def parse_value(line: LineReader, depth: int = 0) -> Any:
-    """Read one value."""
-    if depth > _MAX_DEPTH:
-        raise line.error(f"no more than {_MAX_DEPTH} levels of nesting were expected")
-    token = line.token
-    special = _VALUE_PARSERS.get(token[:1])
-    if special is not None:
-        return special(line, depth)
-    if token in _BOOL_LITERALS:
-        line.next()
-        return _BOOL_LITERALS[token]
-    if token == "raw":
-        return _parse_raw_value(line)
-    if INT_LITERAL(token):
-        return parse_int(line, INT64_RANGE)
-    if FLOAT_LITERAL(token):
-        line.next()
-        return round_to_float32(float(token))
-    return _parse_dtype_or_tensor(line)
-
-
-def _parse_raw_value(line: LineReader) -> Any:
-    with line.expecting("an attribute that can be decoded was", line.index):
-        return attr_from_bytes(parse_raw(line))
-
-
-def parse_dtype(line: LineReader) -> DType:
-    """Read the name of an element type."""
-    token = line.token
-    name = f"Ref({line.tokens[line.index + 2]})" if token == "Ref" else token
-    try:
-        dtype = DType.from_name(name)
-    except (KeyError, ValueError):
-        raise line.error("a value was expected") from None
-    if dtype.number not in _DTYPE_NUMBER_RANGE:
-        raise line.error("the number of a type was expected")
-    line.next()
-    if token == "Ref":
-        line.expect("(")
-        line.next()
-        line.expect(")")
-    return dtype
-
-
-def _parse_string(line: LineReader, depth: int) -> bytes:
-    return line.data("a string")
-
-
-def _parse_list(line: LineReader, depth: int) -> tuple[Any, ...]:
-    line.expect("(")
-    items: list[Any] = []
-    while not line.accept(")"):
-        if items and not line.accept(","):
-            raise line.error("',' or ')' was expected")
-        if items and line.accept(")"):
-            break
-        if line.token[:1] in ("$", "(") or line.token == "raw":
-            raise line.error("an element of a list was expected")
-        items.append(parse_value(line, depth))
-        if type(items[-1]) is not type(items[0]):
-            line.index -= 1
-            raise line.error("an element of the same kind was expected")
-    return tuple(items)
-
-
-def _parse_shape(line: LineReader, depth: int) -> Shape:
-    sizes: list[int | None] = []
-    names: list[str] = []
-    for _ in line.items("[", "]"):
-        named = line.tokens[line.index + 1 : line.index + 2] == ["="]
-        names.append(line.name("the name of a dimension") if named else "")
-        if named:
-            line.expect("=")
-        if line.token[:1].isalpha():
-            raise line.error("the size of a shape was expected (a list is written (int32, int64))")
-        sizes.append(None if line.accept("?") else parse_int(line, range(1 << 63)))
-    return Shape(sizes, names) if any(names) else Shape(sizes)
-
-
-def _parse_unknown_shape(line: LineReader, depth: int) -> Shape:
-    line.expect("?")
-    return Shape(None)
-
-
-def _parse_func(line: LineReader, depth: int) -> Func:
-    line.expect("@")
-    name = line.name("the name of a function")
-    return Func(name, parse_attrs(line, depth + 1) if line.token == "{" else {})
-
-
-def _parse_placeholder(line: LineReader, depth: int) -> AttrPlaceholder:
-    line.expect("$")
-    return AttrPlaceholder(line.name("the name of an attribute"))
-
-
-def _parse_dtype_or_tensor(line: LineReader) -> DType | TensorValue:
-    dtype = parse_dtype(line)
-    if line.token != "[":
-        return dtype
+def parse_full_type(line: LineReader) -> FullType:
+    """Read a full type."""
     start = line.index
-    shape = _parse_shape(line, 0)
-    if not _is_tensor_shape(shape):
+    full = _parse_type_tree(line, 0)
+    try:
+        encode_full_type(full)
+    except ValueError:
         line.index = start
-        raise line.error("the known shape of a tensor was expected")
-    return _parse_tensor_elements(line, dtype, shape)
+        raise line.error("a full type such as product[tensor[float]] was expected") from None
+    return full
 
 
-_BOOL_LITERALS: Final[dict[str, bool]] = {"true": True, "false": False}
-_VALUE_PARSERS: Final[dict[str, Callable[[LineReader, int], Any]]] = {
-    '"': _parse_string,
-    "(": _parse_list,
-    "[": _parse_shape,
-    "?": _parse_unknown_shape,
-    "@": _parse_func,
-    "$": _parse_placeholder,
-}
+def _parse_type_tree(line: LineReader, depth: int) -> FullType:
+    if depth > _MAX_TYPE_DEPTH:
+        raise line.error(f"no more than {_MAX_TYPE_DEPTH} levels of nesting were expected")
+    kind = line.name("the kind of a full type")
+    value: str | int | None = None
+    if line.token[:1] == '"':
+        value = line.string("the name in a full type")
+    elif line.accept("="):
+        value = line.integer(INT64_RANGE)
+    args: list[FullType] = []
+    if line.token == "[":
+        args = [_parse_type_tree(line, depth + 1) for _ in line.items("[", "]")]
+        if not args:
+            raise line.error("the kind of a full type was expected")
+    return FullType(kind, tuple(args), value)
