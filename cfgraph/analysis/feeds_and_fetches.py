@@ -14,6 +14,7 @@ from typing import Final
 from cfgraph.analysis.reachability import ancestors, rendezvous_key
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import UsageError
+from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
@@ -42,14 +43,30 @@ def must_be_fed(node: Node) -> bool:
 
 
 def declared_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
-    """The element type and shape that a tensor's node declares."""
+    """The element type and shape that a tensor's node declares.
+
+    If the node does not declare a type, as an unknown op, it is the one that all readers expect.
+    """
     dtype = tensor.dtype
+    if dtype is None:
+        expected = expected_types(tensor)
+        dtype = expected.pop() if len(expected) == 1 else None
     shape = tensor.node.attrs.get("shape") if is_input(tensor.node) else None
     if not isinstance(shape, Shape) or (
         shape.dims == () and 0 < graph.versions.producer <= _LAST_LOOSE_PRODUCER
     ):
         shape = UNKNOWN_SHAPE
     return (dtype.base if dtype else None), shape
+
+
+def expected_types(tensor: Output) -> set[DType]:
+    """The types that the readers of a tensor expect."""
+    types = set[DType]()
+    for use in tensor.node.readers(tensor.port):
+        expected = registry.input_types(use.node) or ()
+        if use.slot < len(expected):
+            types.add(expected[use.slot].base)
+    return types
 
 
 def require_feeds(

@@ -32,7 +32,7 @@ def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shap
     from its reads, including reads in functions.
     """
     op = lookup(handle.node.op)
-    if op is None or not op.effects.is_input:
+    if op is not None and not op.effects.is_input:
         declared = handle.node.attrs.get("dtype")
         return (declared if isinstance(declared, DType) else None), declared_shape(handle)
     return _VariableReadTypes(graph).of(handle), UNKNOWN_SHAPE

@@ -17,6 +17,7 @@ from typing import Any, Final
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.file_io import read_file
@@ -111,11 +112,16 @@ class RestoreSubgraph:
 
 
 def required_variables(graph: Graph, nodes: Collection[Node]) -> set[tuple[str, str]] | None:
-    """The keys of the variables that `nodes` need, or None if a function has variables."""
+    """The keys of the variables that `nodes` need, or None if a function has variables.
+
+    Raises InvalidInput for errors on these nodes and on those that they need.
+    """
     for function in graph.functions.values():
         if any(map(is_variable, function.definition.nodes)):
             return None
-    return {variable_key(node) for node in ancestors(graph, nodes) if is_variable(node)}
+    variables = [node for node in ancestors(graph, nodes) if is_variable(node)]
+    require_valid_nodes(graph, variables)
+    return {variable_key(node) for node in variables}
 
 
 def restore_subgraph(

@@ -463,3 +463,57 @@ def test_a_placeholder_of_no_type_is_refused_when_it_runs() -> None:
     graph = cfgraph.loads(b"x = Placeholder() {dtype=(), shape=[]}\ny = Neg(x) {T=float32}\n")
     with pytest.raises(InvalidInput, match="x:0, which does not exist"):
         cfgraph.Session(graph).run("y:0", {"x:0": 1.0})
+
+
+UNKNOWN = "u = Mystery()\ns = Const() {dtype=int32, value=int32[]:1}\n"
+
+
+@pytest.mark.parametrize(
+    ("node", "value", "expected"),
+    [
+        ("y = AddV2(u, s) {T=int32}", 3.0, np.int32(4)),
+        ("y = ReadVariableOp(u) {dtype=float32}", 3, np.float32(3)),
+        ("y = Neg(u) {T=float64}", 3, np.float64(-3)),
+    ],
+)
+def test_an_output_of_an_unknown_op_is_fed_as_its_readers_expect(
+    node: str, value: object, expected: Any
+) -> None:
+    result = cfgraph.Session(cfgraph.loads(f"{UNKNOWN}{node}\n".encode())).run("y", {"u": value})[0]
+    assert (result, result.dtype) == (expected, expected.dtype)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "value", "message"),
+    [
+        ("y = Assign(u, s) {T=int32}", 3, "expects the variable"),
+        ("y = AddV2(u, s) {T=int32}", 3.5, "3.5 is not a valid int32"),
+        ("y = AddV2(u, s) {T=int32}\nz = LogicalNot(u)", 3, "its readers expect bool, int32"),
+        ("y = ReadVariableOp(u) {dtype=float32}", object(), "'object' is not a resource"),
+        ("y = StackPushV2(u, s) {T=int32}", object(), "'object' is not a resource"),
+        ("y = Identity(u) {T=string}", [object()], "the value is a object"),
+        ("y = Identity(u) {T=string}", np.array([3], object), "the value is a int"),
+        ("y = Identity(u) {T=string}", "\ud800", "not valid Unicode"),
+    ],
+)
+def test_a_feed_that_no_reader_accepts_is_refused(nodes: str, value: object, message: str) -> None:
+    graph = cfgraph.loads(f"{UNKNOWN}{nodes}\n".encode())
+    with pytest.raises(UsageError) as caught:
+        cfgraph.Session(graph).run("y", {"u": value})
+    assert message in caught.value.message
+
+
+def test_a_faulty_function_matters_to_the_runs_that_call_it() -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[]}
+y = XlaLaunch(x) {function=@f, Nresources=0, Targs=(float32), Tconstants=(), Tresults=(float32)}
+z = Neg(x) {T=float32}
+function f(x: float32) -> (r: float32) {
+  a = Neg(a:y:0) {T=float32}
+  return r = a:y:0
+}
+"""
+    session = cfgraph.Session(cfgraph.loads(text.encode()))
+    assert session.run("z", {"x": 1.0}) == [-1.0]
+    with pytest.raises(InvalidInput, match="in a cycle"):
+        session.run("y", {"x": 1.0})

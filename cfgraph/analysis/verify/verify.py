@@ -5,7 +5,7 @@ The rules are in the modules `*_rules`; function bodies obey the same rules as t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,8 @@ from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
 from cfgraph.ir.functions import Function
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, require_graph
+from cfgraph.ir.graph import Graph, Node, require_graph
+from cfgraph.ir.library import called_functions
 
 _RULES: Final[tuple[VerifyRule, ...]] = (
     graph_rules.check_names,
@@ -86,6 +87,37 @@ def require_valid(graph: Graph) -> None:
     errors = [finding for finding in verify(graph) if finding.level == "error"]
     if errors:
         require_no_findings(errors)
+
+
+def require_valid_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Raise InvalidInput for errors on these nodes and their functions, or on the whole graph.
+
+    Errors elsewhere do not affect a run of these.
+    """
+    if all(finding.level != "error" for finding in verify(graph)):
+        return
+    nodes, known = list(nodes), _cache[graph]
+    names = {node.name for node in nodes}
+    errors = [
+        finding
+        for finding in chain.from_iterable(known.by_rule.values())
+        if finding.level == "error" and (finding.node is None or finding.node in names)
+    ]
+    called = called_functions(graph, nodes=nodes)
+    errors += [
+        finding
+        for finding in known.on_library
+        if finding.level == "error" and _is_in(finding, called)
+    ]
+    require_no_findings(errors)
+
+
+def _is_in(finding: Finding, functions: Collection[str]) -> bool:
+    """True for a finding on one of these functions or a node in it."""
+    subject = finding.node
+    return subject is None or any(
+        subject == name or subject.startswith(f"{name}/") for name in functions
+    )
 
 
 def structural_errors(graph: Graph) -> tuple[Finding, ...]:

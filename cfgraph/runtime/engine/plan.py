@@ -14,7 +14,7 @@ from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.reachability import ancestors, is_partitioned
 from cfgraph.analysis.verify.device_rules import check_duplicate_keys, check_partition_edges
-from cfgraph.analysis.verify.verify import verify
+from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
@@ -187,7 +187,7 @@ def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> l
     """
     graph, feeds = spec.graph, spec.feeds
     running = nodes_to_run(spec)
-    _require_valid(graph, running)
+    require_valid_nodes(graph, running)
     _require_fed(graph, running)
     ops = _runnable_ops(running)
     parts = run_partitions(graph, running, spec.fetches, feeds, device)
@@ -231,20 +231,6 @@ def _plan(
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
     root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
     return Plan(part.device, nodes, root, part.fetches, part.feeds, fed_nodes)
-
-
-def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Raise InvalidInput for errors on these nodes; errors elsewhere do not affect the run."""
-    errors = [finding for finding in verify(graph) if finding.level == "error"]
-    if errors:
-        names = {node.name for node in nodes}
-        require_no_findings(
-            [
-                graph_frames
-                for graph_frames in errors
-                if graph_frames.node is None or graph_frames.node in names
-            ]
-        )
 
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:

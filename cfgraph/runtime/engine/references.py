@@ -57,17 +57,18 @@ class References:
         output = node.inputs[slot]
         if output in self.forwarded:
             return True
-        if not _is_reference(output):
+        is_fed = output in self.fed
+        if not is_fed and not _is_reference(output):
             return False
         expected = registry.input_types(node) or []
-        if expected[slot].is_ref and output in self.fed:
+        if expected[slot].is_ref and is_fed:
             message = (
                 f"{output.name} is fed a value, but {node.name!r} ({node.op}) expects the variable"
             )
             raise UsageError(
                 message, node=node, hint=f"feed a consumer of {output.node.name!r} instead"
             )
-        return not expected[slot].is_ref and output not in self.fed
+        return not expected[slot].is_ref and not is_fed
 
 
 def dereference(output: Any) -> Any:

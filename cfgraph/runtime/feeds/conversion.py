@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.feeds_and_fetches import declared_type
+from cfgraph.analysis.feeds_and_fetches import declared_type, expected_types
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import UsageError
 from cfgraph.ir import dtypes
@@ -14,6 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.step import Resource
 
 _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
 
@@ -24,8 +25,14 @@ def feed_value(graph: Graph, tensor: Output, value: Any) -> Any:
     An array fed for a resource handle is the value of a new variable.
     """
     dtype, shape = feed_type(graph, tensor)
-    kind = tensor.dtype.kind if tensor.dtype else ""
-    if kind == "variant" or (kind == "resource" and not _is_array_like(value)):
+    declared, _ = declared_type(graph, tensor)
+    kind = declared.kind if declared else ""
+    if kind == "variant":
+        return value
+    if kind == "resource" and not _is_array_like(value):
+        if not isinstance(value, Resource):
+            message = f"feed {tensor.name}: {type(value).__name__!r} is not a resource"
+            raise UsageError(message, code="CFG034", hint="feed an array, or a fetched resource")
         return value
     array = _feed_array(tensor, value, dtype, shape)
     if kind == "resource":
@@ -53,8 +60,14 @@ def _feed_array(tensor: Output, value: Any, dtype: DType | None, shape: Shape) -
 
 
 def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
-    """Dtype and shape of a tensor's feed; for a variable's handle, of the variable's value."""
+    """Dtype and shape of a tensor's feed; for a variable's handle, of the variable's value.
+
+    Raises UsageError if the readers of a tensor without a dtype disagree about it.
+    """
     dtype, shape = declared_type(graph, tensor)
+    if dtype is None and (types := sorted(map(str, expected_types(tensor)))):
+        message = f"{tensor.name} has no dtype, and its readers expect {', '.join(types)}"
+        raise UsageError(message, node=tensor.node, hint="feed what its readers compute")
     if dtype is not None and dtype.kind == "resource":
         return variable_of_handle(graph, tensor)
     return dtype, shape
@@ -135,9 +148,19 @@ def _fit_strings(array: Any, dtype: DType) -> Any:
         message = f"the value has dtype {array.dtype.name}, expected {dtype}"
         raise UsageError(message, code="CFG034")
     strings = np.empty(array.shape, object)
-    elements = (text.encode() if isinstance(text, str) else bytes(text) for text in array.flat)
-    strings.reshape(-1)[:] = list(elements)
+    strings.reshape(-1)[:] = [_string_bytes(element, array) for element in array.flat]
     return strings
+
+
+def _string_bytes(element: object, array: Any) -> bytes:
+    if isinstance(element, bytes):
+        return bytes(element)
+    if not isinstance(element, str):
+        raise UsageError(f"{_describe_elements(array)}, expected strings", code="CFG034")
+    try:
+        return element.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the text {element!a} is not valid Unicode", code="CFG034") from None
 
 
 def _describe_elements(array: Any) -> str:
