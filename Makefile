@@ -5,14 +5,19 @@ GRAPH := fixtures/graphs/counter.pb
 # what a verb installs unless EXTRAS says otherwise
 BENCH := test,interop
 GPU := test,gpu,gpu-xla
+# of `make fuzz`, which continues its log; a nightly job takes the date as seed and a million inputs
+FUZZ_SEED ?= 0
+FUZZ_COUNT ?= 100000
+FUZZ_LOG ?= fuzz.jsonl
 
-.PHONY: help demo test sweep lint bench gpu format clean
+.PHONY: help demo test sweep fuzz lint bench gpu format clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo    look at a loop, run it and show its trace'
 	@echo 'make test    run the tests'
 	@echo 'make sweep   run the long tests that make test leaves out'
+	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make bench   measure, side by side with TensorFlow'
 	@echo 'make gpu     run the tests that need a GPU, and measure it'
@@ -28,6 +33,9 @@ test: .venv/ready-$(or $(EXTRAS),test)
 
 sweep: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(PYTEST_ARGS)
+
+fuzz: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/python -m tests.robustness.fuzz --seed $(FUZZ_SEED) --count $(FUZZ_COUNT) --log $(FUZZ_LOG)
 
 lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff check .
