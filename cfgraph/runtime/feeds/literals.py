@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -21,17 +20,9 @@ from cfgraph.runtime.feeds.conversion import fit_dtype, integer_limits, out_of_r
 GENERATORS: Final = ("zeros", "ones", "full", "arange", "uniform", "normal")
 
 MAX_RANK: Final = 32
-
-
 _NON_FINITE: Final = re.compile(r"\b(nan|inf|infinity)\b", re.IGNORECASE)
-
-
 _COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
-
-
 _TYPE_ALONE: Final = re.compile(r"[A-Za-z_]\w*\[[^\]]*\]\Z")
-
-
 _WORD: Final = re.compile(r"([a-z]+)(?:\(.*\))?\Z")
 
 
@@ -143,8 +134,6 @@ def _pack(flat: list[Any], dtype: DType) -> Any:
 
 
 _NUMBERS: Final[set[type]] = {int, float}
-
-
 _ACCEPTED_TYPES: Final[dict[str, set[type]]] = {
     "bool": {bool},
     "string": {str},
@@ -153,8 +142,6 @@ _ACCEPTED_TYPES: Final[dict[str, set[type]]] = {
     "float": _NUMBERS,
     "complex": {str},
 }
-
-
 _HINTS: Final = {"bool": "write true or false", "string": 'write strings in quotes: "text"'}
 
 
@@ -216,116 +203,75 @@ def generate(
     if name == "zeros" and dtype is dtypes.string:
         return np.full(sizes, b"", object)
     if dtype.is_object:
-        _reject_dtype(name, dtype)
-    return _GENERATORS[name](_GeneratorCall(name, arguments, dtype, count, key, seed)).reshape(
-        sizes
-    )
+        raise _unsupported(name, dtype)
+    numbers = _parse_arguments(name, arguments, dtype)
+    bits = np.random.Philox(key=seed % 2**64 | crc32(key.encode()) << 64)
+    values = _generate_values(name, numbers, dtype, count, np.random.Generator(bits))
+    return values.reshape(sizes)
 
 
-class _GeneratorCall:
-    """One call of a generator."""
-
-    def __init__(
-        self, name: str, arguments: str | None, dtype: DType, count: int, key: str, seed: int
-    ) -> None:
-        self.name, self.dtype, self.count = name, dtype, count
-        self.arguments = _numbers(name, arguments)
-        self.source = np.random.Generator(
-            np.random.Philox(key=seed % 2**64 | crc32(key.encode()) << 64)
-        )
-
-    def pair(self, first: float, second: float) -> tuple[float, float]:
-        """The two arguments, or the defaults."""
-        if len(self.arguments) not in (0, 2):
-            hint = f"write {self.name}({first},{second})"
-            raise UsageError(f"{self.name} takes two arguments", hint=hint, code="CFG033")
-        return (self.arguments[0], self.arguments[1]) if self.arguments else (first, second)
-
-    def require_no_arguments(self) -> None:
-        """Raise UsageError for arguments."""
-        if self.arguments:
-            raise UsageError(f"{self.name} takes no arguments", code="CFG033")
-
-
-def _reject_dtype(name: str, dtype: DType) -> NoReturn:
-    raise UsageError(f"{name} does not support dtype {dtype}", code="CFG034")
+def _unsupported(name: str, dtype: DType) -> UsageError:
+    return UsageError(f"{name} does not support dtype {dtype}", code="CFG034")
 
 
 def _constant(arguments: str | None, dtype: DType) -> Any:
-    if not arguments:
-        raise UsageError("full takes one argument", hint="as in full(7)", code="CFG033")
-    value = parse_literal(arguments, dtype)
-    if value.ndim:
-        raise UsageError("full takes a single value", hint="as in full(7)", code="CFG033")
+    value = parse_literal(arguments, dtype) if arguments else None
+    if value is None or value.ndim:
+        takes = "full takes one argument" if value is None else "full takes a single value"
+        raise UsageError(takes, hint="as in full(7)", code="CFG033")
     return value
 
 
-def _numbers(name: str, arguments: str | None) -> list[float]:
+def _parse_arguments(name: str, text: str | None, dtype: DType) -> list[float]:
+    """The two numbers that describe random values, or none."""
     try:
-        numbers: list[Any] = json.loads(f"[{arguments or ''}]")
+        numbers: list[Any] = json.loads(f"[{text or ''}]")
     except ValueError:
         numbers = [None]
     if any(type(element) not in (int, float) or not math.isfinite(element) for element in numbers):
-        raise UsageError(f"{name}({arguments}) needs numbers", code="CFG033")
-    return numbers
-
-
-def _zeros(call: _GeneratorCall) -> Any:
-    call.require_no_arguments()
-    return np.zeros(call.count, call.dtype.numpy)
-
-
-def _ones(call: _GeneratorCall) -> Any:
-    call.require_no_arguments()
-    return np.ones(call.count, np.int8).astype(call.dtype.numpy)
-
-
-def _arange(call: _GeneratorCall) -> Any:
-    call.require_no_arguments()
-    if call.dtype.kind == "bool":
-        _reject_dtype(call.name, call.dtype)
-    if call.count and call.dtype.is_integer and call.count - 1 > integer_limits(call.dtype)[1]:
-        message = f"{call.count - 1} is out of range for {call.dtype}"
-        raise UsageError(message, code="CFG034")
-    return fit_dtype(np.arange(call.count, dtype=np.int64), call.dtype)
-
-
-def _uniform(call: _GeneratorCall) -> Any:
-    dtype = call.dtype
-    if dtype.kind == "bool":
-        call.require_no_arguments()
-        return call.source.random(call.count) < 0.5
-    if dtype.is_integer and not call.arguments:
+        raise UsageError(f"{name}({text}) needs numbers", code="CFG033")
+    if name == "normal" and dtype.kind not in ("float", "complex"):
+        raise _unsupported(name, dtype)
+    if name not in ("uniform", "normal") or dtype.kind == "bool":
+        if numbers:
+            raise UsageError(f"{name} takes no arguments", code="CFG033")
+        return []
+    if dtype.is_integer and not numbers:
         hint = f"as in uniform(0,10), which stops before 10; for {dtype}"
         raise UsageError("uniform needs a range for integers", hint=hint, code="CFG033")
-    low, high = call.pair(0, 1)
+    if len(numbers) not in (0, 2):
+        hint = f"write {name}(0,1)"
+        raise UsageError(f"{name} takes two arguments", hint=hint, code="CFG033")
+    return numbers or [0, 1]
+
+
+def _generate_values(
+    name: str, numbers: list[float], dtype: DType, count: int, source: np.random.Generator
+) -> Any:
+    if name == "zeros":
+        return np.zeros(count, dtype.numpy)
+    if name == "ones":
+        return np.ones(count, np.int8).astype(dtype.numpy)
+    if name == "arange":
+        return _arange(dtype, count)
+    if dtype.kind == "bool":
+        return source.random(count) < 0.5
+    low, high = numbers
+    if name == "normal":
+        return fit_dtype(low + high * source.standard_normal(count), dtype)
     if low > high:
         raise UsageError(f"uniform({low},{high}) is an empty range", code="CFG033")
-    if dtype.is_integer:
-        return _uniform_integers(call, low, high)
-    return fit_dtype(low + (high - low) * call.source.random(call.count), dtype)
-
-
-def _uniform_integers(call: _GeneratorCall, low: float, high: float) -> Any:
-    least, greatest = integer_limits(call.dtype)
+    if not dtype.is_integer:
+        return fit_dtype(low + (high - low) * source.random(count), dtype)
+    least, greatest = integer_limits(dtype)
     if low != int(low) or high != int(high) or not least <= low < high <= greatest + 1:
-        message = f"uniform({low},{high}) is not a range of {call.dtype}"
-        raise UsageError(message, code="CFG034")
-    wide = np.uint64 if call.dtype.kind == "uint" else np.int64
-    return call.source.integers(int(low), int(high), call.count, wide).astype(call.dtype.numpy)
+        raise UsageError(f"uniform({low},{high}) is not a range of {dtype}", code="CFG034")
+    return source.integers(int(low), int(high), count, _wide(dtype)).astype(dtype.numpy)
 
 
-def _normal(call: _GeneratorCall) -> Any:
-    if call.dtype.kind not in ("float", "complex"):
-        _reject_dtype(call.name, call.dtype)
-    mean, deviation = call.pair(0, 1)
-    return fit_dtype(mean + deviation * call.source.standard_normal(call.count), call.dtype)
-
-
-_GENERATORS: Final[dict[str, Callable[[_GeneratorCall], Any]]] = {
-    "zeros": _zeros,
-    "ones": _ones,
-    "arange": _arange,
-    "uniform": _uniform,
-    "normal": _normal,
-}
+def _arange(dtype: DType, count: int) -> Any:
+    if dtype.kind == "bool":
+        raise _unsupported("arange", dtype)
+    if count and dtype.is_integer and count - 1 > integer_limits(dtype)[1]:
+        raise UsageError(f"{count - 1} is out of range for {dtype}", code="CFG034")
+    return fit_dtype(np.arange(count, dtype=np.int64), dtype)

@@ -18,10 +18,10 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -159,27 +159,8 @@ def _member(archive: zipfile.ZipFile, name: str, path: str) -> Any:
 # names that an error lists
 _MAX_LISTED: Final = 5
 _TYPED: Final = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]]*)\])?([:@])")
-
-
 _GENERATED: Final = re.compile(rf"({'|'.join(GENERATORS)})(?:\((.*)\))?\Z", re.DOTALL)
-
-
 _KEYED: Final = re.compile(r"(.+)\[([^\]]*)\]\Z", re.DOTALL)
-
-
-class ValueSpec(NamedTuple):
-    """A parsed VALUE; `form` determines which fields are set.
-
-    `file`: `text` is the path, `key` an archive's key. `raw`: `text` is the path. `json`: `text` is
-    JSON. `generated`: `text` names the generator, `arguments` are its own.
-    """
-
-    form: str
-    text: str
-    dtype: DType | None = None
-    sizes: tuple[int, ...] | None = None
-    key: str | None = None
-    arguments: str | None = None
 
 
 def split_feed(text: str, subject: str = "feed") -> tuple[str, str]:
@@ -192,24 +173,6 @@ def split_feed(text: str, subject: str = "feed") -> tuple[str, str]:
         message = f"{name.strip()} has no value"
         raise UsageError(message, hint=f"as in {name.strip()}=3.5", code="CFG033")
     return name.strip(), value.strip()
-
-
-def parse_value(text: str) -> ValueSpec:
-    """Parse a VALUE. Raises UsageError for an unknown dtype."""
-    if text.startswith("@"):
-        keyed = _KEYED.match(text[1:])
-        if keyed and not keyed[1].endswith("/"):
-            return ValueSpec("file", keyed[1], key=keyed[2])
-        return ValueSpec("file", text[1:])
-    dtype, sizes = None, None
-    if typed := _TYPED.match(text):
-        dtype, sizes = _named_dtype(typed[1]), _parse_sizes(typed[2])
-        text = text[typed.end() :].strip()
-        if typed[3] == "@":
-            return ValueSpec("raw", text, dtype, sizes)
-    if generated := _GENERATED.match(text):
-        return ValueSpec("generated", generated[1], dtype, sizes, arguments=generated[2])
-    return ValueSpec("json", text, dtype, sizes)
 
 
 def _named_dtype(name: str) -> DType:
@@ -261,9 +224,8 @@ def read_value(text: str, graph: Graph, tensor: Output, subject: str, seed: int 
     """
     dtype, shape = feed_type(graph, tensor)
     with _error_prefix(subject):
-        return fit_to_tensor(
-            _evaluate(parse_value(text), dtype, shape, tensor.name, seed), dtype, shape
-        )
+        array = _evaluate(text, dtype, shape, tensor.name, seed)
+        return fit_to_tensor(array, dtype, shape)
 
 
 @contextmanager
@@ -312,66 +274,64 @@ def _json_archive(path: str) -> Iterator[tuple[str, str]]:
         yield name, json.dumps(value)
 
 
-def _evaluate(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    array = _READERS[spec.form](spec, dtype, shape, name, seed)
-    if spec.sizes is not None and spec.form != "generated":
-        check_shape(array.shape, Shape(spec.sizes))
-    return array
+def _evaluate(text: str, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    """The array of a VALUE for a tensor of a name, dtype, and shape."""
+    if text.startswith("@"):
+        return _read_array(text[1:])
+    sizes = None
+    typed = _TYPED.match(text)
+    if typed:
+        dtype, sizes = _named_dtype(typed[1]), _parse_sizes(typed[2])
+        text = text[typed.end() :].strip()
+    is_raw = typed is not None and typed[3] == "@"
+    generated = None if is_raw else _GENERATED.match(text)
+    if not is_raw and generated is None:
+        array = parse_literal(text, dtype)
+        if sizes is not None:
+            check_shape(array.shape, Shape(sizes))
+        return array
+    source = generated[1] if generated else text
+    if dtype is None:
+        raise UsageError("the dtype is missing", hint=f"as in f32[2,3]:{source}", code="CFG033")
+    if is_raw and dtype.is_object:
+        raise UsageError("strings cannot be read from raw bytes", code="CFG034")
+    sizes = _static_sizes(shape, source) if sizes is None else sizes
+    if generated:
+        return generate(source, generated[2], dtype, sizes, name, seed)
+    return _read_raw(text, dtype, sizes)
 
 
-def _from_file(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    if spec.key is not None:
-        return read_npz_key(spec.text, spec.key)
-    if spec.text == "-":
+def _read_array(text: str) -> Any:
+    """The array of `FILE.npy`, `FILE.npz[KEY]`, or `-`."""
+    keyed = _KEYED.match(text)
+    if keyed and not keyed[1].endswith("/"):
+        return read_npz_key(keyed[1], keyed[2])
+    if text == "-":
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("standard input is not an .npy file", code="CFG033")
         return decode_npy(read_stream(sys.stdin.buffer), "standard input")
-    if spec.text.endswith(".npz"):
-        archive = _read_archive(spec.text)
+    if text.endswith(".npz"):
+        archive = _read_archive(text)
         names = archive.namelist()
         if len(names) == 1:
-            return _member(archive, names[0], spec.text)
+            return _member(archive, names[0], text)
         keys = sorted(name.removesuffix(".npy") for name in names)
-        hint = f"write @{spec.text}[KEY]; it has {first_names(keys, _MAX_LISTED)}"
+        hint = f"write @{text}[KEY]; it has {first_names(keys, _MAX_LISTED)}"
         raise UsageError("the archive has several arrays", hint=hint, code="CFG033")
-    return read_npy(spec.text)
+    return read_npy(text)
 
 
-def _from_raw(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    assert spec.dtype is not None
-    if spec.dtype.is_object:
-        raise UsageError("strings cannot be read from raw bytes", code="CFG034")
-    sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
-    data = read_bytes(spec.text)
-    expected = math.prod(sizes) * spec.dtype.numpy.itemsize
+def _read_raw(path: str, dtype: DType, sizes: tuple[int, ...]) -> Any:
+    data = read_bytes(path)
+    expected = math.prod(sizes) * dtype.numpy.itemsize
     if len(data) != expected:
-        message = f"{spec.dtype}{Shape(sizes)} takes {expected} bytes, the file has {len(data)}"
-        raise InvalidInput(message, path=spec.text, code="CFG030")
-    return np.frombuffer(data, spec.dtype.numpy.newbyteorder("<")).reshape(sizes)
+        message = f"{dtype}{Shape(sizes)} takes {expected} bytes, the file has {len(data)}"
+        raise InvalidInput(message, path=path, code="CFG030")
+    return np.frombuffer(data, dtype.numpy.newbyteorder("<")).reshape(sizes)
 
 
-def _from_json(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    return parse_literal(spec.text, spec.dtype or dtype)
-
-
-def _generated(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    dtype = spec.dtype or dtype
-    if dtype is None:
-        raise UsageError("the dtype is missing", hint=f"as in f32[2,3]:{spec.text}", code="CFG033")
-    sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
-    return generate(spec.text, spec.arguments, dtype, sizes, name, seed)
-
-
-def _sizes(shape: Shape, spec: ValueSpec) -> tuple[int, ...]:
+def _static_sizes(shape: Shape, source: str) -> tuple[int, ...]:
     if shape.dims is not None and shape.is_full:
         return tuple(size for size in shape.dims if size is not None)
     message = f"the shape {shape} has unknown dimensions"
-    raise UsageError(message, hint=f"write all of them, as in f32[2,3]:{spec.text}", code="CFG033")
-
-
-_READERS: Final[dict[str, Callable[[ValueSpec, DType | None, Shape, str, int], Any]]] = {
-    "file": _from_file,
-    "raw": _from_raw,
-    "json": _from_json,
-    "generated": _generated,
-}
+    raise UsageError(message, hint=f"write all of them, as in f32[2,3]:{source}", code="CFG033")
