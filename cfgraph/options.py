@@ -343,8 +343,9 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        metavar="auto|numpy|xla",
-        help="Engine that runs clusters; auto chooses the faster one for each cluster.",
+        metavar="auto|tokens|compiled|numpy|xla",
+        help="Engine of the run: tokens, or compiled to straight-line Python; of its clusters: "
+        "numpy or xla. auto runs on tokens, and each cluster on the faster one.",
     ),
 ]
 Regions = Annotated[

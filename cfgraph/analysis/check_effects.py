@@ -16,14 +16,14 @@ from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import HappensBefore
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Node
 
 _MAX_ACCESSES: Final = 2048
 _MAX_TRIED: Final = 32
 
 
 def effect_findings(
-    graph: Graph,
+    graph: Iterable[Node],
     graph_frames: Frames,
     deadness: Deadness | None,
     targets: Sequence[Node] = (),
@@ -50,7 +50,7 @@ def effect_findings(
         yield from _races(accesses, before, together, deadness)
 
 
-def _shared_accesses(graph: Graph) -> list[list[ResourceAccess]]:
+def _shared_accesses(graph: Iterable[Node]) -> list[list[ResourceAccess]]:
     """Accesses of each resource that several nodes use and at least one writes."""
     by_resource: dict[Hashable, dict[Node, ResourceAccess]] = {}
     for access in EffectAnalysis().accesses(graph):
@@ -65,7 +65,12 @@ class _JointRuns:
     """Map of each marked node to a bit mask of the marked nodes that share a run with it."""
 
     def __init__(
-        self, graph: Graph, before: HappensBefore, targets: Sequence[Node], *, all_run: bool
+        self,
+        graph: Iterable[Node],
+        before: HappensBefore,
+        targets: Sequence[Node],
+        *,
+        all_run: bool,
     ) -> None:
         self.bit = before.bit
         if all_run:

@@ -8,10 +8,11 @@ a fetch-set, and link simulators from them.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
 from cfgraph.analysis.reachability import ancestors, is_partitioned
 from cfgraph.errors import Unsupported, UsageError
@@ -34,10 +35,12 @@ from cfgraph.runtime.engine.plan import (
     is_replaced_by_feed,
     make_plans,
 )
+from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.trace.events import Observer
 
 SCHEDULES: Final = ("fifo", "random")
@@ -221,7 +224,36 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
 # simulators that stay linked per fetch-set while no run uses them
 MAX_IDLE_SIMULATORS: Final = 8
 
-SimulatorMaker = Callable[[RunSpec, Sequence[Plan], Observer | None], Simulator]
+
+class RunExecutor(Protocol):
+    """An engine with the state of one run: a simulator, or generated code."""
+
+    graph: Graph
+    fetches: tuple[Output, ...]
+    results: list[Any]
+    step: RunStep
+    run_start: int
+    gpus: tuple[str, ...]
+    elapsed: float | None
+
+    @property
+    def gpu_plan(self) -> GpuPlan | None:
+        """The plan on a real GPU, or None without one."""
+
+    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
+        """Run until nothing is ready."""
+
+    def clear(self) -> None:
+        """Drop the values of the run."""
+
+    def quiescent_state(self) -> QuiescentState:
+        """The state of the run for explanations."""
+
+    def fetched_to_host(self, index: int, value: Any) -> Any:
+        """The value of a fetch in host memory."""
+
+
+SimulatorMaker = Callable[[RunSpec, Sequence[Plan], Observer | None], RunExecutor]
 
 
 @dataclass(slots=True, eq=False)
@@ -236,14 +268,14 @@ class PreparedRun:
     plans: Sequence[Plan]
     make: SimulatorMaker
     guard: AbstractContextManager[object]
-    idle: list[Simulator] = field(default_factory=list)
+    idle: list[RunExecutor] = field(default_factory=list)
 
     @property
     def is_shared(self) -> bool:
         """True if several simulators may be linked from the plans."""
         return isinstance(self.guard, nullcontext)
 
-    def acquire(self, observer: Observer | None) -> Simulator:
+    def acquire(self, observer: Observer | None) -> RunExecutor:
         """A simulator for one run; an observed run has a new one."""
         if observer is None or not self.is_shared:
             try:
@@ -253,7 +285,7 @@ class PreparedRun:
         with paused_gc():
             return self.make(self.spec, self.plans, observer)
 
-    def release(self, simulator: Simulator) -> None:
+    def release(self, simulator: RunExecutor) -> None:
         """Make a simulator available to later runs. Only one keeps the values of its last run."""
         if self.idle:
             simulator.clear()

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
@@ -24,6 +25,8 @@ from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.compiled.engine import CompiledRun, CompiledSimulator, compile_run
+from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
@@ -37,7 +40,7 @@ from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import DEFAULT_DEVICE, PreparedRun, RunConfig, prepare
+from cfgraph.runtime.prepare import DEFAULT_DEVICE, PreparedRun, RunConfig, RunExecutor, prepare
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
@@ -45,6 +48,9 @@ from cfgraph.runtime.virtual import VirtualSimulator
 
 # a session keeps this many prepared fetch-sets and drops the oldest
 MAX_PREPARED_RUNS: Final = 32
+
+# engines of a whole run; the other names are engines of its clusters
+RUN_ENGINES: Final = ("tokens", "compiled")
 
 RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool]
 
@@ -76,6 +82,10 @@ class Session:
     when a signature is seen a second time), `auto` uses XLA for large clusters if jax is installed.
     With `regions` whole loops and conditionals are clustered. Clusters in the graph run by
     `engine`, one of the three; the default is `auto`.
+
+    With `engine="compiled"` the run is generated as straight-line Python, with the same values and
+    errors, where that is possible and nothing observes the run; `fallback` is the reason where the
+    last prepared run uses the token executor, which is the default (`tokens`).
 
     With `costs` the run uses a virtual clock: `elapsed` is its final time in seconds, and the trace
     has its times. `ran` is the graph of the last run: the needed part of the graph after lowering,
@@ -141,11 +151,14 @@ class Session:
             io=IoPolicy.parse(allow_io),
         )
         self.state = State() if state is None else state
-        self.cluster_runner = ClusterRunner(jit or engine, lazy=lazy)
+        self.cluster_runner = ClusterRunner(
+            jit or (None if engine in RUN_ENGINES else engine), lazy=lazy
+        )
         self.elapsed: float | None = None
         self.ran: Graph | None = None
         self.gpu_plan: GpuPlan | None = None
         self.gpus: tuple[str, ...] = ()
+        self.fallback = ""
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.config.devices or _graph_devices(graph))
@@ -255,7 +268,7 @@ class Session:
                 if trace is None:
                     prepared.release(simulator)
 
-    def _end_run(self, simulator: Simulator, *, completed: bool) -> None:
+    def _end_run(self, simulator: RunExecutor, *, completed: bool) -> None:
         """Set the attributes that describe the last run."""
         with self._end_lock:
             self.ran, self.gpus, self.gpu_plan = simulator.graph, simulator.gpus, simulator.gpu_plan
@@ -287,9 +300,11 @@ class Session:
                 spec, opened, self.config, self.cluster_runner, without_values=without_values
             )
             guard = self._lock if self._is_exclusive() else nullcontext()
-            prepared = PreparedRun(spec, plans, self._make_simulator, guard)
+            compiled = self._compiled(spec, plans, without_values=without_values)
+            make = partial(self._make_simulator, compiled)
+            prepared = PreparedRun(spec, plans, make, guard)
             if trace is None or not prepared.is_shared:
-                prepared.idle.append(self._make_simulator(spec, plans, trace))
+                prepared.idle.append(make(spec, plans, trace))
             if trace is None or prepared.is_shared:
                 while len(self._prepared) >= MAX_PREPARED_RUNS:
                     del self._prepared[next(iter(self._prepared))]
@@ -305,12 +320,45 @@ class Session:
         devices = self.config.devices or _graph_devices(self.graph)
         return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
 
+    def _compiled(
+        self, spec: RunSpec, plans: Sequence[Plan], *, without_values: bool
+    ) -> CompiledRun | None:
+        """The generated function of a run, None if the token executor runs it."""
+        if self.config.engine != "compiled":
+            return None
+        reason = self._observed() or ("values are omitted" if without_values else "")
+        if not reason:
+            try:
+                return compile_run(spec, plans)
+            except NotCompiled as error:
+                reason = error.text
+        self.fallback = reason
+        return None
+
+    def _observed(self) -> str:
+        """The reason for which all runs of the session use the token executor, or ``."""
+        config = self.config
+        if self._random is not None:
+            return "the schedule is random"
+        if config.costs is not None:
+            return "the clock is virtual"
+        if self._meter is not None:
+            return "memory is counted"
+        return "devices are GPUs" if any(map(is_gpu, config.devices)) else ""
+
     def _make_simulator(
-        self, spec: RunSpec, plans: Sequence[Plan], trace: Observer | None
-    ) -> Simulator:
-        """The simulator: of a virtual clock, of a real GPU, or of NumPy alone."""
+        self,
+        compiled: CompiledRun | None,
+        spec: RunSpec,
+        plans: Sequence[Plan],
+        trace: Observer | None,
+    ) -> RunExecutor:
+        """The simulator: of generated code, a virtual clock, a real GPU, or NumPy alone."""
         graph, fetches, meter = spec.graph, spec.fetches, self._meter
         step = RunStep(self.state, self.config.seed, self.config.io)
+        if compiled is not None and trace is None:
+            make_tokens = partial(Simulator, graph, plans, step, fetches)
+            return CompiledSimulator(compiled, spec, step, make_tokens)
         if self.config.costs is not None:
             return VirtualSimulator(graph, plans, step, fetches, self.config.costs, trace, meter)
         if any(is_gpu(plan.device) for plan in plans):
@@ -358,7 +406,7 @@ def _graph_devices(graph: Graph) -> Sequence[str]:
     return sorted({node.device for node in graph}) if is_partitioned(graph) else [DEFAULT_DEVICE]
 
 
-def _fetch_result(simulator: Simulator, index: int, allow_dead: bool) -> Any:
+def _fetch_result(simulator: RunExecutor, index: int, allow_dead: bool) -> Any:
     """The value of a fetch. Raises ExecutionError if it is dead or missing."""
     tensor, value = simulator.fetches[index], simulator.results[index]
     if value is MISSING:

@@ -9,7 +9,7 @@ ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
 ORDER = (
     *("io_policy", "state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
     *("gpu", "jax", "abstract_run", "cluster_members", "cluster_runner", "quiescent_state"),
-    *("deadlock", "simulator", "gpu_simulator", "virtual", "prepare", "prepared_run"),
+    *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "prepare"),
     *("session", "restore"),
 )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir.devices import short_device_name
-from cfgraph.ir.graph import Output
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import KERNEL_FAILURES
 from cfgraph.ops.opdef.step import explain_wrong_handle
 from cfgraph.runtime.engine.link import FireWrapper, link
@@ -133,30 +133,31 @@ class Executor:
     def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
         """The error with the node, frame, and device of the token that raised it."""
         plan = self.linked.owners.get(fire)
-        if isinstance(error, CfgraphError):
-            if plan is not None:
-                error.node = error.node or plan.node.name
-            error.frame = error.frame or iteration.path
-            error.device = error.device or self.device
-            if type(error).exit_code == ExecutionError.exit_code:
-                return _as_execution_error(error)
-            return error
-        name = plan.node.name if plan else "?"
-        if isinstance(error, KERNEL_FAILURES):
-            text = str(error) or type(error).__name__
-            return ExecutionError(
-                text, node=name, frame=iteration.path, device=self.device, code="CFG705"
-            )
-        if isinstance(error, AttributeError) and (text := explain_wrong_handle(error)):
-            return ExecutionError(
-                text, node=name, frame=iteration.path, device=self.device, code="CFG705"
-            )
-        error.add_note(f"while running node '{name}' in frame {iteration.path}")
-        return error
+        return located_error(error, plan.node if plan else None, iteration.path, self.device)
 
     def busiest(self) -> Iteration | None:
         """The iteration of the next token, if there is one."""
         return self.ready[self.consumed][1] if self.ready else None
+
+
+def located_error(error: Exception, node: Node | None, path: str, device: str) -> Exception:
+    """An error of a run with the node, frame path, and device where it was raised."""
+    name = node.name if node is not None else "?"
+    if isinstance(error, CfgraphError):
+        if node is not None:
+            error.node = error.node or name
+        error.frame = error.frame or path
+        error.device = error.device or device
+        if type(error).exit_code == ExecutionError.exit_code:
+            return _as_execution_error(error)
+        return error
+    text = explain_wrong_handle(error) if isinstance(error, AttributeError) else None
+    if isinstance(error, KERNEL_FAILURES):
+        text = str(error) or type(error).__name__
+    if text:
+        return ExecutionError(text, node=name, frame=path, device=device, code="CFG705")
+    error.add_note(f"while running node '{name}' in frame {path}")
+    return error
 
 
 def _as_execution_error(error: CfgraphError) -> ExecutionError:

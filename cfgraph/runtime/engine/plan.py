@@ -168,6 +168,7 @@ class Plan:
 
     device: str
     nodes: dict[Node, NodePlan]
+    frames: Frames
     root: FramePlan
     fetches: dict[int, Output]
     feeds: dict[int, Output]
@@ -230,7 +231,7 @@ def _plan(
             plan.kernel = clusters.kernel(graph, node, device)
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
     root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
-    return Plan(part.device, nodes, root, part.fetches, part.feeds, fed_nodes)
+    return Plan(part.device, nodes, graph_frames, root, part.fetches, part.feeds, fed_nodes)
 
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:

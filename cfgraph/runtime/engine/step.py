@@ -6,17 +6,28 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.runtime.engine.propagate import Iteration
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer, TraceEvent
+
+
+class IterationPosition(Protocol):
+    """An iteration of a frame, by which kernels identify an execution of their node."""
+
+    @property
+    def index(self) -> int:
+        """The number of the iteration in its frame."""
+
+    @property
+    def path(self) -> str:
+        """The path of loops and iterations."""
 
 
 class RunStep:
@@ -44,7 +55,7 @@ class RunStep:
         self.run = 0
         self.max_iterations: int | None = None
         self.node: Node | None = None
-        self.iteration: Iteration | None = None
+        self.iteration: IterationPosition | None = None
         self.observer: Observer | None = None
         self.run_start = 0
 

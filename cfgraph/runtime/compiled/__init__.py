@@ -1,0 +1,1 @@
+"""Compiled engine: straight-line Python for the plans of a run."""

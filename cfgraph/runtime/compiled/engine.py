@@ -1,0 +1,210 @@
+"""The compiled engine: generated functions of prepared runs, and their execution."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from types import CodeType, TracebackType
+from typing import Any, Final
+
+from cfgraph.analysis.check_effects import effect_findings
+from cfgraph.errors import RunTimeout
+from cfgraph.ir.devices import short_device_name
+from cfgraph.limits import current_limits, timeout_error
+from cfgraph.ops.opdef.op import makes_handle
+from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.generate import Generator
+from cfgraph.runtime.compiled.kernels import FUNCTIONS, CompiledIteration, frame_names
+from cfgraph.runtime.compiled.node_writer import enclosing_loops
+from cfgraph.runtime.compiled.program import Program
+from cfgraph.runtime.engine.executor import located_error
+from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
+from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.quiescent_state import QuiescentState
+from cfgraph.runtime.simulator import Simulator
+
+UNLIMITED: Final = range((1 << 63) - 1)
+# seconds between two checks of the deadline in a loop
+_CHECK_INTERVAL: Final = 0.005
+_numbers: Final = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRun:
+    """The generated function of a run.
+
+    `is_repeatable` if the run changes nothing that outlives it, so that it may be repeated to
+    explain an error.
+    """
+
+    plan: Plan
+    program: Program
+    source: str
+    owners: list[int]
+    function: Callable[..., tuple[Any, ...]]
+    is_repeatable: bool
+
+    def position(self, error: BaseException) -> tuple[NodePlan | None, str]:
+        """The node of the line that raised an error, and the frame path."""
+        code: CodeType = self.function.__code__
+        trace: TracebackType | None = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        if trace is None or trace.tb_lineno < 2:
+            return None, "/"
+        line = self.program.lines[self.owners[trace.tb_lineno - 1]]
+        if line.plan is None:
+            return None, "/"
+        frame = self.plan.frames.of[line.plan.node]
+        variables = trace.tb_frame.f_locals
+        indices = []
+        for loop in enclosing_loops(frame):
+            number = self.plan.frames.all.index(loop)
+            indices.append(0 if line.hoisted == number else variables.get(f"i{number}", 0))
+        return line.plan, CompiledIteration(frame_names(frame), tuple(indices)).path
+
+
+def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
+    """Generate and compile the function of a run. Raises NotCompiled with a reason."""
+    if len(plans) != 1:
+        raise NotCompiled("the run has several devices")
+    plan = plans[0]
+    generator = Generator(spec.graph, plan, len(spec.fetches))
+    program = generator.generate()
+    repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
+    if generator.may_be_dead is not None and not repeatable:
+        raise NotCompiled("a fetch of a run with effects may be dead", generator.may_be_dead)
+    writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
+    if len(writers) > 1:
+        _require_ordered_effects(plan, generator)
+    source, owners = program.source()
+    names = {**FUNCTIONS, **program.constants}
+    exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
+    return CompiledRun(plan, program, source, owners, names["run"], repeatable)
+
+
+def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
+    """Raise NotCompiled if the order of accesses to a resource depends on the schedule."""
+    nodes: Any = list(plan.nodes)
+    if next(effect_findings(nodes, plan.frames, None, all_run=True), None) is None:
+        return
+    exact = generator.classified.deadness
+    finding = next(effect_findings(nodes, plan.frames, exact, all_run=True), None)
+    if finding is not None:
+        node = next((node for node in plan.nodes if node.name == finding.node), None)
+        raise NotCompiled("accesses to a resource have no defined order", node)
+
+
+def _has_lasting_effect(plan: NodePlan) -> bool:
+    effects = plan.op.effects
+    return effects.stateful and not (
+        effects.random or effects.reads_only or makes_handle(plan.node)
+    )
+
+
+class DeadlineChunks:
+    """Numbers of iterations that check a deadline every few milliseconds."""
+
+    def __init__(self, stop: int, late: Callable[[], None]) -> None:
+        self.stop = stop
+        self.late = late
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._chunks())
+
+    def _chunks(self) -> Iterator[range]:
+        start, size, last = 0, 1, time.monotonic()
+        while start < self.stop:
+            yield range(start, min(start + size, self.stop))
+            self.late()
+            start += size
+            now = time.monotonic()
+            if now - last < _CHECK_INTERVAL / 2:
+                size *= 2
+            elif now - last > _CHECK_INTERVAL:
+                size = max(1, size // 2)
+            last = now
+
+
+class CompiledSimulator:
+    """Runs generated code in place of a simulator; one run at a time uses it.
+
+    `make_tokens` makes a simulator of the token executor, which explains errors: a run without
+    lasting effects is repeated on it.
+    """
+
+    elapsed: float | None = None
+    gpu_plan = None
+
+    def __init__(
+        self,
+        compiled: CompiledRun,
+        spec: RunSpec,
+        step: RunStep,
+        make_tokens: Callable[[], Simulator],
+    ) -> None:
+        self.compiled = compiled
+        self.graph, self.fetches = spec.graph, tuple(spec.fetches)
+        self.step = step
+        self.gpus: tuple[str, ...] = ()
+        self.results: list[Any] = []
+        self.run_start = time.perf_counter_ns()
+        self.device = short_device_name(compiled.plan.device)
+        self._make_tokens = make_tokens
+        self._tokens: Simulator | None = None
+        self._feeds: Sequence[Any] = ()
+
+    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
+        """Run the generated function.
+
+        Raises ExecutionError if a kernel fails, RunTimeout.
+        """
+        if self.step.state.to_host is not None:
+            self.step.state.move_to_host()
+        self._feeds, self._tokens = feeds, None
+        limits, limit = current_limits(), self.step.max_iterations
+        iterations: Any = UNLIMITED if limit is None else range(limit + 1)
+        late = None
+        if limits.deadline != math.inf:
+            late = limits.check_deadline
+            iterations = DeadlineChunks(len(iterations), late)
+        try:
+            self.results[:] = self.compiled.function(self.step, feeds, iterations, late)
+        except Exception as error:
+            if isinstance(error, RunTimeout) or not self.compiled.is_repeatable:
+                raise self._located(error) from error.__cause__
+            self._repeat()
+
+    def _repeat(self) -> None:
+        """Repeat the run on the token executor, which has the same result or error."""
+        self._tokens = tokens = self._make_tokens()
+        tokens.run(self._feeds, None)
+        self.results[:] = tokens.results
+
+    def _located(self, error: Exception) -> Exception:
+        plan, path = self.compiled.position(error)
+        if isinstance(error, RunTimeout):
+            error = timeout_error("the run exceeded its timeout", path)
+            error.device = self.device
+            return error
+        return located_error(error, plan.node if plan else None, path, self.device)
+
+    def clear(self) -> None:
+        """Drop fetched values."""
+        self.results.clear()
+        self._tokens = None
+
+    def quiescent_state(self) -> QuiescentState:
+        """The state of the run for explanations, which the token executor recomputes."""
+        if self._tokens is None:
+            self._repeat()
+        assert self._tokens is not None
+        return self._tokens.quiescent_state()
+
+    def fetched_to_host(self, index: int, value: Any) -> Any:
+        """The value of a fetch in host memory."""
+        return value

@@ -1,0 +1,413 @@
+"""Generation of one Python function from a plan.
+
+A frame is a `for` loop over its iterations, with the loop variables as local variables; nodes of
+one liveness class stand under one `if`; a Merge is an assignment in each of its branches. Switch,
+Enter, Exit, NextIteration, LoopCond, and Identity have no code: their outputs are the variables of
+their inputs. Work that does not change in a loop precedes it.
+
+    def run(step, feeds, iterations, late):
+        v0, = feeds
+        v1 = c0
+        for i1 in iterations:
+            v2 = v1 < v0
+            if v2 is not TRUE and not test(v2):
+                break
+            v1 = v1 + c1
+        else:
+            raise exceeded(step, c2)
+        return v1,
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import (
+    CONTROL_TRIGGER,
+    ENTER,
+    EXIT,
+    LOOP_COND,
+    MERGE,
+    NEXT_ITERATION,
+    SWITCH,
+)
+from cfgraph.ops.families.constants import identity
+from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.liveness_classes import Literal, Liveness, Test
+from cfgraph.runtime.compiled.node_writer import NodeWriter
+from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
+from cfgraph.runtime.compiled.program import Block, Program, Value
+from cfgraph.runtime.compiled.schedule import Item, Scheduler
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+
+PARAMETERS: Final = "step, feeds, iterations, late"
+# CPython allows 20 nested loops and 100 levels of indentation
+_MAX_LOOPS: Final = 18
+_MAX_DEPTH: Final = 90
+
+
+class Generator:
+    """Writes the function of a plan. Raises NotCompiled where that is not possible."""
+
+    def __init__(self, graph: Graph, plan: Plan, fetch_count: int) -> None:
+        self.plan = plan
+        self.fetch_count = fetch_count
+        self.classified = PlanLiveness(graph, plan)
+        self.frames = plan.frames
+        self.program = Program(PARAMETERS)
+        self.code = NodeWriter(self.classified, self.program)
+        self.items: dict[Node, Item] = {}
+        self.items_of: dict[Frame, list[Item]] = {frame: [] for frame in self.frames.all}
+        self.loop_items: dict[Frame, Item] = {}
+        self.loop_merges: dict[Frame, list[Node]] = {frame: [] for frame in self.frames.all}
+        self.test_items: dict[Test, Item] = {}
+        self.hoisted_sections: dict[Frame, Liveness] = {}
+        self.invariant: set[Node] = set()
+        self.last_block: Block | None = None
+        self.may_be_dead: Node | None = None
+        self.item_count = 0
+        if any(frame.depth > _MAX_LOOPS for frame in self.frames.all):
+            raise NotCompiled(f"loops are nested more than {_MAX_LOOPS} deep")
+
+    def generate(self) -> Program:
+        """Write the function."""
+        program = self.program
+        feeds = [self._feed(index) for index in range(len(self.plan.feeds))]
+        self._make_items()
+        if feeds:
+            program.add("feeds" if len(feeds) > 1 else "feeds[0]", (), feeds)
+        results = self._fetch_items()
+        scheduler = self._scheduler()
+        self._run(scheduler, self.frames.root, [self.classified.root.classes.always])
+        fields = "".join("{}, " for _ in range(self.fetch_count))
+        returned = [results.get(index) for index in range(self.fetch_count)]
+        outputs = [
+            value if value is not None else self.code.values[self.plan.fetches[index]]
+            for index, value in enumerate(returned)
+        ]
+        program.add(f"return ({fields})", outputs)
+        program.block.end = len(program.lines) - 1
+        if any(line.block.depth > _MAX_DEPTH for line in program.lines):
+            raise NotCompiled(f"conditionals are nested more than {_MAX_DEPTH} deep")
+        return program
+
+    def _feed(self, index: int) -> Value:
+        value = self.program.variable(scalar=True)
+        self.code.values[self.plan.feeds[index]] = value
+        return value
+
+    def _fetch_items(self) -> dict[int, Value]:
+        """Items that assign fetches which may be dead; their variables start as None."""
+        results: dict[int, Value] = {}
+        root, program = self.classified.root, self.program
+        for index, output in self.plan.fetches.items():
+            if self.frames.of_outputs.get(output.node, self.frames.root) is not self.frames.root:
+                raise NotCompiled("a fetch is inside a loop", output.node)
+            live = self.classified.of(output)
+            if live is root.classes.always:
+                continue
+            self.may_be_dead = output.node
+            value = results[index] = program.variable(scalar=True)
+            program.add("None", (), [value])
+            if live is not root.classes.never:
+                item = self._item(self.frames.root, live, partial(self.code.copy, output, value))
+                item.needs(self._source(output))
+        return results
+
+    # -- items -----------------------------------------------------------------------------------
+
+    def _item(
+        self, frame: Frame, live: Liveness, write: Callable[[], None], *, silent: bool = False
+    ) -> Item:
+        items = self.items_of[frame]
+        self.item_count += 1
+        item = Item(self.item_count, live, write, silent=silent)
+        items.append(item)
+        return item
+
+    def _source(self, output: Output) -> Item | None:
+        """The item that computes an output; None if the output is known from the start."""
+        return None if output in self.classified.fed else self.items.get(output.node)
+
+    def _make_items(self) -> None:
+        classified, nodes = self.classified, self.plan.nodes
+        for node in self.frames.order:
+            info = classified.info[self.frames.of[node]]
+            live = classified.live[node]
+            if live is info.classes.never:
+                continue
+            plan = nodes[node]
+            role = plan.op.role
+            if role is MERGE:
+                self._merge_items(plan, info, live)
+            elif role is ENTER:
+                self._enter_item(plan, info, live)
+            else:
+                self._node_item(plan, info, live)
+
+    def _node_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
+        node, role = plan.node, plan.op.role
+        write: Callable[[NodePlan], None] = self.code.kernel
+        silent = False
+        if role is CONTROL_TRIGGER:
+            write, silent = _nothing, True
+        elif role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or (
+            plan.kernel is identity and not plan.op.effects.stateful
+        ):
+            write, silent = self.code.forward, not plan.deref_slots
+        elif not node.inputs and not plan.op.effects.stateful and self.code.constant(plan):
+            write, silent = _nothing, True
+        if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
+            live = self._hoisted(plan, info, live, silent=silent)
+        item = self._item(info.frame, live, partial(write, plan), silent=silent)
+        self._need_inputs(item, plan)
+        if role is SWITCH:
+            item.needs(self._test_item(plan, info))
+        self.items[node] = self._loop_item(info.frame) if role is EXIT else item
+
+    def _hoisted(
+        self, plan: NodePlan, info: FrameInfo, live: Liveness, *, silent: bool
+    ) -> Liveness:
+        """The section before the loop for pure work on its invariants, else the same class."""
+        node = plan.node
+        if live is not info.classes.always or plan.op.role is not None:
+            return live
+        known = self.invariant
+        if any(output.node not in known for output in node.inputs) or any(
+            control not in known for control in node.controls
+        ):
+            return live
+        known.add(node)
+        frame = info.frame
+        return self.hoisted_sections.setdefault(frame, Liveness(None, None))
+
+    def _need_inputs(self, item: Item, plan: NodePlan) -> None:
+        items, fed, node = self.items, self.classified.fed, plan.node
+        for output in node.inputs:
+            source = items.get(output[0])
+            if source is not None and not (fed and output in fed):
+                source.dependents.append(item)
+                item.missing += 1
+        for control in node.controls:
+            item.needs(items.get(control))
+
+    def _test_item(self, plan: NodePlan, info: FrameInfo) -> Item | None:
+        """The item that computes the test of a Switch, None for the test of a loop."""
+        test = self.classified.test_of[plan.node]
+        if test is info.classes.loop_test:
+            return None
+        if 1 in plan.deref_slots:
+            raise NotCompiled("a predicate is read through a reference", plan.node)
+        item = self.test_items.get(test)
+        if item is None:
+            predicate = test.predicate
+            assert predicate is not None
+            live, classified = info.classes.always, self.classified
+            outer = predicate in classified.fed and info is not classified.root
+            if not outer and self.frames.of_outputs.get(predicate.node) is info.frame:
+                live = classified.of(predicate)
+            item = self.test_items[test] = self._item(
+                info.frame, live, partial(self.code.test, test, predicate)
+            )
+            if self.frames.of_outputs.get(predicate.node) is info.frame:
+                item.needs(self._source(predicate))
+        return item
+
+    def _enter_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
+        node = plan.node
+        item = self._item(
+            info.frame, live, partial(self.code.forward, plan), silent=not plan.deref_slots
+        )
+        self._need_inputs(item, plan)
+        if node.attr("is_constant"):
+            self.invariant.add(node)
+        self._loop_item(self.frames.of_outputs[node]).needs(item)
+
+    def _loop_item(self, frame: Frame) -> Item:
+        item = self.loop_items.get(frame)
+        if item is None:
+            info = self.classified.info[frame]
+            assert frame.parent is not None
+            assert info.entry is not None
+            item = self.loop_items[frame] = self._item(
+                frame.parent, info.entry, partial(self._loop, info)
+            )
+        return item
+
+    def _merge_items(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
+        node, classified = plan.node, self.classified
+        roles = [self.plan.nodes[o.node].op.role for o in node.inputs if o not in classified.fed]
+        if NEXT_ITERATION in roles:
+            if self._reads_index(node):
+                raise NotCompiled("the index of the Merge of a loop variable is read", node)
+            self.loop_merges[info.frame].append(node)
+            self.code.values[Output(node, 0)] = self.program.variable()
+            return
+        never = info.classes.never
+        alive = [
+            (slot, output)
+            for slot, output in enumerate(node.inputs)
+            if classified.of(output) is not never
+        ]
+        value, flag = self.program.variable(scalar=True), classified.flag_of.get(node)
+        index = self.program.variable(scalar=True) if self._reads_index(node) else None
+        value.open = True
+        done = self._item(info.frame, live, partial(_close, value), silent=True)
+        if flag is not None:
+            flag.value = self.program.variable(scalar=True, prefix="f")
+            start = self._item(
+                info.frame, live.parent or live, partial(self.code.unset, flag.value)
+            )
+            done.needs(start)
+        for slot, output in alive:
+            move = self._item(
+                info.frame,
+                classified.of(output),
+                partial(self.code.move, plan, slot, value, index, flag),
+            )
+            move.needs(self._source(output))
+            if flag is not None:
+                move.needs(start)
+            done.needs(move)
+        for control in node.controls:
+            done.needs(self.items.get(control))
+        self.code.values[Output(node, 0)] = value
+        if index is not None:
+            self.code.values[Output(node, 1)] = index
+        self.items[node] = done
+
+    def _reads_index(self, node: Node) -> bool:
+        output = Output(node, 1)
+        return bool(node.readers(1)) or output in self.plan.fetches.values()
+
+    # -- code ------------------------------------------------------------------------------------
+
+    def _scheduler(self) -> Scheduler:
+        return Scheduler(self._open_branch, self._other_branch, self._close_branch)
+
+    def _run(self, scheduler: Scheduler, frame: Frame, sections: list[Liveness]) -> None:
+        items = self.items_of[frame]
+        scheduler.start(items)
+        for section in sections:
+            scheduler.run(section)
+        if scheduler.done != len(items):
+            raise NotCompiled("nodes outside of a loop wait for it, and it for them")
+
+    def _open_branch(self, literal: Literal) -> None:
+        test, branch = literal
+        form = "if {}:" if branch else "if not {}:"
+        if test.branches != 2 and test.predicate is not None:
+            form = f"if {{}} == {branch}:"
+        self.program.open(form, [test.value])
+
+    def _other_branch(self, literal: Literal) -> None:
+        assert self.last_block is not None
+        self.program.otherwise(self.last_block)
+
+    def _close_branch(self) -> None:
+        self.last_block = self.program.block
+        self.program.close()
+
+    def _loop(self, info: FrameInfo) -> None:
+        """Write a frame into the current block."""
+        frame, program, scheduler = info.frame, self.program, self._scheduler()
+        if not info.is_loop:
+            self._run(scheduler, frame, [info.classes.always])
+            return
+        items = self.items_of[frame]
+        merges = self.loop_merges[frame]
+        for merge in merges:
+            self._initialize(merge)
+        number = self.code.numbers[frame]
+        section = self.hoisted_sections.get(frame)
+        scheduler.start(items)
+        if section is not None:
+            program.hoisted, outer = number, program.hoisted
+            scheduler.run(section)
+            program.hoisted = outer
+        program.open(f"for i{number} in iterations:", loop=number)
+        loop_block = program.block
+        scheduler.run(info.classes.always)
+        self._leave(info, scheduler)
+        body_start = len(program.lines)
+        assert info.classes.body is not None
+        scheduler.run(info.classes.body)
+        if scheduler.done != len(items):
+            raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
+        self._advance(merges, number, body_start)
+        if len(program.lines) == body_start:
+            program.add("pass")
+        program.close()
+        program.otherwise(loop_block)
+        back = frame.next_iterations[0] if frame.next_iterations else None
+        name = program.constant(frame.name)
+        program.add("raise exceeded(step, {})", [name], (), self.plan.nodes[back] if back else None)
+        program.close()
+
+    def _initialize(self, merge: Node) -> None:
+        value = self.code.values[Output(merge, 0)]
+        entering = next(o for o in merge.inputs if self.plan.nodes[o.node].op.role is ENTER)
+        source = self.code.values[entering]
+        value.scalar = source.scalar
+        self.program.add("{}", [source], [value])
+
+    def _leave(self, info: FrameInfo, scheduler: Scheduler) -> None:
+        """Test the condition of a loop, and write what runs once it is false."""
+        program, cond = self.program, info.frame.loop_conds[0]
+        test = info.classes.loop_test
+        assert test is not None
+        switch = next(
+            (node for node, known in self.classified.test_of.items() if known is test), cond
+        )
+        condition = self.code.values[Output(cond, 0)]
+        program.open("if {0} is not TRUE and not test({0}):", [condition])
+        program.lines[-1].plan = self.plan.nodes[switch]
+        assert info.classes.exit is not None
+        scheduler.run(info.classes.exit)
+        program.add("break")
+        program.close()
+
+    def _advance(self, merges: list[Node], number: int, body_start: int) -> None:
+        """Assign the values of the next iteration to the loop variables.
+
+        A value whose variable is first assigned after the last use of the loop variable becomes
+        that variable.
+        """
+        pairs, values = [], self.code.values
+        for merge in merges:
+            roles = [self.plan.nodes[output.node].op.role for output in merge.inputs]
+            back = merge.inputs[roles.index(NEXT_ITERATION)]
+            target, source = values[Output(merge, 0)].found(), values[back].found()
+            if source is not target:
+                pairs.append((target, source))
+        moved = {source for _, source in pairs}
+        rest = []
+        for target, moved_source in pairs:
+            source = moved_source.found()
+            block = source.def_block
+            if (
+                target not in moved
+                and block is not None
+                and block.loop == number
+                and source.first_def >= max(body_start, target.last_read)
+                and source is not target
+            ):
+                source.merge_into(target)
+            else:
+                rest.append((target, source))
+        if rest:
+            form = ", ".join("{}" for _ in rest)
+            self.program.add(form, [source for _, source in rest], [target for target, _ in rest])
+
+
+def _close(value: Value) -> None:
+    """Mark the variable of a Merge as assigned in all branches."""
+    value.open = False
+
+
+def _nothing(*_: object) -> None:
+    """Write no code."""

@@ -1,0 +1,153 @@
+"""Code of single nodes: kernels, forwarded values, tests, and the inputs of Merges."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.ir.graph import Output
+from cfgraph.ops.opdef.op import Elementwise
+from cfgraph.runtime.compiled.kernels import merge_index, stateful_kernel
+from cfgraph.runtime.compiled.liveness_classes import Test
+from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
+from cfgraph.runtime.compiled.program import Program, Value
+from cfgraph.runtime.engine.plan import NodePlan
+
+# lines between two checks of the deadline
+_LINES_PER_CHECK: Final = 48
+_OPERATORS: Final[dict[Callable[..., Any], str]] = {
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.lt: "{} < {}",
+    operator.le: "{} <= {}",
+    operator.gt: "{} > {}",
+    operator.ge: "{} >= {}",
+    operator.eq: "{} == {}",
+    operator.ne: "{} != {}",
+    operator.and_: "{} & {}",
+    operator.or_: "{} | {}",
+    operator.xor: "{} ^ {}",
+    operator.neg: "-{}",
+    operator.invert: "~{}",
+    operator.matmul: "{} @ {}",
+}
+_BUILTIN: Final = type(operator.add)
+
+
+class NodeWriter:
+    """Writes the code of the nodes of a plan. `values` contains the variables of their outputs."""
+
+    def __init__(self, classified: PlanLiveness, program: Program) -> None:
+        self.plan = classified.plan
+        self.classified = classified
+        self.program = program
+        self.values: dict[Output, Value] = {}
+        self.numbers = {frame: number for number, frame in enumerate(self.plan.frames.all)}
+        self.last_check = 0
+
+    def constant(self, plan: NodePlan) -> bool:
+        """Evaluate a node without inputs; false if that fails, since it fails only if it runs."""
+        if plan.outputs != 1:
+            return False
+        try:
+            result = plan.kernel()
+        except Exception:  # raised again when the node runs
+            return False
+        self.values.setdefault(Output(plan.node, 0), self.program.constant(result))
+        return True
+
+    def forward(self, plan: NodePlan) -> None:
+        """Alias the outputs of a node to its input; only check a reference that it forwards."""
+        node, values = plan.node, self.values
+        source = values[node.inputs[0]]
+        if 0 in plan.deref_slots:
+            if 0 in plan.forwarded_slots:
+                self.program.add("deref({})", [source], (), plan)
+            else:
+                value = self.program.variable()
+                self.program.add("deref({})", [source], [value], plan)
+                source = value
+        for port in range(plan.outputs):
+            values.setdefault(Output(node, port), source)
+
+    def kernel(self, plan: NodePlan) -> None:
+        program, values, node = self.program, self.values, plan.node
+        if len(program.lines) - self.last_check > _LINES_PER_CHECK:
+            program.add("if late is not None: late()", (), (), plan)
+            self.last_check = len(program.lines)
+        arguments = [values[output] for output in node.inputs]
+        form = _OPERATORS.get(plan.kernel) if type(plan.kernel) is _BUILTIN else None
+        if form is None or plan.deref_slots or len(arguments) != form.count("{}"):
+            fields = ["{}"] * len(arguments)
+            for slot in plan.deref_slots:
+                fields[slot] = "{}" if slot in plan.forwarded_slots else "deref({})"
+            form = self._call(plan, fields)
+        scalar = all(v.scalar for v in arguments) and issubclass(plan.op, Elementwise)
+        fed = self.classified.fed
+        targets = []
+        for port in range(plan.outputs):
+            target, output = program.variable(scalar=scalar), Output(node, port)
+            targets.append(target)
+            if not fed or output not in fed:
+                values[output] = target
+        program.add(form, arguments, targets, plan)
+
+    def _call(self, plan: NodePlan, fields: list[str]) -> str:
+        if plan.op.effects.stateful:
+            frame = self.plan.frames.of[plan.node]
+            kernel = stateful_kernel(plan, frame)
+            indices = "".join(f"{self._counter(f)}, " for f in enclosing_loops(frame))
+            fields = ["step", f"({indices})", *fields]
+        else:
+            kernel = plan.kernel
+        name = self.program.constant(kernel, "k").name
+        return f"{name}({', '.join(fields)})"
+
+    def _counter(self, frame: Frame) -> str:
+        return f"i{self.numbers[frame]}" if self.classified.info[frame].is_loop else "0"
+
+    def test(self, test: Test, predicate: Output) -> None:
+        owner = self.plan.nodes[test.owner] if test.owner else None
+        test.value = self.program.variable(scalar=True, prefix="b")
+        form = "{0} is TRUE or test({0})"
+        if test.branches != 2:
+            form = f"branch({{}}, {test.branches})"
+        self.program.add(form, [self.values[predicate]], [test.value], owner)
+
+    def unset(self, flag: Value) -> None:
+        self.program.add("False", (), [flag])
+
+    def copy(self, output: Output, target: Value) -> None:
+        self.program.add("{}", [self.values[output]], [target])
+
+    def move(
+        self, plan: NodePlan, slot: int, value: Value, index: Value | None, flag: Test | None
+    ) -> None:
+        """Assign one input of a Merge to its variable, and set its index and its flag."""
+        program = self.program
+        source = self.values[plan.node.inputs[slot]].found()
+        if slot in plan.deref_slots:
+            program.add("deref({})", [source], (), plan)
+        target = value.found()
+        if source is not target:
+            if not source.open and source.def_block is program.block:
+                source.merge_into(target)
+            else:
+                target.scalar = target.scalar and source.scalar
+                program.add("{}", [source], [target], plan)
+        if index is not None:
+            program.add("{}", [program.constant(merge_index(slot))], [index], plan)
+        if flag is not None:
+            program.add("True", (), [flag.value], plan)
+
+
+def enclosing_loops(frame: Frame) -> list[Frame]:
+    """The frames from the outermost loop to this one, without the root."""
+    chain, current = [], frame
+    while current.parent is not None:
+        chain.append(current)
+        current = current.parent
+    return chain[::-1]

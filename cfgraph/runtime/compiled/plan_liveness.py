@@ -1,0 +1,290 @@
+"""Liveness of the nodes of a plan: the liveness class of each node, in its frame.
+
+One pass in topological order. What the classes cannot express raises NotCompiled; the exact
+deadness analysis answers what the literals leave open, and is computed only then.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import (
+    CONTROL_TRIGGER,
+    ENTER,
+    EXIT,
+    LOOP_COND,
+    MERGE,
+    NEXT_ITERATION,
+    RECV,
+    SEND,
+    SWITCH,
+)
+from cfgraph.ops.opdef.op import may_write
+from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.liveness_classes import FrameClasses, Liveness, Test
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+
+
+class FrameInfo:
+    """The classes of a frame, and the class in its parent in which the frame is entered."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.classes = FrameClasses()
+        self.entry: Liveness | None = None
+        self.tests: dict[Output, Test] = {}
+        self.flags: list[Test] = []
+
+    @property
+    def is_loop(self) -> bool:
+        """True for a frame with a LoopCond."""
+        return self.classes.loop_test is not None
+
+
+class PlanLiveness:
+    """The liveness classes of a plan. `live` is the class in which each node runs.
+
+    Raises NotCompiled for a structure that generated code cannot represent.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph, self.plan = graph, plan
+        self.frames = plan.frames
+        self.fed = frozenset(plan.feeds.values())
+        self.live: dict[Node, Liveness] = {}
+        self.of_control: dict[Node, Liveness] = {}
+        self.switched: dict[Output, Liveness] = {}
+        self.info = {frame: FrameInfo(frame) for frame in self.frames.all}
+        self.root = self.info[self.frames.root]
+        self.flag_of: dict[Node, Test] = {}
+        self.test_of: dict[Node, Test] = {}
+        if self.frames.cycles:
+            raise NotCompiled("nodes wait for each other in a cycle", self.frames.cycles[0][0])
+        self._divide_loops()
+        self._visit_all()
+        self._check_frames()
+
+    @cached_property
+    def deadness(self) -> Deadness:
+        """The exact analysis of the nodes of the plan."""
+        return deadness(self.graph, list(self.plan.nodes), self.fed)
+
+    def of(self, output: Output) -> Liveness:
+        """The class of an output, in the frame of its readers."""
+        if output in self.fed:
+            return self.root.classes.always
+        return self.switched.get(output) or self.of_control[output.node]
+
+    def _divide_loops(self) -> None:
+        for info in self.info.values():
+            frame = info.frame
+            if frame.loop_conds:
+                if len(frame.loop_conds) > 1:
+                    raise NotCompiled("the loop has several LoopConds", frame.loop_conds[1])
+                cond = frame.loop_conds[0]
+                predicate = self.stripped(cond.inputs[0])
+                test = info.tests[predicate] = Test(predicate, 2, cond)
+                info.classes.divide(test)
+            elif frame.next_iterations:
+                raise NotCompiled("the loop has no LoopCond", frame.next_iterations[0])
+
+    def stripped(self, predicate: Output) -> Output:
+        """The output that a predicate forwards unchanged."""
+        nodes, fed = self.plan.nodes, self.fed
+        while predicate not in fed:
+            plan = nodes[predicate.node]
+            role = plan.op.role
+            forwards = role is LOOP_COND or (
+                (role is None and plan.op.aliasing.is_identity)
+                or (role is ENTER and bool(plan.node.attr("is_constant")))
+            )
+            if not forwards or plan.deref_slots or predicate.port:
+                break
+            predicate = plan.node.inputs[0]
+        return predicate
+
+    def _visit_all(self) -> None:
+        frame_of, nodes, live = self.frames.of, self.plan.nodes, self.live
+        always = self.root.classes.always
+        of_control, switched, fed = self.of_control, self.switched, self.fed
+        for node in self.frames.order:
+            plan, info = nodes[node], self.info[frame_of[node]]
+            role = plan.op.role
+            if role is MERGE:
+                current = self._merge(plan, info)
+            elif role is CONTROL_TRIGGER:
+                current = info.classes.always
+                if info is not self.root:
+                    raise NotCompiled("a ControlTrigger inside a loop", node)
+            else:
+                current, both = info.classes.always, info.classes.both
+                for output in node.inputs:
+                    source = switched.get(output) or (
+                        always if fed and output in fed else of_control[output[0]]
+                    )
+                    if source is not current:
+                        current = both(current, source)
+                for control in node.controls:
+                    source = of_control.get(control, always)
+                    if source is not current:
+                        current = both(current, source)
+            live[node] = of_control[node] = current
+            if role is not None:
+                self._visit_role(plan, info, current)
+
+    def _visit_role(self, plan: NodePlan, info: FrameInfo, current: Liveness) -> None:
+        node, role = plan.node, plan.op.role
+        if role is SWITCH:
+            self._switch(plan, info, current)
+        elif role is ENTER:
+            self._enter(node, current)
+        elif role is EXIT:
+            self._exit(node, info, current)
+        elif role is LOOP_COND:
+            if current is not info.classes.always:
+                raise NotCompiled("the LoopCond is not live in every iteration", node)
+        elif role in (SEND, RECV):
+            raise NotCompiled("the run has several devices", node)
+
+    def _switch(self, plan: NodePlan, info: FrameInfo, current: Liveness) -> None:
+        node = plan.node
+        predicate = self.stripped(node.inputs[1])
+        test = info.tests.get(predicate)
+        if test is None:
+            test = info.tests[predicate] = Test(predicate, plan.outputs, node)
+        elif test.branches != plan.outputs:
+            raise NotCompiled("a predicate has Switches of different arity", node)
+        self.test_of[node] = test
+        if current is info.classes.never:
+            return
+        for port in range(plan.outputs):
+            output = Output(node, port)
+            if output not in self.fed:
+                branch = info.classes.child(current, (test, port))
+                self.switched[output] = branch
+                branch.source = branch.source or output
+
+    def _enter(self, node: Node, current: Liveness) -> None:
+        inner = self.info[self.frames.of_outputs[node]]
+        self.of_control[node] = inner.classes.always
+        if inner.entry is None or (
+            inner.entry is not current and current.literals > inner.entry.literals
+        ):
+            inner.entry = current
+
+    def _exit(self, node: Node, info: FrameInfo, current: Liveness) -> None:
+        expected = info.classes.exit if info.is_loop else info.classes.always
+        if current is not expected:
+            raise NotCompiled("an Exit does not follow the test of its loop", node)
+        assert info.entry is not None
+        self.of_control[node] = info.entry
+
+    def _merge(self, plan: NodePlan, info: FrameInfo) -> Liveness:
+        node, classes = plan.node, info.classes
+        if any(map(self._is_back_edge, node.inputs)):
+            self._require_loop_merge(node)
+            return classes.always
+        sources = {output: self.of(output) for output in node.inputs}
+        if len(sources) < len(node.inputs):
+            raise NotCompiled("a Merge has two live inputs", node)
+        alive = {output: live for output, live in sources.items() if live is not classes.never}
+        if not alive:
+            return classes.never
+        if len(alive) == 1:
+            return next(iter(alive.values()))
+        covered = classes.union(list(alive.values()))
+        return covered or self._flagged(node, info, alive)
+
+    def _is_back_edge(self, output: Output) -> bool:
+        return output not in self.fed and self.plan.nodes[output.node].op.role is NEXT_ITERATION
+
+    def _require_loop_merge(self, node: Node) -> None:
+        if len(node.inputs) != 2 or node.controls:
+            raise NotCompiled("a loop variable has more than two sources", node)
+        roles = [self.plan.nodes[output.node].op.role for output in node.inputs]
+        if roles.count(ENTER) != 1:
+            raise NotCompiled("a loop variable has no Enter", node)
+        entering = node.inputs[roles.index(ENTER)].node
+        if entering.attr("is_constant"):
+            raise NotCompiled("a loop variable enters as a constant", node)
+
+    def _flagged(self, node: Node, info: FrameInfo, alive: dict[Output, Liveness]) -> Liveness:
+        """The class of a Merge that is live where any of its inputs is."""
+        classes, outputs = info.classes, list(alive)
+        for index, a in enumerate(outputs):
+            for b in outputs[:index]:
+                if classes.exclude_each_other(alive[a], alive[b]):
+                    continue
+                if self.deadness.can_both_live(a, b):
+                    raise NotCompiled("a Merge may have two live inputs", node)
+        common = classes.common(list(alive.values()))
+        sections = {live.section for live in alive.values()}
+        if len(sections) > 1:
+            raise NotCompiled("a Merge joins both sides of the test of its loop", node)
+        if self._is_always_live_in(node, common, info):
+            return common
+        test = self.flag_of[node] = Test(None, 1, node)
+        info.flags.append(test)
+        return classes.child(common, (test, 1))
+
+    def _is_always_live_in(self, node: Node, live: Liveness, info: FrameInfo) -> bool:
+        output = Output(node, 0)
+        if live.source is not None:
+            return self.deadness.implies(live.source, output)
+        if live is not info.classes.always:
+            return False
+        if info is self.root:
+            return self.deadness.always_live(output)
+        conds = info.frame.loop_conds
+        return bool(conds) and self.deadness.implies(Output(conds[0], 0), output)
+
+    def _check_frames(self) -> None:
+        for info in self.info.values():
+            if info is self.root:
+                continue
+            self._check_entry(info)
+            for node in info.frame.next_iterations:
+                self._check_back_edge(node, info)
+            for section in (info.classes.exit, info.classes.body):
+                self._check_merged_sides(section, info)
+
+    def _check_merged_sides(self, section: Liveness | None, info: FrameInfo) -> None:
+        """A loop whose two sides are merged again has code that depends on both."""
+        if section is None:
+            return
+        for node in info.frame.nodes:
+            role = self.plan.nodes[node].op.role
+            if role is MERGE and self.live[node].section is info.classes.always:
+                for output in node.inputs:
+                    if self._is_back_edge(output):
+                        continue
+                    if output not in self.fed and self.of(output).section is section:
+                        message = "a Merge joins both sides of the test of its loop"
+                        raise NotCompiled(message, node)
+
+    def _check_entry(self, info: FrameInfo) -> None:
+        """All loop variables enter in one class; constants may be live in more."""
+        frame, entry = info.frame, info.entry
+        for node in frame.enters:
+            current = self.live[node]
+            if current is entry:
+                continue
+            if entry is None or not current.literals < entry.literals:
+                raise NotCompiled("the Enters of a loop differ in liveness", node)
+            if not node.attr("is_constant"):
+                raise NotCompiled("the Enters of a loop differ in liveness", node)
+            for inner in frame.nodes:
+                if may_write(inner) and self.live[inner].section is info.classes.always:
+                    raise NotCompiled("an effect may precede the start of its loop", inner)
+
+    def _check_back_edge(self, node: Node, info: FrameInfo) -> None:
+        current, body = self.live[node], info.classes.body
+        if current is body:
+            return
+        if body is None or current.section is not body or body.source is None:
+            raise NotCompiled("a loop variable is not updated in every iteration", node)
+        if not self.deadness.implies(body.source, node.inputs[0]):
+            raise NotCompiled("a loop variable is not updated in every iteration", node)

@@ -1,0 +1,237 @@
+"""Generated code before it is printed: lines in nested blocks, over variables.
+
+Variables get their names when the code is printed, so that two variables may become one until then.
+No name or text of a graph is part of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cfgraph.runtime.engine.plan import NodePlan
+
+_UNSET: Final = 1 << 60
+
+
+class Value:
+    """A variable or a constant of the generated code.
+
+    `first_def`, `last_def`, and `last_read` are line numbers. `scalar` is a guess that the value is
+    too small to be worth dropping early.
+    """
+
+    __slots__ = (
+        "def_block",
+        "definitions",
+        "first_def",
+        "last_def",
+        "last_read",
+        "merged",
+        "name",
+        "open",
+        "read_block",
+        "scalar",
+    )
+
+    def __init__(self, name: str, *, scalar: bool = False) -> None:
+        self.name = name
+        self.scalar = scalar
+        self.merged: Value | None = None
+        self.open = False  # some branch has yet to assign the variable of a Merge
+        self.first_def, self.last_def, self.last_read = _UNSET, -1, -1
+        self.definitions = 0
+        self.def_block: Block | None = None
+        self.read_block: Block | None = None
+
+    def found(self) -> Value:
+        """The variable that this one has become."""
+        value = self
+        while value.merged is not None:
+            value = value.merged
+        return value
+
+    def merge_into(self, target: Value) -> None:
+        """Make this variable the same as another."""
+        source, target = self.found(), target.found()
+        if source is target:
+            return
+        source.merged = target
+        target.first_def = min(target.first_def, source.first_def)
+        target.last_def = max(target.last_def, source.last_def)
+        target.definitions += source.definitions
+        target.def_block = _joined(target.def_block, source.def_block)
+        if source.last_read > target.last_read:
+            target.last_read, target.read_block = source.last_read, source.read_block
+        target.scalar = target.scalar and source.scalar
+
+
+class Constant(Value):
+    """A value that is known when the code is generated."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, name: str, content: Any) -> None:
+        super().__init__(name, scalar=getattr(content, "ndim", 1) == 0)
+        self.content = content
+
+
+class Block:
+    """The lines under one header. `loop` is the number of the loop that the block repeats in."""
+
+    __slots__ = ("depth", "end", "follow", "loop", "parent")
+
+    def __init__(self, parent: Block | None, loop: int) -> None:
+        self.parent = parent
+        self.depth: int = parent.depth + 1 if parent else 1
+        self.loop = loop
+        self.end = -1  # the number of the last line
+        self.follow: Block | None = None  # the `else` of this block
+
+
+def _joined(a: Block | None, b: Block | None) -> Block | None:
+    """The innermost block that contains both."""
+    if a is None or b is None:
+        return a or b
+    while a is not b:
+        if a.depth >= b.depth:
+            assert a.parent is not None
+            a = a.parent
+        else:
+            assert b.parent is not None
+            b = b.parent
+    return a
+
+
+class Line:
+    """One line: `form` has a field for each of the arguments, and the targets precede it."""
+
+    __slots__ = ("arguments", "block", "form", "hoisted", "plan", "targets")
+
+    def __init__(
+        self,
+        block: Block,
+        form: str,
+        arguments: Sequence[Value],
+        targets: Sequence[Value],
+        plan: NodePlan | None,
+        hoisted: int,
+    ) -> None:
+        self.block = block
+        self.form = form
+        self.arguments = arguments
+        self.targets = targets
+        self.plan = plan
+        self.hoisted = hoisted
+
+
+class Program:
+    """The lines of a function, in order. `loop_of` numbers the loops of the blocks."""
+
+    def __init__(self, parameters: str) -> None:
+        self.parameters = parameters
+        self.lines: list[Line] = []
+        self.block = Block(None, 0)
+        self.values: list[Value] = []
+        self.constants: dict[str, Any] = {}
+        self.hoisted = 0  # the loop whose invariants are being written
+
+    def variable(self, *, scalar: bool = False, prefix: str = "v") -> Value:
+        """A new variable."""
+        value = Value(f"{prefix}{len(self.values)}", scalar=scalar)
+        self.values.append(value)
+        return value
+
+    def constant(self, content: Any, prefix: str = "c") -> Constant:
+        """A new constant."""
+        value = Constant(f"{prefix}{len(self.constants)}", content)
+        self.constants[value.name] = content
+        return value
+
+    def add(
+        self,
+        form: str,
+        arguments: Sequence[Value] = (),
+        targets: Sequence[Value] = (),
+        plan: NodePlan | None = None,
+    ) -> None:
+        """Append a line to the current block."""
+        block, position = self.block, len(self.lines)
+        found = [value.found() if value.merged is not None else value for value in arguments]
+        for value in found:
+            value.last_read = position
+            value.read_block = block
+        for target in targets:
+            value = target.found()
+            value.first_def = min(value.first_def, position)
+            value.last_def = position
+            value.definitions += 1
+            known = value.def_block
+            value.def_block = block if known is None or known is block else _joined(known, block)
+        self.lines.append(Line(block, form, found, targets, plan, self.hoisted))
+
+    def open(
+        self, header: str, arguments: Sequence[Value] = (), *, loop: int | None = None
+    ) -> None:
+        """Append a header, and start its block."""
+        self.add(header, arguments)
+        self.block = Block(self.block, self.block.loop if loop is None else loop)
+
+    def close(self) -> None:
+        """End the current block."""
+        self.block.end = len(self.lines) - 1
+        assert self.block.parent is not None
+        self.block = self.block.parent
+
+    def otherwise(self, first: Block) -> None:
+        """Start the `else` of a block that has just ended."""
+        self.add("else:")
+        first.follow = self.block = Block(self.block, self.block.loop)
+
+    def _drops(self) -> dict[int, list[tuple[Block, Value]]]:
+        """The variables to drop after each line, with the block that they are dropped in."""
+        drops: dict[int, list[tuple[Block, Value]]] = {}
+        for value in self.values:
+            start, block, line = value.def_block, value.read_block, value.last_read
+            if value.merged is not None or value.scalar or start is None:
+                continue
+            if block is None:
+                if value.definitions > 1:
+                    continue
+                block, line = start, value.last_def
+            outer = _joined(start, block)
+            while block is not outer:
+                assert block is not None
+                line = (block.follow or block).end
+                block = block.parent
+            assert block is not None
+            drops.setdefault(line, []).append((block, value))
+        return drops
+
+    def source(self) -> tuple[str, list[int]]:
+        """The Python source, and the index of the line that each of its lines belongs to."""
+        drops = self._drops()
+        printed, owners = [f"def run({self.parameters}):"], [-1]
+        for index, line in enumerate(self.lines):
+            names = [value.name for value in line.arguments]
+            if any(value.merged is not None for value in line.arguments):
+                names = [value.found().name for value in line.arguments]
+            text = line.form.format(*names)
+            if line.targets:
+                targets = [value.found().name for value in line.targets]
+                # a variable that has become its own source needs no assignment
+                text = f"{', '.join(targets)} = {text}" if targets != [text] else "pass"
+            simple = not line.form.endswith(":") and not line.form.startswith(("return", "break"))
+            later = drops.pop(index, [])
+            if later and simple:
+                same = [value.name for block, value in later if block is line.block]
+                later = [item for item in later if item[0] is not line.block]
+                if same:
+                    text += f"; {' = '.join(same)} = None"
+            printed.append("    " * line.block.depth + text)
+            owners.append(index)
+            for block, value in sorted(later, key=lambda item: -item[0].depth):
+                if simple or block is not line.block:
+                    printed.append(f"{'    ' * block.depth}{value.name} = None")
+                    owners.append(index)
+        return "\n".join(printed) + "\n", owners

@@ -1,0 +1,172 @@
+"""Generated code of small graphs: its text, its values, and its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde import graph_def
+from cfgraph.runtime.compiled.engine import compile_run
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.session import Session
+from tests.build.programs import programs
+from tests.build.test_programs import SLOW, STARTS, written
+from tests.runtime.compiled.agreement import Pair
+from tests.runtime.graphs import loop
+
+# shrinking takes minutes where each attempt runs two sessions
+FIND = (Phase.explicit, Phase.reuse, Phase.generate)
+GRAPHS = Path(__file__).parents[3] / "fixtures" / "graphs"
+
+COUNTER = """\
+def run(step, feeds, iterations, late):
+    v0 = feeds[0]
+    v1 = c0
+    for i1 in iterations:
+        v2 = v1 < v0
+        if v2 is not TRUE and not test(v2):
+            break
+        v1 = v1 + c1
+    else:
+        raise exceeded(step, c2)
+    return (v1, )
+"""
+
+BRANCHES = """
+x = Placeholder() {dtype=float32, shape=[]}
+p = Placeholder() {dtype=bool, shape=[]}
+switch = Switch(x, p)
+minus = Neg(switch)
+twice = AddV2(switch:1, switch:1)
+merge = Merge(minus, twice)
+out = Neg(merge)
+"""
+
+CONDITIONAL = """\
+def run(step, feeds, iterations, late):
+    v0, v1 = feeds
+    b3 = v1 is TRUE or test(v1)
+    if b3:
+        v2 = v0 + v0
+    else:
+        v2 = -v0
+    v6 = -v2
+    return (v6, )
+"""
+
+
+def graph_of(text: str) -> Graph:
+    return cfgraph.loads(text.encode(), "graph")
+
+
+def counter() -> Graph:
+    return graph_def.graph_from_bytes((GRAPHS / "counter.pb").read_bytes())
+
+
+def source(graph: Graph, fetches: list[str], feeds: list[str]) -> str:
+    session = Session(graph)
+    tensors = tuple(graph[name.split(":")[0]].output() for name in fetches)
+    fed = tuple(graph[name.split(":")[0]].output() for name in feeds)
+    spec, plans = prepare(
+        RunSpec(graph, tensors, (), fed), session._uninlined, RunConfig(), session.cluster_runner
+    )
+    return compile_run(spec, plans).source
+
+
+def test_a_counter_is_three_lines_an_iteration() -> None:
+    assert source(counter(), ["count:0"], ["n:0"]) == COUNTER
+
+
+def test_branches_stand_under_if_and_else() -> None:
+    assert source(graph_of(BRANCHES), ["out:0"], ["x:0", "p:0"]) == CONDITIONAL
+
+
+@pytest.mark.parametrize("p", [False, True])
+def test_a_conditional_takes_the_branch_of_its_predicate(p: bool) -> None:
+    pair = Pair(lambda: graph_of(BRANCHES))
+    assert pair.run(["out:0"], {"x:0": np.float32(3), "p:0": np.bool_(p)}) == [-6 if p else 3]
+    assert not pair.fallback
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_a_loop_counts(count: int) -> None:
+    pair = Pair(lambda: graph_of(loop()))
+    assert pair.run(["out:0"], {"n:0": np.int32(count)}) == [count]
+    assert not pair.fallback
+
+
+def test_an_iteration_limit_is_exact() -> None:
+    pair = Pair(lambda: graph_of(loop()))
+    assert pair.run(["out:0"], {"n:0": np.int32(7)}, max_iterations=7) == [7]
+    assert pair.run(["out:0"], {"n:0": np.int32(8)}, max_iterations=7)[1] == "CFG704"
+
+
+def test_a_deadline_ends_a_loop() -> None:
+    session = Session(graph_of(loop()), engine="compiled")
+    with pytest.raises(cfgraph.RunTimeout, match="exceeded its timeout"):
+        session.run(["out:0"], {"n:0": np.int32(2**31 - 1)}, timeout=0.05)
+
+
+def test_a_predicate_with_a_shape_is_an_error_of_its_switch() -> None:
+    text = BRANCHES.replace(
+        "p = Placeholder() {dtype=bool, shape=[]}", "p = Placeholder() {dtype=bool}"
+    )
+    pair = Pair(lambda: graph_of(text))
+    outcome = pair.run(["out:0"], {"x:0": np.float32(3), "p:0": np.array([True])})
+    assert outcome[1:4] == (
+        "CFG705",
+        "the predicate must be a scalar, but it has shape [1]",
+        "switch",
+    )
+
+
+def test_a_dead_fetch_is_explained() -> None:
+    pair = Pair(lambda: graph_of(BRANCHES))
+    feeds = {"x:0": np.float32(3), "p:0": np.bool_(True)}
+    assert pair.run(["minus:0"], feeds, allow_dead=True) == [None]
+    assert pair.run(["minus:0"], feeds)[0] == "ExecutionError"
+    assert not pair.fallback
+
+
+def test_an_error_in_a_loop_names_the_iteration() -> None:
+    text = loop().replace(
+        "add = AddV2(body, one)", "ok = FloorDiv(one, body)\nadd = AddV2(body, one, ^ok)"
+    )
+    pair = Pair(lambda: graph_of(text))
+    assert pair.run(["out:0"], {"n:0": np.int32(3)})[3:5] == ("ok", "/loop[0]")
+
+
+def test_an_observed_run_uses_tokens() -> None:
+    session = Session(graph_of(loop()), engine="compiled", schedule="random")
+    assert session.run(["out:0"], {"n:0": np.int32(3)}) == [3]
+    assert session.fallback == "the schedule is random"
+
+
+def test_a_merge_of_two_live_inputs_uses_tokens() -> None:
+    text = "a = Placeholder() {dtype=int32}\nb = Placeholder() {dtype=int32}\nm = Merge(a, b)\n"
+    pair = Pair(lambda: graph_of(text))
+    assert pair.run(["m:0"], {"a:0": np.int32(1), "b:0": np.int32(2)}) == [1]
+    assert pair.fallback == "a Merge may have two live inputs ('m')"
+
+
+def test_names_of_a_graph_are_not_part_of_the_code() -> None:
+    text = BRANCHES.replace("merge", "import_os/x").replace("minus", "run/__class__.y")
+    assert source(graph_of(text), ["out:0"], ["x:0", "p:0"]) == CONDITIONAL
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW, phases=FIND)
+@given(program=programs(), start=STARTS)
+def test_random_programs_agree(program: tuple[Any, ...], start: dict[str, Any]) -> None:
+    b, fetches = written(program)
+    pair = Pair(lambda: b.graph)
+    pair.run([], targets=[b.initializer().name])
+    dtypes = {"i": np.int32, "j": np.int32, "x": np.float64, "y": np.float64}
+    feeds = {f"{name}:0": dtypes[name](value) for name, value in start.items()}
+    pair.run([fetch.name for fetch in fetches], feeds)
