@@ -22,10 +22,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from cfgraph.errors import ExecutionError, RunTimeout, UsageError
+from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 
 # nodes of a graph after functions are expanded
-DEFAULT_MAX_NODES: Final = 5_000_000
+DEFAULT_MAX_NODES: Final = 2_000_000
+_MAX_EXACT_COUNT: Final = 10**12
 # the share of the machine's memory that a value may take by default
 _MEMORY_SHARE: Final = 4
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
@@ -84,6 +85,15 @@ class Limits:
         if self.max_iterations is not None and count >= self.max_iterations:
             raise iteration_limit_error(loop, self.max_iterations)
         self.check_deadline()
+
+    def check_nodes(self, count: int, function: str, node: object = None) -> None:
+        """Raise Unsupported if a function expands to more nodes than a graph may have."""
+        if count > self.max_nodes:
+            message = f"function {function!r} expands to {_rounded(count)} nodes"
+            hint = "raise the limit with --max-nodes"
+            raise Unsupported(
+                f"{message}, the limit is {self.max_nodes}", node=node, hint=hint, code="CFG137"
+            )
 
     def reserve(self, size: int, description: str = "a value") -> None:
         """Raise ExecutionError if a value of this many bytes may not be allocated."""
@@ -156,6 +166,11 @@ def limited(
         yield limits
     finally:
         _LIMITS.reset(token)
+
+
+def _rounded(count: int) -> str:
+    """A count in words: exact up to a million millions, else a power of two."""
+    return str(count) if count < _MAX_EXACT_COUNT else f"more than 2^{count.bit_length() - 1}"
 
 
 def timeout_error(message: str = "the timeout has expired", frame: object = None) -> RunTimeout:

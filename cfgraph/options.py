@@ -202,7 +202,7 @@ MaxNodes = Annotated[
         metavar="N",
         min=0,
         help="Reject a graph that expands to more nodes when its functions are lowered. "
-        "Default: 5000000.",
+        "Default: 2000000.",
         rich_help_panel=ADVANCED,
     ),
 ]

@@ -18,8 +18,9 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import expanded_size
 from cfgraph.ir.topological_order import topological_order
-from cfgraph.limits import check_deadline, limited
+from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
 from cfgraph.ops.opdef.step import Step
@@ -41,12 +42,14 @@ def run_functional(
     """Return the fetched values. Raises RunTimeout after `timeout` seconds.
 
     Returns None if nothing is functional, if a node is not supported (control flow primitives, and
-    random ops, whose numbers depend on names that lowering creates), and if the run fails: the run
-    of a session then reports the error.
+    random ops, whose numbers depend on names that lowering creates), if the functions expand to too
+    many nodes, and if the run fails: the run of a session then reports the error.
     """
     required = [*(tensor.node for tensor in fetches if tensor not in feeds), *targets]
     nodes = ancestors(graph, required, set(feeds), {tensor.node for tensor in feeds})
-    if not is_functional(graph, nodes):
+    if not is_functional(graph, nodes) or (
+        expanded_size(graph, nodes) > current_limits().max_nodes
+    ):
         return None
     interpreter = _FunctionalInterpreter(FunctionInstances(graph.functions), step, max_iterations)
     values: OutputValues = dict(feeds)

@@ -13,6 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import ArgDef, Signature
+from cfgraph.limits import check_deadline, current_limits
 
 
 class OutputPorts:
@@ -125,12 +126,18 @@ class FunctionGraph:
 
 
 class FunctionInstances:
-    """Library functions as graphs, instantiated once per set of attributes."""
+    """Library functions as graphs, instantiated once per set of attributes.
+
+    `get` raises Unsupported once the instances have more nodes than the limit of the context.
+    """
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
         self._waits: dict[str, tuple[str, ...]] = {}
         self._known: dict[tuple[str, bool, tuple[Any, ...]], FunctionGraph] = {}
+        self._nodes = 0  # of all instances
+        # the arguments of functions that need compile-time values, as far as they are known
+        self.constants: dict[FunctionGraph, frozenset[int]] = {}
 
     def get(self, name: str, attrs: Mapping[str, Any], *, spare: bool = False) -> FunctionGraph:
         """The function instantiated with these attributes; a spare one runs only what it needs.
@@ -148,6 +155,9 @@ class FunctionInstances:
         if known is None:
             known = replace(self.get(name, attrs), spare=True) if spare else None
             known = self._known[key] = known or instantiate(function, attrs, self.library)
+            # a function may have as many instances as its callers have attributes
+            self._nodes += len(known.graph)
+            current_limits().check_nodes(self._nodes, name)
         return known
 
 
@@ -159,6 +169,7 @@ def instantiate(
     Raises InvalidInput if the body is inconsistent or an attribute is missing; Unsupported if an
     unknown op has several outputs, whose order is unknown.
     """
+    check_deadline()
     return _FunctionInstantiator(function, attrs, library).make()
 
 

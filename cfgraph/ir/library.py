@@ -59,6 +59,35 @@ def called_functions(
     return names
 
 
+def expanded_size(graph: Graph, nodes: Iterable[Node]) -> int:
+    """An upper bound of the number of nodes after all calls are replaced by bodies.
+
+    A recursive call counts once.
+    """
+    calls = {
+        name: [
+            called
+            for node in function.definition.nodes
+            for called in _called_names(node.op, node.attrs)
+            if called in graph.functions
+        ]
+        for name, function in graph.functions.items()
+    }
+    sizes: dict[str, int] = {}
+    called = [name for node in nodes for name in _called_names(node.op, node.attrs)]
+    todo, entered = [name for name in called if name in calls], set[str]()
+    while todo:
+        name = todo[-1]
+        if name not in entered:
+            entered.add(name)
+            todo.extend(callee for callee in calls[name] if callee not in entered)
+            continue
+        todo.pop()
+        bodies = sum(sizes.get(callee, 0) for callee in calls[name])
+        sizes[name] = len(graph.functions[name].definition.nodes) + bodies
+    return len(graph.nodes) + sum(sizes.get(name, 0) for name in called)
+
+
 def remove_uncalled_functions(graph: Graph, more: Iterable[str] = ()) -> None:
     """Remove functions and gradients that `called_functions` does not return."""
     for name in graph.functions.keys() - called_functions(graph, more):

@@ -17,7 +17,12 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.evaluation import StraightLine, compile_numpy, numpy_kernel
+from cfgraph.ops.opdef.evaluation import (
+    StraightLine,
+    compile_numpy,
+    numpy_kernel,
+    require_bounded,
+)
 from cfgraph.ops.opdef.op import Kernel, Op, function_calls
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
@@ -206,6 +211,7 @@ class ClusterRunner:
         instances: FunctionInstances,
         stream: GpuStream | None,
     ) -> CompiledCluster:
+        require_bounded(function, instances)
         if stream is None:
             line = compile_numpy(function, instances, _cluster_kernel)
         else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import cfgraph
-from cfgraph.errors import ExecutionError, RunTimeout, UsageError
+from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 from cfgraph.limits import (
     check_deadline,
     current_limits,
@@ -111,3 +112,88 @@ def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     with pytest.raises(RunTimeout) as caught:
         forever(engine).run("exit0", {"x": 1.0}, timeout=0.2)
     assert (caught.value.code, caught.value.node) == ("CFG706", "cluster_0/loop_0")
+
+
+_BOMB = Path(__file__).parents[2] / "fixtures" / "robustness" / "bomb64.pb"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        cfgraph.lower,
+        lambda graph: cfgraph.Session(graph).run("y", {"x": 1.0}),
+        lambda graph: cfgraph.Session(graph, ["cpu:0", "cpu:1"]).run("y", {"x": 1.0}),
+        lambda graph: cfgraph.Session(graph, jit="numpy", regions=True).run("y", {"x": 1.0}),
+    ],
+)
+def test_functions_that_expand_too_far_are_counted_first(
+    change: Callable[[cfgraph.Graph], object],
+) -> None:
+    graph = cfgraph.load(_BOMB)
+    before = cfgraph.dumps(graph)
+    message = r"function 'f0' expands to more than 2\^64 nodes, the limit is 2000000"
+    with pytest.raises(Unsupported, match=message) as caught:
+        change(graph)
+    assert (caught.value.code, caught.value.node) == ("CFG137", "y")
+    assert cfgraph.dumps(graph) == before
+
+
+def test_the_number_of_nodes_is_a_limit_of_the_context() -> None:
+    path = COUNTER.parent / "while_functional.pb"
+    with (
+        limited(max_nodes=10),
+        pytest.raises(Unsupported, match=r"expands to 1\d nodes, the limit"),
+    ):
+        cfgraph.lower(cfgraph.load(path))
+    assert cfgraph.lower(cfgraph.load(path))
+
+
+def bomb(call: str, calls_of: str, last: str) -> cfgraph.Graph:
+    """A graph of functions that call each other twice, 40 levels deep."""
+    functions = [f"function f{n}{calls_of.replace('NEXT', f'f{n + 1}')}" for n in range(40)]
+    inputs = "x = Placeholder() {dtype=float32, shape=[]}\np = Placeholder() {dtype=bool}\n"
+    text = "\n".join([inputs + call, *functions, f"function f40{last}"])
+    return cfgraph.loads(text.encode())
+
+
+_TWO_BRANCHES = """(p: bool, x: float32) -> (y: float32) {
+  a = StatelessIf(p, p, x) {then_branch=@NEXT, else_branch=@NEXT, Tout=(float32)}
+  b = StatelessIf(p, p, a) {then_branch=@NEXT, else_branch=@NEXT, Tout=(float32)}
+  return b
+}"""
+_NEGATED = """(p: bool, x: float32) -> (y: float32) {
+  y = Neg(x)
+  return y
+}"""
+_LAUNCH = (
+    "y = XlaLaunch(p, x) {function=@f0, Tconstants=(), Targs=(bool, float32), Tresults=(float32),"
+    " Nresources=0}"
+)
+
+
+def test_functions_of_a_cluster_are_counted_first() -> None:
+    session = cfgraph.Session(bomb(_LAUNCH, _TWO_BRANCHES, _NEGATED), engine="numpy")
+    with pytest.raises(Unsupported, match="expands to more than") as caught:
+        session.run("y", {"x": 1.0, "p": True})
+    assert caught.value.code == "CFG137"
+
+
+def test_recursion_in_a_cluster_is_reported() -> None:
+    graph = bomb(_LAUNCH, _TWO_BRANCHES.replace("NEXT", "f0"), _NEGATED)
+    with pytest.raises(Unsupported, match="function 'f0' calls itself"):
+        cfgraph.Session(graph, engine="numpy").run("y", {"x": 1.0, "p": True})
+
+
+_INSTANCES = """(x: float32) -> (y: float32) {
+  attr k: func
+  a = PartitionedCall(x) {f=@NEXT{k=@u{k=$k}}, Tout=(float32)}
+  b = PartitionedCall(a) {f=@NEXT{k=@v{k=$k}}, Tout=(float32)}
+  return b
+}"""
+
+
+def test_instances_of_functions_are_counted() -> None:
+    last = "(x: float32) -> (y: float32) {\n  attr k: func\n  y = Neg(x)\n  return y\n}"
+    graph = bomb("y = PartitionedCall(x) {f=@f0{k=@f40}, Tout=(float32)}", _INSTANCES, last)
+    with limited(max_nodes=5000), pytest.raises(Unsupported, match=r"expands to 500\d nodes"):
+        cfgraph.lower(graph)

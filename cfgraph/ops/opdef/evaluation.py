@@ -26,7 +26,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.topological_order import topological_order
-from cfgraph.limits import Limits, current_limits
+from cfgraph.limits import Limits, check_deadline, current_limits
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
 
 KernelBinder = Callable[[Node, type[Op]], Kernel]
@@ -255,11 +255,56 @@ def constant_arguments(
     function: FunctionGraph, instances: FunctionInstances | None
 ) -> frozenset[int]:
     """The arguments of a function that need compile-time values."""
-    static = compile_time_nodes(
-        execution_order(function), lambda node, op: constant_slots(node, op, instances)
-    )
-    indexed = enumerate(function.arguments)
-    return frozenset(index for index, argument in indexed if argument in static)
+    known: dict[FunctionGraph, frozenset[int]] = {} if instances is None else instances.constants
+    if function not in known:
+        known[function] = frozenset()  # ends a recursion
+        static = compile_time_nodes(
+            execution_order(function), lambda node, op: constant_slots(node, op, instances)
+        )
+        indexed = enumerate(function.arguments)
+        known[function] = frozenset(index for index, argument in indexed if argument in static)
+    return known[function]
+
+
+def require_bounded(function: FunctionGraph, instances: FunctionInstances) -> None:
+    """Raise Unsupported if a body with the functions that it calls has too many nodes.
+
+    A recursive function has no end of them.
+    """
+    counts: dict[FunctionGraph, int] = {}
+    for current, callees in _callees_first(function, instances):
+        counts[current] = len(current.graph) + sum(counts[callee] for callee in callees)
+    current_limits().check_nodes(counts[function], function.name)
+
+
+def _callees_first(
+    function: FunctionGraph, instances: FunctionInstances
+) -> Iterator[tuple[FunctionGraph, list[FunctionGraph]]]:
+    """The functions that a function calls in loops and conditionals, and their callees, in order.
+
+    Raises Unsupported for recursion.
+    """
+    callees: dict[FunctionGraph, list[FunctionGraph]] = {}
+    done, todo = set[FunctionGraph](), [function]
+    while todo:
+        current = todo[-1]
+        if current in done:
+            todo.pop()
+        elif current in callees:
+            done.add(todo.pop())
+            yield current, callees[current]
+        else:
+            callees[current] = [
+                callee
+                for node in current.graph
+                if (op := lookup(node.op)) is not None
+                for callee in called_functions(node, op, instances)
+            ]
+            for callee in callees[current]:
+                if callee in callees and callee not in done:
+                    message = f"function {callee.name!r} calls itself"
+                    raise Unsupported(message, node=current.name, code="CFG134")
+                todo.append(callee)
 
 
 def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
@@ -269,19 +314,30 @@ def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
 
 
 def compile_numpy(
-    function: FunctionGraph, instances: FunctionInstances, plain: KernelBinder
+    function: FunctionGraph,
+    instances: FunctionInstances,
+    plain: KernelBinder,
+    compiled: dict[FunctionGraph, StraightLine] | None = None,
 ) -> StraightLine:
     """Compile a function body for NumPy arrays; `plain` binds nodes other than control flow.
 
-    Raises Unsupported like StraightLine, and for effects in called functions.
+    `compiled` has the functions that are called and compiled already. Raises Unsupported like
+    StraightLine, and for effects in called functions.
     """
+    known = {} if compiled is None else compiled
+    inner_kernels = pure_kernels(plain) if compiled is None else plain
+
+    def compiled_once(callee: FunctionGraph) -> StraightLine:
+        if callee not in known:
+            known[callee] = compile_numpy(callee, instances, inner_kernels, known)
+        return known[callee]
 
     def bind(node: Node, op: type[Op]) -> Kernel:
+        check_deadline()
         inner = called_functions(node, op, instances)
         if not inner:
             return plain(node, op)
-        lines = [compile_numpy(callee, instances, pure_kernels(plain)) for callee in inner]
-        return numpy_control_kernel(node, op, lines)
+        return numpy_control_kernel(node, op, [compiled_once(callee) for callee in inner])
 
     return StraightLine(function, bind)
 
@@ -308,7 +364,13 @@ def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]
     if op.calls.kind == "while":
         return _loop_kernel(node.name, *lines)
     then, otherwise = (line.run for line in lines)
-    return lambda pred, *values: then(None, *values) if pred else otherwise(None, *values)
+
+    def run(pred: Any, *values: Any) -> Any:
+        # functions that call each other twice run exponentially often
+        check_deadline()
+        return then(None, *values) if pred else otherwise(None, *values)
+
+    return run
 
 
 def _loop_kernel(name: str, cond: StraightLine, body: StraightLine) -> Kernel:

@@ -11,21 +11,35 @@ function with the arguments of the call and the gradients of its results.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, instantiate
-from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
 from cfgraph.ops.opdef.op import function_calls
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 
 CALL_OP: Final = "StatefulPartitionedCall"
-# lowers the body of a function inside functions of these names, except calls of other functions
-LowerBody = Callable[[Graph, frozenset[str], frozenset[str]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionsInProgress:
+    """The functions that are being differentiated, and the definitions of gradients known so far.
+
+    Gradients are known by function and attributes, so that a chain of functions that contain
+    gradients of the next one takes linear time.
+    """
+
+    names: frozenset[str] = frozenset()
+    known: dict[Any, FunctionDefinition] = field(default_factory=dict)
+
+
+# lowers the body of a function inside these functions, except calls of other functions
+LowerBody = Callable[[Graph, FunctionsInProgress, frozenset[str]], object]
 
 
 def called_functions_with_gradient(graph: Graph) -> frozenset[str]:
@@ -51,7 +65,7 @@ def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
 
 
 def expand_symbolic_gradients(
-    graph: Graph, lower: LowerBody, within: frozenset[str]
+    graph: Graph, lower: LowerBody, within: FunctionsInProgress
 ) -> Iterable[str]:
     """Replace every SymbolicGradient of a graph and its functions, in place; return the new
     functions.
@@ -80,7 +94,7 @@ def _is_symbolic_gradient(op: str) -> bool:
 class _GradientFunctions:
     """The gradient functions that are added, each once."""
 
-    def __init__(self, graph: Graph, lower: LowerBody, within: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, lower: LowerBody, within: FunctionsInProgress) -> None:
         self.graph = graph
         self.lower = lower
         self.within = within
@@ -113,7 +127,7 @@ class _GradientFunctions:
 
     def _gradient_name(self, called: Func) -> str:
         """Add the gradient function of a function; return its name."""
-        if called.name in self.within:
+        if called.name in self.within.names:
             message = f"the function {called.name!r} contains its own gradient"
             raise Unsupported(message, node=called.name, code="CFG501")
         key = (called.name, tuple(sorted((k, str(v)) for k, v in called.attrs.items())))
@@ -123,10 +137,13 @@ class _GradientFunctions:
                 number += 1
                 name = f"{called.name}_gradient_{number}"
             self._names[key] = name
-            body = instantiate(
-                self.graph.functions[called.name], called.attrs, self.graph.functions
-            )
-            self.added[name] = self._gradient_function(name, called.name, body)
+            known = self.within.known
+            if key not in known:
+                body = instantiate(
+                    self.graph.functions[called.name], called.attrs, self.graph.functions
+                )
+                known[key] = self._gradient_function(name, called.name, body).definition
+            self.added[name] = Function(name, known[key])
         return self._names[key]
 
     def _gradient_function(self, name: str, function: str, body: FunctionGraph) -> Function:
@@ -137,7 +154,8 @@ class _GradientFunctions:
         arguments = [node.name for node in body.arguments]
         returns = [graph.add("Identity", x, name="output") for x in body.returns]
         outputs = [node.name for node in returns]
-        self.lower(graph, self.within | {function}, called_functions_with_gradient(graph))
+        within = replace(self.within, names=self.within.names | {function})
+        self.lower(graph, within, called_functions_with_gradient(graph))
         rewrite_as_calls(graph, graph.gradient_functions)
         weights = [
             graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types

@@ -19,8 +19,12 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import calls_functions, lookup
-from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradients
+from cfgraph.passes.gradients.function_gradients import (
+    FunctionsInProgress,
+    expand_symbolic_gradients,
+)
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call
 from cfgraph.passes.lower.lower_cond import lower_conditional
@@ -118,11 +122,11 @@ def _lower_graph(
     graph: Graph,
     functions: Iterable[str] | None,
     keep_calls: bool | Collection[str],
-    within: frozenset[str] = frozenset(),
+    within: FunctionsInProgress | None = None,
 ) -> Report:
     before = op_counts(graph)
     called = called_functions(graph)
-    called.update(expand_symbolic_gradients(graph, _lower_body, within))
+    called.update(expand_symbolic_gradients(graph, _lower_body, within or FunctionsInProgress()))
     if functions is None and not calls_functions(graph):
         return Report(before=before, after=before)
     plan = LoweringPlan(graph, functions, keep_calls)
@@ -144,7 +148,7 @@ def _lower_graph(
     return Report(rewriter.lowered, _new_names(groups), warnings, before, op_counts(graph))
 
 
-def _lower_body(graph: Graph, within: frozenset[str], keep_calls: frozenset[str]) -> Report:
+def _lower_body(graph: Graph, within: FunctionsInProgress, keep_calls: frozenset[str]) -> Report:
     """Lower the body of a function that is to be differentiated."""
     require_valid(graph)
     return _lower_graph(graph, None, keep_calls, within)
@@ -159,6 +163,7 @@ def _lower_node(rewriter: Rewriter, node: Node) -> list[Node]:
     )
     rewriter.push([CallSite(node, functional_node, InlineScope(), True, is_guarded)])
     while rewriter.stack:
+        check_deadline()
         site = rewriter.next_site()
         _LOWERINGS[site.functional_node.kind](rewriter, site)
     return rewriter.added

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
@@ -11,6 +11,7 @@ from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.topological_order import topological_order
+from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.families.constants import Const, Identity
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.lower.function_summary import (
@@ -45,6 +46,7 @@ class LoweringPlan:
         self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
         self._require_known(graph)
         self._read(graph)
+        self._require_bounded()
 
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
         """The nodes of a function that these outputs (bits) and its effects need."""
@@ -88,6 +90,18 @@ class LoweringPlan:
                 self._summarize(function, node)
         self.guarded_nodes = downstream_of_primitives(order)
         self.awaited_inputs = inputs_to_wait_for(order, self.functional_nodes, self.summaries)
+
+    def _require_bounded(self) -> None:
+        """Raise Unsupported if the functions expand to too many nodes, which are counted first."""
+        limits, counts = current_limits(), dict[FunctionGraph, int]()
+        # callees come before their callers
+        for function, summary in self.summaries.items():
+            counts[function] = len(summary.order) + _expanded(summary.functional_nodes, counts)
+        total = _expanded(self.functional_nodes, counts)
+        if total > limits.max_nodes:
+            called = [(f, n) for n, calls in self.functional_nodes.items() for f in calls.functions]
+            largest, node = max(called, key=lambda call: counts[call[0]])
+            limits.check_nodes(total, largest.name, node)
 
     def _is_included(self, functional_node: FunctionalNode) -> bool:
         return self.only is None or any(f.name in self.only for f in functional_node.functions)
@@ -139,6 +153,7 @@ class LoweringPlan:
                 function, functional_nodes = trail.pop()
                 pending.pop()
                 del path[function.name]
+                check_deadline()
                 self.summaries[function] = summarize_function(
                     function, functional_nodes, self.summaries
                 )
@@ -151,6 +166,15 @@ class LoweringPlan:
             for node, functional_node in nodes.items()
             if functional_node is not None
         }
+
+
+def _expanded(
+    functional_nodes: Mapping[Node, FunctionalNode], counts: Mapping[FunctionGraph, int]
+) -> int:
+    """The number of nodes that functional nodes expand to."""
+    return sum(
+        counts[function] for node in functional_nodes.values() for function in node.functions
+    )
 
 
 def _called_by(functional_nodes: dict[Node, FunctionalNode]) -> Iterator[FunctionGraph]:

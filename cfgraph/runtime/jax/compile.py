@@ -20,7 +20,7 @@ import numpy as np
 from cfgraph.errors import CfgraphError, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.evaluation import constant_arguments, is_known
+from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
 from cfgraph.runtime.gpu.context import has_gpu
 from cfgraph.runtime.jax.list_checks import ListCheckFailed, all_hold, collected_checks
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
@@ -190,6 +190,8 @@ class TraceableFunction:
         transfer: ArrayTransfer | None = None,
     ) -> None:
         self.transfer = transfer or HostTransfer()
+        # tracing copies the functions that are called
+        require_bounded(function, instances)
         self.line, self.has_checks = jax_line(load_jax(), function, instances)
         self.constant = constant_arguments(function, instances).union(range(constants))
 
