@@ -25,12 +25,14 @@ def _handle_signals() -> None:
 
 _handle_signals()
 
+from cfgraph.blas_environment import start_with_one_thread  # noqa: E402
 from cfgraph.cli import interruption_reporter, run  # noqa: E402
 from cfgraph.watchdog import Interruption, Watchdog  # noqa: E402
 
 
 def main() -> None:
     """Run the command line of this process and exit with its status."""
+    start_with_one_thread()
     for stream in (sys.stdout, sys.stderr):
         # file names and string tensors that are not valid text must not cause a failure
         getattr(stream, "reconfigure", _ignore)(errors="backslashreplace")

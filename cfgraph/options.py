@@ -354,6 +354,15 @@ Regions = Annotated[
         "--regions", help="Functionalize and cluster whole loops and conditionals as well."
     ),
 ]
+BlasThreads = Annotated[
+    str,
+    typer.Option(
+        "--blas-threads",
+        metavar="N|auto",
+        help="Threads for a product of matrices; auto uses one unless products are large.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 Lazy = Annotated[
     bool,
     typer.Option(

@@ -30,6 +30,7 @@ def main(
     engine: options.Engine = "auto",
     regions: options.Regions = False,
     lazy: options.Lazy = False,
+    blas_threads: options.BlasThreads = "auto",
     tap: options.Tap = [],
     trace: options.Trace = False,
     trace_out: options.TraceOut = None,
@@ -67,5 +68,6 @@ def main(
         run_request.PrintOptions(json, full, quiet, color),
         run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
         run_request.ClusteringOptions(jit, engine, lazy, regions),
+        blas_threads,
     )
     raise options.Exit(run(graph, request))

@@ -15,10 +15,25 @@ ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compa
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
 CLI = ("__main__", "console", "options", "schemas", "watchdog")
-TOP_LEVEL_LAYERS = {"__init__": "errors", "limits": "errors", **dict.fromkeys(CLI, "cli")}
+TOP_LEVEL_LAYERS = {
+    "__init__": "errors",
+    "blas_environment": "errors",
+    "limits": "errors",
+    **dict.fromkeys(CLI, "cli"),
+}
 # what a start-up can do without, and what is optional: these may be imported inside functions
 HEAVY = {
-    *("google", "ml_dtypes", "numpy", "pysat", "re2", "rich", "rustworkx", "scipy"),
+    *(
+        "google",
+        "ml_dtypes",
+        "numpy",
+        "pysat",
+        "re2",
+        "rich",
+        "rustworkx",
+        "scipy",
+        "threadpoolctl",
+    ),
     *("cupy", "jax", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it

@@ -262,7 +262,9 @@ class EvaluationPoint:
         )
 
     def _new_session(self) -> Session:
-        return Session(self.graph, state=self._state, seed=self._seed, allow_io=self._io)
+        return Session(
+            self.graph, state=self._state, seed=self._seed, allow_io=self._io, blas_threads="auto"
+        )
 
     def _cell(self, node: Node) -> Variable:
         """Return the variable of a node. Raises Unsupported for a variable without a name."""

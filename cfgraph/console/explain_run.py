@@ -108,7 +108,9 @@ class RunToExplain:
 
     def initial_state(self) -> State:
         """Run the initializers on the restored variables and return the resulting state."""
-        session = Session(self.graph, state=self.state, soft_placement=True, allow_io=self.io)
+        session = Session(
+            self.graph, state=self.state, soft_placement=True, allow_io=self.io, blas_threads="auto"
+        )
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state
@@ -120,7 +122,13 @@ class RunToExplain:
         outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
         fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
-        session = Session(graph, state=self.initial_state(), soft_placement=True, allow_io=self.io)
+        session = Session(
+            graph,
+            state=self.initial_state(),
+            soft_placement=True,
+            allow_io=self.io,
+            blas_threads="auto",
+        )
         limit = self.max_iterations
         try:
             session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)
@@ -150,6 +158,7 @@ class RunToExplain:
             soft_placement=True,
             costs=costs,
             allow_io=self.io,
+            blas_threads="auto",
         )
         session.run(names, self.feeds, trace=times, allow_dead=True, max_iterations=limit)
         if not times.spans:

@@ -137,6 +137,7 @@ def _make_session(
 ) -> Session:
     """Create the session that the options describe."""
     limits, memory = options.limits, memory_limits(options.devices.memory)
+    threads = options.blas_threads
     return Session(
         source.graph,
         state=state,
@@ -155,6 +156,7 @@ def _make_session(
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
         allow_io=io,
+        blas_threads=int(threads) if threads.isdecimal() else threads,
     )
 
 

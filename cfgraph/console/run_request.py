@@ -156,6 +156,7 @@ class RunOptions:
     printing: PrintOptions = field(default_factory=PrintOptions)
     clock: ClockOptions = field(default_factory=ClockOptions)
     clusters: ClusteringOptions = field(default_factory=ClusteringOptions)
+    blas_threads: str = "auto"
 
 
 class TraceWriter(Protocol):

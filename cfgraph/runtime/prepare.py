@@ -66,6 +66,7 @@ class RunConfig:
     swap_above: float = DEFAULT_SWAP_ABOVE
     gpu: GpuContext | str | None = None
     io: IoPolicy = field(default_factory=IoPolicy)
+    blas_threads: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.costs is not None and self.schedule != "fifo":
@@ -268,6 +269,7 @@ class PreparedRun:
     plans: Sequence[Plan]
     make: SimulatorMaker
     guard: AbstractContextManager[object]
+    blas_threads: int | None = None
     idle: list[RunExecutor] = field(default_factory=list)
 
     @property

@@ -23,6 +23,7 @@ from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.limits import limited
 from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
+from cfgraph.runtime.blas_threads import checked_threads, limited_threads, needed_threads
 from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.engine import CompiledRun, CompiledSimulator, compile_run
@@ -105,6 +106,9 @@ class Session:
     count memory or use a real GPU wait for each other. `elapsed`, `ran`, `memory`, `gpus`, and
     `gpu_plan` then describe the run that ended last.
 
+    `blas_threads` sets the number of threads of the BLAS library during each run, `auto` by the
+    size of the products in it. The default leaves it unchanged. It is restored after the run.
+
     A graph prints to stderr, and touches nothing else on the machine unless `allow_io`.
 
     Raises UsageError for an unknown schedule, device, or engine, Unsupported for XLA without jax
@@ -130,6 +134,7 @@ class Session:
         swap_above: float = DEFAULT_SWAP_ABOVE,
         gpu: str | GpuContext | None = None,
         allow_io: bool | IoPolicy = False,
+        blas_threads: int | str | None = None,
     ) -> None:
         require_graph(graph)
         self.graph = graph
@@ -149,6 +154,7 @@ class Session:
             swap_above=swap_above,
             gpu=requested_gpu(gpu, costs),
             io=IoPolicy.parse(allow_io),
+            blas_threads=checked_threads(blas_threads),
         )
         self.state = State() if state is None else state
         self.cluster_runner = ClusterRunner(
@@ -224,7 +230,7 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, nodes, tuple(fed), without_values
-        prepared, seconds = self._prepared_run(key, opened, trace, timeout)
+        prepared, seconds = self._prepared_run(key, opened, trace, timeout, fed)
         with (
             prepared.guard,
             # time spent waiting for another run does not count
@@ -234,6 +240,7 @@ class Session:
             ) as limits,
             np.errstate(all="ignore"),
             self.cluster_runner.running() if self.cluster_runner.clusters else nullcontext(),
+            limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
             simulator = prepared.acquire(trace)
             simulator.step.start_run(
@@ -276,7 +283,12 @@ class Session:
                 self.elapsed = simulator.elapsed
 
     def _prepared_run(
-        self, key: RunKey, opened: InlinedClusters, trace: Observer | None, timeout: float | None
+        self,
+        key: RunKey,
+        opened: InlinedClusters,
+        trace: Observer | None,
+        timeout: float | None,
+        fed: dict[Output, Any],
     ) -> tuple[PreparedRun, float]:
         """The prepared run of fetches, targets, and feeds, made once, and the time this took.
 
@@ -302,7 +314,9 @@ class Session:
             guard = self._lock if self._is_exclusive() else nullcontext()
             compiled = self._compiled(spec, plans, without_values=without_values)
             make = partial(self._make_simulator, compiled)
-            prepared = PreparedRun(spec, plans, make, guard)
+            values = dict(zip(spec.feeds, fed.values(), strict=True))
+            threads = needed_threads(self.config.blas_threads, spec.graph, plans, values)
+            prepared = PreparedRun(spec, plans, make, guard, threads)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(make(spec, plans, trace))
             if trace is None or prepared.is_shared:

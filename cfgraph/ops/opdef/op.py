@@ -296,6 +296,12 @@ def strip_gradient_identities(x: Output, stops: Collection[Node] = ()) -> Output
     return x
 
 
+def is_product(node: Node) -> bool:
+    """True for a node that multiplies matrices, whose op therefore estimates its own flops."""
+    op = lookup(node.op)
+    return op is not None and op.flops.__func__ is not Op.flops.__func__  # type: ignore[attr-defined]
+
+
 def has_effect(node: Node) -> bool:
     """True for a node that reads or writes state or does I/O, and for an unknown op."""
     op = lookup(node.op)
