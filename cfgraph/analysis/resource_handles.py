@@ -15,10 +15,9 @@ from cfgraph.ir.names import decode_key
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.families.constants import Identity
+from cfgraph.ops.families.constants import ForwardingIdentity, Identity
 from cfgraph.ops.families.control_flow import ForwardingOp
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.families.identity import ForwardingIdentity
 from cfgraph.ops.families.resource_variables import ReadVariableOp, VarHandleOp, declared_shape
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
 from cfgraph.ops.families.variables import VariableV2

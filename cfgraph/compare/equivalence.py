@@ -25,7 +25,7 @@ from cfgraph.compare.sample_point import (
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.opdef.op import is_functional
-from cfgraph.runtime.state import State
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.trace.events import Observer
 
 DEFAULT_CASES = 4

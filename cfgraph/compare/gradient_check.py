@@ -30,8 +30,8 @@ from cfgraph.compare.sample_point import (
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.derivatives import Derivative
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
-from cfgraph.runtime.state import State
 
 _FEED_HINT: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 

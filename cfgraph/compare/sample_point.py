@@ -17,12 +17,11 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.feeds.literals import generate
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
 
 # generators by kind of dtype; integers are often sizes, counts, or indices into small axes

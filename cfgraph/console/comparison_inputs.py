@@ -10,9 +10,9 @@ from cfgraph.console.output import note
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.restore import required_variables, restore_for_graph, saved_model_state
-from cfgraph.runtime.state import State
 
 _MAX_NAMES = 4
 

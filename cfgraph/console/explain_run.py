@@ -15,11 +15,11 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import IterationTimes
 

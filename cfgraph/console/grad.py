@@ -37,8 +37,8 @@ from cfgraph.options import split_list
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.passes.gradients.checkpointing.policy import AUTO
 from cfgraph.passes.widen import widen
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value
-from cfgraph.runtime.state import State
 
 
 @dataclass(frozen=True, slots=True)

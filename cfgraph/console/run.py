@@ -27,9 +27,9 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 
 
 def run(path: str, options: RunOptions) -> int:

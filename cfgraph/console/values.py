@@ -14,11 +14,10 @@ import numpy as np
 from cfgraph.console.output import flowed
 from cfgraph.ir.array_content import repeated_element
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import AbstractTensor, Shape
 from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
 
 MAX_ELEMENTS: Final = 1024
 LINE_WIDTH: Final = 78

@@ -1,9 +1,14 @@
-"""Static shapes: unknown rank, or one size per dimension, None if unknown."""
+"""Static shapes (unknown rank, or one size per dimension, None if unknown) and abstract tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Shape:
@@ -134,3 +139,25 @@ SCALAR_SHAPE: Final = Shape(())
 def vector_shape(size: int | None = None) -> Shape:
     """A shape of rank 1."""
     return Shape((size,))
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class AbstractTensor:
+    """A tensor without a value.
+
+    A view refers to the owner of its bytes as `base`, as NumPy arrays do.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    base: AbstractTensor | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the tensor would have."""
+        return int(self.dtype.itemsize * prod(self.shape))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)

@@ -22,7 +22,12 @@ FAMILIES: Final = {
     ),
     "complex_parts": "Angle Complex ComplexAbs Conj Imag Real",
     "concat": "Concat ConcatOffset ConcatV2 Pack",
-    "constants": "Const Identity Placeholder PlaceholderV2 PlaceholderWithDefault",
+    "constants": (
+        "CheckNumerics CheckNumericsV2 Const Copy CopyHost DebugGradientIdentity "
+        "DebugGradientRefIdentity DebugIdentity DeepCopy EnsureShape GuaranteeConst Identity "
+        "IdentityN OnesLike Placeholder PlaceholderV2 PlaceholderWithDefault PreventGradient "
+        "RefIdentity Snapshot StopGradient ZerosLike"
+    ),
     "control_flow": (
         "ControlTrigger Enter Exit LoopCond Merge NextIteration NoOp Recv RefEnter RefExit "
         "RefMerge RefNextIteration RefSelect RefSwitch Send Switch _HostRecv _HostSend _Recv "
@@ -68,11 +73,6 @@ FAMILIES: Final = {
     ),
     "gather": "Gather GatherNd GatherV2",
     "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
-    "identity": (
-        "CheckNumerics CheckNumericsV2 Copy CopyHost DebugGradientIdentity "
-        "DebugGradientRefIdentity DebugIdentity DeepCopy EnsureShape GuaranteeConst IdentityN "
-        "OnesLike PreventGradient RefIdentity Snapshot StopGradient ZerosLike"
-    ),
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
     "linear_solve": (
         "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "

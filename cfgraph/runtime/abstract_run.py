@@ -16,8 +16,7 @@ from cfgraph.analysis.resource_handles import stacks
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ir.shapes import AbstractTensor, Shape
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.engine.plan import NodePlan, Plan

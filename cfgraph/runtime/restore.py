@@ -32,10 +32,10 @@ from cfgraph.ops.families.variables import Variable, VariableV1
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 
 _INDEX_SUFFIX: Final = ".index"
 

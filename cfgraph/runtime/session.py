@@ -33,7 +33,7 @@ from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.references import dereference
-from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
@@ -43,7 +43,6 @@ from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryT
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import DEFAULT_DEVICE, PreparedRun, RunConfig, RunExecutor, prepare
 from cfgraph.runtime.simulator import Simulator
-from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cfgraph.errors import CfgraphError
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 from tests.analysis.executor_run import ExecutorRun, observe_run
 from tests.conformance import recorded
 

@@ -17,8 +17,8 @@ from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 
 ARCHIVE = Path(__file__).parents[2] / "fixtures" / "conformance" / "tensorflow.zip"
 

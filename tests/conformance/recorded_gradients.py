@@ -10,8 +10,8 @@ import numpy as np
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import gradients
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 from tests.conformance import recorded
 
 # gradients are recorded to rtol 1e-4 and atol 1e-5 in float32: five and ten times of what sessions

@@ -16,8 +16,8 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.serde.graph_def import graph_to_bytes
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.passes.derivatives import gradients
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 from tests.ops import harness
 from tests.ops.container_loops import LOOPS
 from tests.ops.container_programs import NO_SECOND, OURS, PROGRAMS, Program

@@ -24,8 +24,8 @@ import numpy as np
 import cfgraph
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import split_tensor_name
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 
 _EXPECT = "# expect\n"
 # passes that add nodes at every run

@@ -9,7 +9,7 @@ import cfgraph
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.widen import widen
-from cfgraph.runtime.state import State
+from cfgraph.runtime.engine.step import State
 
 
 def run(graph: Graph, fetches: list[str], feeds: dict[str, Any] | None = None) -> list[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import ExecutionError, UsageError
-from cfgraph.runtime.state import State
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.trace.events import Recorder, TraceEvent
 from tests.runtime.graphs import session
 from tests.runtime.partitioned_graphs import counting, nesting, partitioned

@@ -6,7 +6,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError
-from cfgraph.runtime.state import State
+from cfgraph.runtime.engine.step import State
 from tests.runtime.graphs import session
 
 WRITING_LOOP = """

@@ -11,7 +11,7 @@ import pytest
 import cfgraph
 from benchmarks.devices import loop_text
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
-from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.trace.events import Recorder
 from tests.runtime.graphs import session

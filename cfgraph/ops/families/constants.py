@@ -1,4 +1,4 @@
-"""Constants, placeholders, and Identity."""
+"""Constants, placeholders, zeros and ones, and ops that forward their inputs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+import numpy as np
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.facts import Aliasing, SideEffects
-from cfgraph.ops.opdef.gradient_api import identity_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    identity_gradient,
+    no_gradient,
+)
+from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.variant_math import zeros_like_value
 
 
 class Const(Op):
@@ -92,3 +102,221 @@ class Identity(SameShape):
 def identity(value: Any) -> Any:
     """Return the argument."""
     return value
+
+
+class ForwardingIdentity(SameShape, abstract=True):
+    """An op that forwards its input."""
+
+    signature = "input: T -> output: T"
+    aliasing = Aliasing(is_identity=True)
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity
+
+
+class StopGradient(ForwardingIdentity):
+    """Forward the input; no gradient flows back."""
+
+    gradient = staticmethod(no_gradient)
+
+
+class PreventGradient(ForwardingIdentity):
+    """Forward the input; differentiation is an error."""
+
+    attrs = "message: string = ''"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        message = f"the gradient is prevented: {node.attr('message').decode(errors='replace')}"
+        raise Unsupported(message, node=node, code="CFG509")
+
+
+class Snapshot(ForwardingIdentity):
+    """Forward the input at its current value."""
+
+
+class Copy(ForwardingIdentity):
+    """Forward the input to a debugger."""
+
+    attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
+    compilation = CompilerSupport(compiled=False)
+
+
+class CopyHost(Copy):
+    """Forward the input to a debugger in host memory."""
+
+    attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
+    compilation = CompilerSupport(compiled=False)
+
+
+class DebugIdentity(ForwardingIdentity):
+    """Forward the input to a debugger; has no other effect."""
+
+    attrs = (
+        "device_name: string = '', tensor_name: string = '', debug_urls: list(string) = [], "
+        "gated_grpc: bool = false"
+    )
+    compilation = CompilerSupport(compiled=False)
+
+
+class DebugGradientIdentity(ForwardingIdentity):
+    """Forward the input, so that a debugger can identify its gradient."""
+
+    compilation = CompilerSupport(compiled=False)
+
+
+class DebugGradientRefIdentity(ForwardingIdentity):
+    """Forward a reference, so that a debugger can identify its gradient."""
+
+    signature = "input: Ref(T) -> output: Ref(T)"
+    compilation = CompilerSupport(compiled=False)
+
+
+class RefIdentity(ForwardingIdentity):
+    """Forward a reference."""
+
+    signature = "input: Ref(T) -> output: Ref(T)"
+    compilation = CompilerSupport(compiled=False)
+
+
+class IdentityN(Op):
+    """Forward all inputs."""
+
+    signature = "input: T -> output: T"
+    aliasing = Aliasing(is_identity=True)
+    attrs = "T: list(type) >= 1"
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity if len(node.inputs) == 1 else _all_values
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs)
+
+
+def _all_values(*values: Any) -> Any:
+    return values
+
+
+class GuaranteeConst(ForwardingIdentity):
+    """Forward the input, which is guaranteed never to change."""
+
+    effects = SideEffects(stateful=True)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, value: value
+
+
+class DeepCopy(SameShape):
+    """Copy of the input in new memory."""
+
+    signature = "x: T -> y: T"
+    effects = SideEffects(stateful=True)
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, value: value.copy()
+
+
+class EnsureShape(Op):
+    """Forward the input after a check that it has the declared shape."""
+
+    signature = "input: T -> output: T"
+    aliasing = Aliasing(is_identity=True)
+    attrs = "shape: shape"
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        expected: Shape = node.attr("shape")
+
+        def ensured(value: Any) -> Any:
+            if not expected.accepts(value.shape):
+                message = (
+                    f"Shape of tensor {list(value.shape)} is not compatible with "
+                    f"expected shape {expected}."
+                )
+                raise OpError(message)
+            return value
+
+        return ensured
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.attr("shape"))]
+
+
+class CheckNumerics(SameShape):
+    """Forward the input after a check that it contains neither NaN nor infinity."""
+
+    signature = "tensor: T -> output: T"
+    attrs = f"{one_of(FLOATS)}, message: string"
+    effects = SideEffects(stateful=True)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        text = node.attr("message").decode(errors="replace")
+
+        def checked(step: Any, tensor: Any) -> Any:
+            if not xp.isfinite(tensor).all():
+                raise OpError(f"{text} : Tensor had {cls.nonfinite_kinds(xp, tensor)} values")
+            return tensor
+
+        return checked
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        text = node.attr("message").decode(errors="replace")
+        return [getattr(g, cls.name)(dy, message=f"in the gradient: {text}")]
+
+    @staticmethod
+    def nonfinite_kinds(xp: ModuleType, tensor: Any) -> str:
+        """Names of the non-finite values that the tensor contains."""
+        words = [("NaN", xp.isnan(tensor)), ("Inf", xp.isinf(tensor))]
+        return " and ".join(word for word, mask in words if mask.any())
+
+
+class CheckNumericsV2(CheckNumerics):
+    """Forward the input after a check for NaN and infinity; the error names their signs."""
+
+    @staticmethod
+    def nonfinite_kinds(xp: ModuleType, tensor: Any) -> str:
+        infinite = xp.isinf(tensor)
+        words = [("NaN", xp.isnan(tensor)), ("-Inf", infinite & (tensor < 0))]
+        words.append(("+Inf", infinite & (tensor > 0)))
+        return " and ".join(word for word, mask in words if mask.any())
+
+
+class ZerosLike(SameShape):
+    """Zeros with the shape and dtype of the input."""
+
+    signature = "x: T -> y: T"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        if dtype.is_object:
+            return zeros_like_value
+        zero = dtype.numpy.type(0)
+        return lambda x: xp.zeros_like(x) if x.ndim else zero
+
+
+class OnesLike(SameShape):
+    """Ones with the shape and dtype of the input."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(NUMBERS, "bool")
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        one = np.True_ if dtype is bool_ else dtype.numpy.type(1)
+        return lambda x: xp.ones_like(x) if x.ndim else one

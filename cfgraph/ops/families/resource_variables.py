@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import gather
-from cfgraph.ops.families.constants import Identity
+from cfgraph.ops.families.constants import ForwardingIdentity, Identity
 from cfgraph.ops.families.control_flow import ForwardingOp
 from cfgraph.ops.families.gather import (
     index_vectors,
@@ -21,7 +21,6 @@ from cfgraph.ops.families.gather import (
     take_slices,
     with_index_depth,
 )
-from cfgraph.ops.families.identity import ForwardingIdentity
 from cfgraph.ops.families.variables import CountUpTo, Variable
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import identity_gradient

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration

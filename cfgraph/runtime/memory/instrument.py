@@ -22,6 +22,7 @@ from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, FrameState, Iteration, Send
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.engine.tracing import message_bytes
 from cfgraph.runtime.memory.accounting import (
     ITERATIONS,
@@ -33,7 +34,6 @@ from cfgraph.runtime.memory.accounting import (
 )
 from cfgraph.runtime.memory.placement import MemoryPlacement, buffer_of, copy_of_value, is_gpu_array
 from cfgraph.runtime.memory.swapping import StackEntry
-from cfgraph.runtime.state import State
 
 
 @dataclass(slots=True)

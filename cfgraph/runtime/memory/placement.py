@@ -16,7 +16,7 @@ from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES, Role
-from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.ops.opdef.op import Op, is_cluster_call
 
 if TYPE_CHECKING:

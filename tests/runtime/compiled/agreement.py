@@ -9,8 +9,8 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.state import State
 
 ENGINES = ("tokens", "compiled")
 

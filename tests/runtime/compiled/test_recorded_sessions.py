@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime.state import State
+from cfgraph.runtime.engine.step import State
 from tests.conformance import recorded
 from tests.runtime.compiled.agreement import ENGINES, Pair
 from tests.sampled import sampled

@@ -12,12 +12,12 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
-from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.gpu import context as card_module
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.stream import GpuStream
-from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Recorder
 from tests.runtime.gpu import cuda
 from tests.runtime.gpu.stand_in import library
