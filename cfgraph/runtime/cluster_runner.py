@@ -16,6 +16,7 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
+from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import (
     StraightLine,
@@ -36,6 +37,7 @@ from cfgraph.runtime.jax.compile import (
     xla_context,
 )
 from cfgraph.runtime.jax.list_checks import ListCheckFailed
+from cfgraph.runtime.jax.loop_guard import guard_arguments
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
@@ -288,18 +290,23 @@ class _XlaCall:
                 for index, value in enumerate(inputs)
             )
         key = self.signature(inputs)
+        body = self.body
+        if body.has_loops and (limits := current_limits()).bounds_loops:
+            body = body.with_limits()
+            key = *key, len(guard_arguments(limits))
         try:
             compiled = cluster.compiled[key]
         except KeyError:
             with cluster.lock:
-                compiled = self.compile(step, key, inputs)
+                compiled = self.compile(step, key, inputs, body)
         if compiled is None:
             return self.fused(step, *inputs)
         try:
             result = compiled.run(inputs)
         except ListCheckFailed:
+            result = self.fused(step, *inputs)  # reports a limit that is exceeded
             self.reject(step, key)
-            return self.fused(step, *inputs)
+            return result
         cluster.count_call(fused=False)
         return result
 
@@ -320,7 +327,7 @@ class _XlaCall:
         return shapes, contents
 
     def compile(
-        self, step: Any, key: InputSignature, inputs: Sequence[Any]
+        self, step: Any, key: InputSignature, inputs: Sequence[Any], body: TraceableFunction
     ) -> CompiledFunction | None:
         """Compile a new signature; return None if NumPy kernels run it."""
         cluster = self.cluster
@@ -341,9 +348,9 @@ class _XlaCall:
             refused, cluster.stopped_compiling = "its signature changes too often", True
         else:
             try:
-                compiled = self.body.compile(inputs)
+                compiled = body.compile(inputs)
             except Exception as error:
-                refused = self.body.explain_failure(error)
+                refused = body.explain_failure(error)
         seconds = time.perf_counter() - start
         self.record(step, key, compiled, seconds, refused)
         return compiled

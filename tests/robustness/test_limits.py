@@ -20,6 +20,7 @@ from cfgraph.limits import (
     reserve,
     reserve_array,
 )
+from cfgraph.runtime.jax.compile import has_jax
 
 COUNTER = Path(__file__).parents[2] / "fixtures" / "graphs" / "counter.pb"
 
@@ -93,13 +94,19 @@ def test_the_iterations_of_a_context_end_a_loop() -> None:
         session.run("count")
 
 
+_XLA = pytest.param(
+    "xla", marks=pytest.mark.skipif(not has_jax(), reason="XLA needs the extra xla")
+)
+_ENGINES = ["numpy", _XLA]
+
+
 def forever(engine: str) -> cfgraph.Session:
     """A session of a graph whose cluster never ends."""
     path = Path(__file__).parents[2] / "fixtures" / "robustness" / "clustered_forever.pb"
     return cfgraph.Session(cfgraph.load(path), engine=engine)
 
 
-@pytest.mark.parametrize("engine", ["numpy"])
+@pytest.mark.parametrize("engine", _ENGINES)
 def test_a_loop_in_a_cluster_has_a_limit_of_iterations(engine: str) -> None:
     message = "the loop 'loop_0' started more than 5 iterations"
     with pytest.raises(ExecutionError, match=message) as caught:
@@ -107,7 +114,7 @@ def test_a_loop_in_a_cluster_has_a_limit_of_iterations(engine: str) -> None:
     assert (caught.value.code, caught.value.node) == ("CFG704", "cluster_0/loop_0")
 
 
-@pytest.mark.parametrize("engine", ["numpy"])
+@pytest.mark.parametrize("engine", _ENGINES)
 def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     with pytest.raises(RunTimeout) as caught:
         forever(engine).run("exit0", {"x": 1.0}, timeout=0.2)
@@ -197,3 +204,21 @@ def test_instances_of_functions_are_counted() -> None:
     graph = bomb("y = PartitionedCall(x) {f=@f0{k=@f40}, Tout=(float32)}", _INSTANCES, last)
     with limited(max_nodes=5000), pytest.raises(Unsupported, match=r"expands to 500\d nodes"):
         cfgraph.lower(graph)
+
+
+@pytest.mark.skipif(not has_jax(), reason="XLA needs the extra xla")
+@pytest.mark.parametrize("limits", [{}, {"max_iterations": 100}, {"timeout": 1000}])
+def test_compiled_loops_within_their_limits_stay_compiled(limits: dict[str, int]) -> None:
+    graph = cfgraph.load(COUNTER.parent / "nested.pb")
+    session = cfgraph.Session(graph, jit="xla", regions=True)
+    assert session.run("sum", **limits) == [10_000]
+    (cluster,) = session.cluster_runner.clusters.values()
+    assert (cluster.fused, cluster.calls) == (0, 1)
+
+
+@pytest.mark.skipif(not has_jax(), reason="XLA needs the extra xla")
+def test_an_inner_compiled_loop_has_a_limit() -> None:
+    graph = cfgraph.load(COUNTER.parent / "nested.pb")
+    session = cfgraph.Session(graph, jit="xla", regions=True)
+    with pytest.raises(ExecutionError, match="more than 99 iterations"):
+        session.run("sum", max_iterations=99)

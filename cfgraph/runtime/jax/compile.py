@@ -19,10 +19,12 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
 from cfgraph.runtime.gpu.context import has_gpu
 from cfgraph.runtime.jax.list_checks import ListCheckFailed, all_hold, collected_checks
+from cfgraph.runtime.jax.loop_guard import guard_arguments, guarded_loops
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList
 
@@ -179,7 +181,7 @@ class TraceableFunction:
     """A function's body bound to jax.numpy; `constant` are the arguments that are known by value.
 
     `transfer` moves arrays, by default on the host. Raises Unsupported, with the node, for a body
-    that cannot be compiled.
+    that cannot be compiled. The loops of a `guarded` one obey the limits of the context.
     """
 
     def __init__(
@@ -188,16 +190,29 @@ class TraceableFunction:
         constants: int,
         instances: FunctionInstances,
         transfer: ArrayTransfer | None = None,
+        *,
+        guarded: bool = False,
     ) -> None:
+        self._arguments = function, constants, instances, transfer
+        self.is_guarded = guarded
+        self._guarded: TraceableFunction | None = None
         self.transfer = transfer or HostTransfer()
         # tracing copies the functions that are called
         require_bounded(function, instances)
-        self.line, self.has_checks = jax_line(load_jax(), function, instances)
+        self.line, self.has_checks, self.has_loops = jax_line(
+            load_jax(), function, instances, guarded=guarded
+        )
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
         """Compile for the shapes and dtypes of these inputs, and the values of constant ones."""
         return CompiledFunction(self, inputs)
+
+    def with_limits(self) -> TraceableFunction:
+        """The same function with guarded loops."""
+        if self._guarded is None:
+            self._guarded = TraceableFunction(*self._arguments, guarded=True)
+        return self._guarded
 
     def explain_failure(self, error: Exception) -> str:
         """The reason why compilation failed, in one line."""
@@ -215,6 +230,7 @@ class CompiledFunction:
 
     def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
         self._line, self._transfer, self._has_checks = body.line, body.transfer, body.has_checks
+        self._guards = len(guard_arguments(current_limits())) if body.is_guarded else 0
         self._variables = [
             index for index, value in enumerate(inputs) if isinstance(value, Variable)
         ]
@@ -272,7 +288,7 @@ class CompiledFunction:
         arguments = [inputs[index] for index in self._arrays]
         if self._valued:
             arguments += [inputs[index].value for index in self._valued]
-        return arguments
+        return [*guard_arguments(current_limits()), *arguments] if self._guards else arguments
 
     def _computed(self, inputs: Sequence[Any]) -> Any:
         """The results of the compiled function."""
@@ -284,7 +300,7 @@ class CompiledFunction:
 
     def _trace(self, *traced: Any) -> list[Any]:
         """Run the body on tracers; record the origin of each output."""
-        values, traced_values = list(self._inputs), iter(traced)
+        values, traced_values = list(self._inputs), iter(traced[self._guards :])
         for index in self._arrays:
             values[index] = next(traced_values)
         traced_variables: dict[int, tuple[Variable, Any]] = {}
@@ -293,7 +309,7 @@ class CompiledFunction:
             if first == index:
                 traced_variables[index] = _traced_variable(self._inputs[index], value), value
             values[index] = traced_variables[first][0]
-        with collected_checks() as checks:
+        with collected_checks() as checks, guarded_loops(traced[: self._guards]):
             result = self._line.run(TRACING_STEP, *values)
         computed: list[Any] = []
         is_tuple = isinstance(result, tuple)

@@ -27,6 +27,7 @@ from cfgraph.ops.opdef.evaluation import (
 )
 from cfgraph.ops.opdef.op import Kernel, Op
 from cfgraph.runtime.jax.list_checks import all_hold, collected_checks, require
+from cfgraph.runtime.jax.loop_guard import current_guard
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
 
 
@@ -46,29 +47,39 @@ class JaxLine(NamedTuple):
 
     line: StraightLine
     has_checks: bool
+    has_loops: bool
 
 
-def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> JaxLine:
-    """A function's body for jax to trace. Raises Unsupported, with the node, if impossible."""
+def jax_line(
+    jax: Any, function: FunctionGraph, instances: FunctionInstances, *, guarded: bool = False
+) -> JaxLine:
+    """A function's body for jax to trace. Raises Unsupported, with the node, if impossible.
+
+    The loops of a `guarded` one look at the limits of `guarded_loops`, in checks.
+    """
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
     ordinary = _without_stateful_ops(traced_kernels(jax.numpy, static))
 
-    has_checks = False
+    has_checks = has_loops = False
 
     def bind(node: Node, op: type[Op]) -> Kernel:
-        nonlocal has_checks
+        nonlocal has_checks, has_loops
         inner = called_functions(node, op, instances)
         if not inner:
             on_lists = list_kernel(jax, node, op)
             has_checks |= on_lists is not None
             return on_lists or ordinary(node, op)
-        lines = [jax_line(jax, _without_effects(body), instances) for body in inner]
+        lines = [
+            jax_line(jax, _without_effects(body), instances, guarded=guarded) for body in inner
+        ]
         known_kernel = numpy_control_kernel(
             node, op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
         )
-        has_checks |= any(line.has_checks for line in lines)
-        if op.calls.kind == "while":
+        is_loop = op.calls.kind == "while"
+        has_loops |= is_loop or any(line.has_loops for line in lines)
+        has_checks |= any(line.has_checks for line in lines) or (is_loop and guarded)
+        if is_loop:
             traced = _while_loop(jax, lines, loop_invariant_arguments(inner[1]))
         else:
             traced = _conditional(jax, lines)
@@ -79,7 +90,7 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
         )
 
     line = StraightLine(function, bind)
-    return JaxLine(line, has_checks)
+    return JaxLine(line, has_checks, has_loops)
 
 
 def _without_effects(function: FunctionGraph) -> FunctionGraph:
@@ -114,13 +125,17 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
 def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -> Kernel:
     """A loop; invariant values are not carried, and stay constant if they were.
 
-    A loop with checks carries their conjunction as the last value, and ends when one fails.
+    A loop with checks carries their conjunction as the last value, and ends when one fails; a
+    guarded one carries the number of its iterations before it.
     """
     condition, step = (_as_tuple(line) for line in lines)
     carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
-    condition_checked, has_checks = lines[0].has_checks, any(line.has_checks for line in lines)
+    condition_checked, body_checked = (line.has_checks for line in lines)
 
     def run(*values: Any) -> Any:
+        guard = current_guard()
+        has_checks = condition_checked or body_checked or guard is not None
+
         def filled(state: Sequence[Any]) -> list[Any]:
             all_values = list(values)
             for index, value in zip(carried, state, strict=False):
@@ -138,9 +153,15 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
                     condition(*filled(state))
                 results = step(*filled(state))
             after = tuple(_as_jax(jax, results[index]) for index in carried)
+            if guard is not None:
+                count = state[-2] + 1
+                checks.append(guard.holds(jax, count, after))
+                after += (count,)
             return (*after, all_hold(jax, [state[-1], *checks])) if has_checks else after
 
         start = tuple(_as_jax(jax, values[index]) for index in carried)
+        if guard is not None:
+            start += (jax.numpy.int64(0),)
         if has_checks:
             start += (jax.numpy.bool_(True),)
         if any(isinstance(value, JaxTensorList) and value.data is None for value in start):

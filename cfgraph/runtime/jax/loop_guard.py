@@ -1,0 +1,78 @@
+"""Limits of compiled loops: their iterations and the deadline are checked while they run.
+
+A limit that is exceeded makes a check fail, as an access outside of a list does: the loops end, and
+the cluster runs on NumPy kernels, which report the limit with its place. Only runs with limits use
+guarded loops.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cfgraph.limits import Limits
+
+# iterations between two looks at the clock, if the values of the loop are few and if they are many
+_PERIOD: Final = 256
+_LARGE_PERIOD: Final = 4
+_LARGE_ELEMENTS: Final = 10_000
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+class LoopGuard(NamedTuple):
+    """The limits of a compiled function, as arguments of it; None without a deadline."""
+
+    max_iterations: Any
+    deadline: Any
+
+    def holds(self, jax: Any, count: Any, state: Any) -> Any:
+        """The condition that a loop of `count` iterations may go on."""
+        permitted = count <= self.max_iterations
+        if self.deadline is None:
+            return permitted
+        size = sum(math.prod(leaf.shape) for leaf in jax.tree_util.tree_leaves(state))
+        period = _LARGE_PERIOD if size > _LARGE_ELEMENTS else _PERIOD
+        result = jax.ShapeDtypeStruct((), np.bool_)
+        # an argument that changes prevents that the call is moved out of the loop
+        in_time = jax.lax.cond(
+            count % period == 0,
+            lambda: jax.pure_callback(_is_before, result, count, self.deadline),
+            lambda: jax.numpy.bool_(True),
+        )
+        return jax.numpy.logical_and(permitted, in_time)
+
+
+def _is_before(count: Any, deadline: Any) -> Any:
+    return np.bool_(time.monotonic() <= float(deadline))
+
+
+def guard_arguments(limits: Limits) -> tuple[Any, ...]:
+    """The arguments that a guarded function has before its own."""
+    count = _NO_LIMIT if limits.max_iterations is None else limits.max_iterations
+    deadline = () if limits.deadline == math.inf else (np.float64(limits.deadline),)
+    return np.int64(count), *deadline
+
+
+_GUARD: Final[ContextVar[LoopGuard | None]] = ContextVar("_GUARD", default=None)
+
+
+def current_guard() -> LoopGuard | None:
+    """The guard of the function that is traced, or None."""
+    return _GUARD.get()
+
+
+@contextmanager
+def guarded_loops(arguments: tuple[Any, ...]) -> Iterator[None]:
+    """Guard the loops that are traced, by traced `guard_arguments`; no arguments mean no guard."""
+    guard = LoopGuard(*arguments, *(None,) * (2 - len(arguments))) if arguments else None
+    token = _GUARD.set(guard)
+    try:
+        yield
+    finally:
+        _GUARD.reset(token)
