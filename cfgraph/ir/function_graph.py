@@ -160,6 +160,13 @@ class FunctionInstances:
             current_limits().check_nodes(self._nodes, name)
         return known
 
+    def extended(self, functions: Mapping[str, Function]) -> FunctionInstances:
+        """These instances with more functions, which are not in the library yet."""
+        instances = FunctionInstances({**self.library, **functions})
+        instances._waits, instances._known = self._waits, self._known
+        instances.constants = self.constants
+        return instances
+
 
 def instantiate(
     function: Function, attrs: Mapping[str, Any], library: Mapping[str, Function]

@@ -41,18 +41,26 @@ class Frame:
     merges: list[Node] = field(default_factory=list, repr=False)
     next_iterations: list[Node] = field(default_factory=list, repr=False)
     loop_conds: list[Node] = field(default_factory=list, repr=False)
+    _outermost_names: tuple[str, ...] = field(init=False, repr=False, default=())
+
+    def __post_init__(self) -> None:
+        if self.parent is not None:
+            names = self.parent._outermost_names
+            enough = len(names) == _MAX_PATH_NAMES // 2
+            self._outermost_names = names if enough else (*names, self.name)
 
     @property
     def path(self) -> str:
         """The names from the root frame, as in `/outer/inner`; the middle of a long path is
         omitted.
         """
-        chain, frame = [], self
-        while frame.parent is not None:
+        chain, frame = list[str](), self
+        is_long = self.depth > _MAX_PATH_NAMES
+        while frame.parent is not None and not (is_long and len(chain) == _MAX_PATH_NAMES // 2):
             chain.append(frame.name)
             frame = frame.parent
-        if len(chain) > _MAX_PATH_NAMES:
-            chain[_MAX_PATH_NAMES // 2 : -_MAX_PATH_NAMES // 2] = ["…"]
+        if is_long:
+            chain += ["…", *reversed(self._outermost_names)]
         return "/" + "/".join(reversed(chain))
 
     @property
@@ -126,6 +134,14 @@ def frames(
     if known is None or known[0] != state:
         known = _cache[graph] = (state, _compute_frames(list(graph), cut))
     return known[1]
+
+
+def nodes_by_frame(of: Frames) -> dict[Frame, list[Node]]:
+    """The nodes that run in each frame, in topological order."""
+    members: dict[Frame, list[Node]] = {frame: [] for frame in of.all}
+    for node in of.order:
+        members[of.of[node]].append(node)
+    return members
 
 
 def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:

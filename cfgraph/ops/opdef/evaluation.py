@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,6 +28,12 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.topological_order import topological_order
 from cfgraph.limits import Limits, check_deadline, current_limits
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
+
+# bound on regions in each other that become calls: compilers recurse, and each level is one more
+# analysis of the graph
+MAX_NESTED_CALLS: Final = 16
+# bound on calls in each other in a file, far from the end of Python's stack
+_MAX_CALL_DEPTH: Final = 64
 
 KernelBinder = Callable[[Node, type[Op]], Kernel]
 SlotsOf = Callable[[Node, type[Op]], Collection[int]]
@@ -269,11 +275,17 @@ def constant_arguments(
 def require_bounded(function: FunctionGraph, instances: FunctionInstances) -> None:
     """Raise Unsupported if a body with the functions that it calls has too many nodes.
 
-    A recursive function has no end of them.
+    A recursive function has no end of them. Functions that call each other too deeply are refused
+    as well.
     """
     counts: dict[FunctionGraph, int] = {}
+    depths: dict[FunctionGraph, int] = {}
     for current, callees in _callees_first(function, instances):
         counts[current] = len(current.graph) + sum(counts[callee] for callee in callees)
+        depths[current] = 1 + max((depths[callee] for callee in callees), default=0)
+        if depths[current] > _MAX_CALL_DEPTH:
+            message = f"loops and conditionals are nested more than {_MAX_CALL_DEPTH} deep"
+            raise Unsupported(message, node=current.name, code="CFG709")
     current_limits().check_nodes(counts[function], function.name)
 
 

@@ -51,6 +51,8 @@ from cfgraph.passes.gradients.scope import GradientScope
 class BackwardLoop(GradientScope):
     """The backward loop of a loop. `outer` is the scope of the gradients outside the loop."""
 
+    outer: GradientScope
+
     def __init__(
         self, outer: GradientScope, loop: WhileLoop, guards: PathConditions, guard: PathCondition
     ) -> None:
@@ -91,16 +93,7 @@ class BackwardLoop(GradientScope):
         conditional = bool(self.decisions(guard))
         self.backward_counter.barrier.wait_for(finished(), may_be_dead=conditional)
 
-    @property
-    def top(self) -> GradientScope:
-        """The scope of the root frame."""
-        return self.outer.top
-
     # -- into the loops --------------------------------------------------------------------------
-
-    def capture_outer(self, x: Output) -> Output:
-        """A tensor from outside all loops, passed in through the enclosing loops."""
-        return self.enter(self.outer.capture_outer(x))
 
     def enter(self, x: Output) -> Output:
         """A tensor of the outer scope, the same in all iterations of the backward loop."""
@@ -112,12 +105,20 @@ class BackwardLoop(GradientScope):
 
     def enter_forward(self, x: Output) -> Output:
         """A tensor from the root frame, available in the forward loop."""
-        entered = self._entered_forward.get(x)
-        if entered is None:
-            outer = self.outer.enter_forward(x)
+        loops: list[BackwardLoop] = []
+        scope: GradientScope = self
+        while isinstance(scope, BackwardLoop) and x not in scope._entered_forward:
+            loops.append(scope)
+            scope = scope.outer
+        entered = (
+            scope.enter_forward(x)
+            if not isinstance(scope, BackwardLoop)
+            else scope._entered_forward[x]
+        )
+        for loop in reversed(loops):
             add = self.ctx.add_forward
-            node = add("Enter", (outer,), "f_enter", is_constant=True, **self._forward)
-            entered = self._entered_forward[x] = node.output()
+            node = add("Enter", (entered,), "f_enter", is_constant=True, **loop._forward)
+            entered = loop._entered_forward[x] = node.output()
         return entered
 
     def enter_variable(self, x: Output, name: str) -> Node:
@@ -133,9 +134,27 @@ class BackwardLoop(GradientScope):
         source = strip_gradient_identities(x, self.ctx.stops)
         value = self._values.get(source)
         if value is None:
+            for scope, outside in reversed(self._outer_values(source)):
+                scope.forward_value(outside)
             value = self._invariant(source) or self._accumulated_value(source)
             self._values[source] = value
         return value
+
+    def _outer_values(self, x: Output) -> list[tuple[GradientScope, Output]]:
+        """The tensors that an invariant is in the scopes outside, outwards to the first known."""
+        values: list[tuple[GradientScope, Output]] = []
+        scope: GradientScope = self
+        while isinstance(scope, BackwardLoop) and value_in_iteration(x).node.op != "Const":
+            origin = scope._repeated_and_origin(x)[1]
+            source = None if origin is None else scope._invariant_source(origin)
+            if source is None:
+                break
+            scope = scope.outer
+            values.append((scope, source))
+            x = strip_gradient_identities(source, self.ctx.stops)
+            if isinstance(scope, BackwardLoop) and x in scope._values:
+                break
+        return values
 
     def forward_values(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
         """Values of forward tensors in the iteration that is differentiated."""
@@ -149,14 +168,8 @@ class BackwardLoop(GradientScope):
         constant = value_in_iteration(x).node
         if constant.op == "Const":
             return self.capture_outer(self.top.clone_const(constant))
-        stops, repeated = self.ctx.stops, list[Node]()
-        origin = gradient_source_in_iteration(x, stops)
-        while is_identity(origin.node):
-            if origin.node in stops or len(origin.node.inputs) > 1:
-                return None
-            repeated.append(origin.node)
-            origin = gradient_source_in_iteration(origin.node.inputs[0], stops)
-        source = self._invariant_source(origin)
+        repeated, origin = self._repeated_and_origin(x)
+        source = None if origin is None else self._invariant_source(origin)
         if source is None:
             return None
         value = self.enter(self.outer.forward_value(source))
@@ -166,6 +179,20 @@ class BackwardLoop(GradientScope):
             }
             value = self.ctx.add(node.op, (value,), node.op, **attrs).output()
         return value
+
+    def _repeated_and_origin(self, x: Output) -> tuple[list[Node], Output | None]:
+        """The nodes that forward a value, but not its gradient, and the tensor that they forward.
+
+        None if gradients stop on the way.
+        """
+        stops, repeated = self.ctx.stops, list[Node]()
+        origin = gradient_source_in_iteration(x, stops)
+        while is_identity(origin.node):
+            if origin.node in stops or len(origin.node.inputs) > 1:
+                return repeated, None
+            repeated.append(origin.node)
+            origin = gradient_source_in_iteration(origin.node.inputs[0], stops)
+        return repeated, origin
 
     def _invariant_source(self, origin: Output) -> Output | None:
         """The tensor outside the loop that a loop invariant is, or None."""

@@ -12,7 +12,7 @@ added outside the frame, where a value of the frame is read through a separate E
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,19 +33,19 @@ from cfgraph.passes.gradients.scope import GradientScope
 IsActive = Callable[[Output], bool]
 
 
-def reverse_loop(outer: ReverseMode, region: Region) -> None:
-    """Pass the gradients of a loop's Exits to the inputs of its Enters."""
+def reverse_loop(outer: ReverseMode, region: Region) -> Iterator[ReverseMode]:
+    """Pass the gradients of a loop's Exits to the inputs of its Enters; yield what must run."""
     if not has_gradient(outer, region):
         return
     guard = outer.regions.entry_condition(region)
     if region.frame.is_single_trip:
-        _reverse_single_trip_frame(outer, region, guard)
+        yield from _reverse_single_trip_frame(outer, region, guard)
         return
     loop = differentiable_loop(region.frame, outer.is_active)
     scope = BackwardLoop(outer.scope, loop, outer.guards, guard)
     inner = outer.nested(scope, region)
     merges = [_start_variable(outer, inner, scope, variable, guard) for variable in loop.variables]
-    inner.run()
+    yield inner
     for variable, merge in zip(loop.variables, merges, strict=True):
         _close_back_edge(inner, scope, variable, merge)
     for enter in loop.invariants:
@@ -192,7 +192,9 @@ def _unsupported_form(loop: WhileLoop, node: Node, problem: str) -> Unsupported:
 # -- frames without a back edge ----------------------------------------------------------------
 
 
-def _reverse_single_trip_frame(outer: ReverseMode, region: Region, guard: PathCondition) -> None:
+def _reverse_single_trip_frame(
+    outer: ReverseMode, region: Region, guard: PathCondition
+) -> Iterator[ReverseMode]:
     """Pass the gradients of the Exits of a frame without a back edge to its Enters."""
     scope = SingleTripFrame(outer.scope, region, outer.guards, guard)
     inner = outer.nested(scope, region)
@@ -201,7 +203,7 @@ def _reverse_single_trip_frame(outer: ReverseMode, region: Region, guard: PathCo
             for dx in outer.partials(node.output()):
                 x = node.inputs[0]
                 inner.accumulate(x, dx, inner.guards.of(x))
-    inner.run()
+    yield inner
     with outer.ctx.last_scope():
         for node in region.frame.enters:
             for dx in inner.partials(node.output()):
@@ -210,6 +212,8 @@ def _reverse_single_trip_frame(outer: ReverseMode, region: Region, guard: PathCo
 
 class SingleTripFrame(GradientScope):
     """The scope outside a frame without a back edge, for the gradients of its nodes."""
+
+    outer: GradientScope
 
     def __init__(
         self, outer: GradientScope, region: Region, guards: PathConditions, guard: PathCondition
@@ -220,15 +224,6 @@ class SingleTripFrame(GradientScope):
         self.guards = guards
         self.guard = guard
         self._values: dict[Output, Output] = {}
-
-    @property
-    def top(self) -> GradientScope:
-        """The scope of the root frame."""
-        return self.outer.top
-
-    def capture_outer(self, x: Output) -> Output:
-        """A tensor from the root frame, available in this scope."""
-        return self.outer.capture_outer(x)
 
     def constant(self, array: Any, dtype: DType) -> Output:
         """Add a constant that is available in this scope."""

@@ -13,7 +13,7 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -172,9 +172,19 @@ class ReverseMode:
 
     def run(self) -> None:
         """Differentiate the items of the region, the last one first."""
+        running = [self._run_between_loops()]
+        while running:
+            inner = next(running[-1], None)
+            if inner is None:
+                running.pop()
+            else:
+                running.append(inner._run_between_loops())
+
+    def _run_between_loops(self) -> Iterator[ReverseMode]:
+        """Differentiate the items of the region, and yield each inner region that must run."""
         for item in reversed(self.region.order):
             if isinstance(item, Region):
-                self.loop_rule(self, item)
+                yield from self.loop_rule(self, item)
                 continue
             role = role_of(item)
             if role is Role.SWITCH:
@@ -253,7 +263,8 @@ class ReverseMode:
                     self._accumulate_guarded(x, dx, guard)
 
 
-LoopRule = Callable[[ReverseMode, Region], None]
+# yields the inner regions that must run, since loops may be nested too deeply for recursion
+LoopRule = Callable[[ReverseMode, Region], Iterator[ReverseMode]]
 
 # -- gradients of ops and calls ----------------------------------------------------------------
 

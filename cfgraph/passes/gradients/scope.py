@@ -27,7 +27,11 @@ class GradientScope:
     """Scope of the root frame, in which forward values can be used directly.
 
     Implements `cfgraph.ops.opdef.gradient_api.GradientBuilder`. Equal nodes are added once.
+    `outer` is the scope that contains this one; methods walk it in a loop, since loops may be
+    nested too deeply for recursion.
     """
+
+    outer: GradientScope | None = None
 
     def __init__(self, ctx: GradientContext) -> None:
         self.ctx = ctx
@@ -93,7 +97,12 @@ class GradientScope:
         key = ("Const", dtype, array.shape, array.tobytes())
         x = self._cache.get(key)
         if x is None:
-            x = self._cache[key] = self.constant(array, dtype)
+            scopes = [self]
+            while (outer := scopes[-1].outer) is not None and key not in outer._cache:
+                scopes.append(outer)
+            for scope in reversed(scopes):
+                x = scope._cache[key] = scope.constant(array, dtype)
+            assert x is not None
         return x
 
     def constant(self, array: Any, dtype: DType) -> Output:
@@ -152,13 +161,26 @@ class GradientScope:
 
     # -- interface to the scopes of inner loops --------------------------------------------------
 
+    def scopes(self) -> list[GradientScope]:
+        """This scope and the scopes that contain it, up to that of the root frame."""
+        scopes = [self]
+        while (outer := scopes[-1].outer) is not None:
+            scopes.append(outer)
+        return scopes
+
     @property
     def top(self) -> GradientScope:
         """The scope of the root frame."""
-        return self
+        return self.scopes()[-1]
 
     def capture_outer(self, x: Output) -> Output:
         """A tensor from the root frame, available in this scope."""
+        for scope in reversed(self.scopes()):
+            x = scope.enter(x)
+        return x
+
+    def enter(self, x: Output) -> Output:
+        """A tensor of the outer scope, available in this scope."""
         return x
 
     def enter_forward(self, x: Output) -> Output:

@@ -51,10 +51,11 @@ class CompilationRules:
     graph: Graph
     frames: Frames
     constraints: ClusterConstraints = field(default_factory=ClusterConstraints)
-    _instances: FunctionInstances = field(init=False)
+    instances: FunctionInstances | None = None
 
     def __post_init__(self) -> None:
-        self._instances = FunctionInstances(self.graph.functions)
+        if self.instances is None:
+            self.instances = FunctionInstances(self.graph.functions)
 
     def rejection(self, node: Node) -> RejectionReason | None:
         """Return the first reason against compiling a node, None if it compiles."""
@@ -73,7 +74,8 @@ class CompilationRules:
         return _pivot_rejection(node, op) or self._constant_rejection(node, op)
 
     def _constant_rejection(self, node: Node, op: type[Op]) -> RejectionReason | None:
-        varying = nonconstant_input(node, op, self.frames, self._instances)
+        assert self.instances is not None
+        varying = nonconstant_input(node, op, self.frames, self.instances)
         if varying is None:
             return None
         slot, source = varying

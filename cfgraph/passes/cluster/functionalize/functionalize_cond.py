@@ -223,14 +223,17 @@ class ConditionalRegion:
 
 
 def predicate_sides(frame: Frame, order: Iterable[Node]) -> PredicatesByNode:
-    """Return the predicates that decide each node of a frame, except for the loop predicate."""
+    """Return the predicates that decide each node of a frame, except for the loop predicate.
+
+    `order` lists the nodes of the frame in topological order.
+    """
     conditions = PathConditions()
     loop_predicates = {conditions.source(cond.output())[0] for cond in frame.loop_conds}
     predicates: dict[Output, PredicateSides] = {}
     signs: dict[Output, bool] = {}
     members = set(frame.nodes)
     for node in order:
-        if node not in members or role_of(node) is not Role.SWITCH or not _is_value_switch(node):
+        if role_of(node) is not Role.SWITCH or not _is_value_switch(node):
             continue
         source, negated = conditions.source(node.inputs[1])
         if source in loop_predicates:

@@ -11,12 +11,11 @@ stays in lowered form."""
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.while_loop import WhileLoop, exit_switch, switch_data, while_loop
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -128,10 +127,10 @@ def _loop_function(
     return body.function(name, dict(zip(labels, outputs, strict=True)))
 
 
-def require_static_shapes(graph: Graph, call: LoopCall, shapes: StaticShapes) -> None:
+def require_static_shapes(known: FunctionInstances, call: LoopCall, shapes: StaticShapes) -> None:
     """Raise NotFunctionalizable if a shape, or a value that XLA needs as a constant, changes."""
     new = {call.cond.name: call.cond, call.body.name: call.body}
-    instances = FunctionInstances(ChainMap(new, graph.functions))
+    instances = known.extended(new)
     cond, body = (instances.get(function.name, {}) for function in (call.cond, call.body))
     is_invariant = loop_invariant_arguments(body)
     for function in (cond, body):
@@ -197,12 +196,15 @@ LAST_ITERATION: Final = "end"
 NO_ITERATION: Final = "never"
 
 
-def functionalizable_loop(frame: Frame, frames: Frames) -> WhileLoop:
-    """Recognize the loop of a frame. Raises NotFunctionalizable if it has another form."""
+def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> WhileLoop:
+    """Recognize the loop of a frame, whose nodes `order` lists in topological order.
+
+    Raises NotFunctionalizable if it has another form.
+    """
     loop = while_loop(frame)
     if loop is None:
         raise not_functionalizable("form", f"it has {len(frame.loop_conds)} LoopConds")
-    phases = _iteration_phases(frame, frames, loop.cond)
+    phases = _iteration_phases(order, loop.cond)
     _require_variables(loop)
     for node, phase in phases.items():
         _require_phase(node, phase)
@@ -240,9 +242,9 @@ def _require_variables(loop: WhileLoop) -> None:
             raise not_functionalizable("form", text, node=reader)
 
 
-def _iteration_phases(frame: Frame, frames: Frames, cond: Node) -> dict[Node, str]:
+def _iteration_phases(order: Sequence[Node], cond: Node) -> dict[Node, str]:
     """Return the iterations in which each node of a loop runs."""
-    members = set(frame.nodes)
+    members = set(order)
     predicates = {strip_identities(cond.inputs[0]), cond.output()}
     phases: dict[Node, str] = {}
 
@@ -254,9 +256,7 @@ def _iteration_phases(frame: Frame, frames: Frames, cond: Node) -> dict[Node, st
             return phase
         return _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[tensor.port])
 
-    for node in frames.order:
-        if node not in members:
-            continue
+    for node in order:
         kind = role_of(node)
         if kind in (Role.MERGE, Role.CONTROL_TRIGGER):
             phases[node] = EVERY_ITERATION

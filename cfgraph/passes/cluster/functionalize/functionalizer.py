@@ -9,16 +9,18 @@ regions that no cluster would contain; those stay in lowered form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.loops.frames import Frame, frames, nodes_by_frame
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.devices import DeviceName
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.evaluation import MAX_NESTED_CALLS
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
@@ -139,6 +141,8 @@ class Functionalizer:
         self.functionalized: dict[Node, RegionReport] = {}
         self.left_lowered: dict[str, RegionReport] = {}
         self.lists = FunctionalizedLists()
+        self._nesting: dict[Node, int] = {}
+        self._instances = FunctionInstances(graph.functions)
         self._names = 0
         self._shapes: StaticShapes | None = None
         self._original_nodes = set(graph)
@@ -175,13 +179,15 @@ class Functionalizer:
         """Functionalize the innermost regions; return false if there are none."""
         liveness = liveness_rule(self.graph, self.mode)
         self._shapes = None
-        rules = CompilationRules(self.graph, liveness.frames, self.cluster_constraints())
+        constraints = self.cluster_constraints()
+        rules = CompilationRules(self.graph, liveness.frames, constraints, self._instances)
+        order = nodes_by_frame(liveness.frames)
         dependencies = CycleGraph(liveness.frames)
         in_cycle = dependencies.in_cycle
         self.left_lowered = {}
         changed = False
         for frame in liveness.frames.all:
-            if self._functionalize_conditionals(frame, liveness, rules, dependencies):
+            if self._functionalize_conditionals(frame, order[frame], liveness, rules, dependencies):
                 changed = True
         if changed:
             return True
@@ -193,7 +199,7 @@ class Functionalizer:
                     raise not_functionalizable("tangled loops", text)
                 if frame in parents:
                     raise not_functionalizable("inner loop", "a loop in it is not compiled")
-                self._functionalize_loop(frame, liveness, rules)
+                self._functionalize_loop(frame, order[frame], liveness, rules)
                 changed = True
             except NotFunctionalizable as error:
                 self.left_lowered[frame.path] = RegionReport(
@@ -204,6 +210,7 @@ class Functionalizer:
     def _functionalize_conditionals(
         self,
         frame: Frame,
+        order: Sequence[Node],
         liveness: LivenessRule,
         rules: CompilationRules,
         dependencies: CycleGraph,
@@ -212,7 +219,7 @@ class Functionalizer:
         merges = [node for node in frame.merges if back_edge_of(node) is None]
         if not merges:
             return False
-        sides = predicate_sides(frame, liveness.frames.order)
+        sides = predicate_sides(frame, order)
         groups: dict[PredicateSides, list[ConditionalRegion]] = {}
         for merge in merges:
             try:
@@ -221,7 +228,9 @@ class Functionalizer:
                 if merge.name in self.rejected:
                     raise NotFunctionalizable(self.rejected[merge.name])
                 form = conditional_region(merge, sides)
-                self._require_nodes([merge, *form.cone().inside], rules)
+                inside = form.cone().inside
+                self._require_nodes([merge, *inside], rules)
+                self._require_nesting(inside)
                 require_uniform_liveness(form, liveness)
                 group = groups.setdefault(form.predicate_sides, [])
                 self._add_to_group(group, form, liveness, dependencies)
@@ -255,7 +264,9 @@ class Functionalizer:
 
     def _functionalize_branches(self, form: ConditionalRegion) -> None:
         inside, outside, _ = form.cone()
+        nesting = self._nesting_in(inside) + 1
         node = functionalize_cond(self.graph, form, self._name("if"), set(self.constraints.fetched))
+        self._nesting[node] = nesting
         ops = self._original_ops_of(self._remove_unread([*inside, *form.predicate_sides.switches]))
         ops.update(
             self._drop_unread(tensor.node for tensor in outside if is_cheap_constant(tensor.node))
@@ -279,23 +290,40 @@ class Functionalizer:
         return removed
 
     def _functionalize_loop(
-        self, frame: Frame, liveness: LivenessRule, rules: CompilationRules
+        self,
+        frame: Frame,
+        order: Sequence[Node],
+        liveness: LivenessRule,
+        rules: CompilationRules,
     ) -> None:
         if frame.path in self.rejected:
             raise NotFunctionalizable(self.rejected[frame.path])
-        form = functionalizable_loop(frame, liveness.frames)
+        form = functionalizable_loop(frame, order)
         self._require_compiled(frame, rules)
+        self._require_nesting(frame.nodes)
         require_uniform_entry(form, liveness)
         name = self._name("loop")
         call = loop_call(self.graph, form, name)
-        require_static_shapes(self.graph, call, self._known_shapes())
+        require_static_shapes(self._instances, call, self._known_shapes())
+        nesting = self._nesting_in(frame.nodes) + 1
         exits, copied = set(frame.exits), [enter.inputs[0].node for enter in call.copied]
         ops = self._original_ops_of(
             [node for node in frame.nodes if node not in exits], frame.enters
         )
         node = functionalize_while(self.graph, form, call, name)
+        self._nesting[node] = nesting
         ops.update(self._drop_unread(copied))
         self.functionalized[node] = RegionReport("loop", frame.path, ops, node)
+
+    def _nesting_in(self, nodes: Iterable[Node]) -> int:
+        """Return the depth of the calls among nodes and in their functions."""
+        return max((self._nesting.get(node, 0) for node in nodes), default=0)
+
+    def _require_nesting(self, nodes: Iterable[Node]) -> None:
+        """Raise NotFunctionalizable if a call of these nodes would be nested too deeply."""
+        if self._nesting_in(nodes) >= MAX_NESTED_CALLS:
+            text = f"it contains {MAX_NESTED_CALLS} regions in each other"
+            raise not_functionalizable("nesting", text)
 
     def _known_shapes(self) -> StaticShapes:
         """Return the shapes in the graph at the start of the round."""

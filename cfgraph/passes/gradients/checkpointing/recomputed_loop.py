@@ -136,14 +136,14 @@ class RecomputingLoopRule:
         self.skipped = skipped
         self._clones: list[Node] = []
 
-    def __call__(self, outer: ReverseMode, region: Region) -> None:
-        """Pass the gradients of a loop's Exits to the inputs of its Enters."""
+    def __call__(self, outer: ReverseMode, region: Region) -> Iterator[ReverseMode]:
+        """Pass the gradients of a loop's Exits to the inputs of its Enters; yield what must run."""
         if region.frame.loop_cond not in self.segments:
-            reverse_loop(outer, region)
+            yield from reverse_loop(outer, region)
         elif has_gradient(outer, region):
             segment = RecomputedSegment(outer, region, self.skipped)
             self._clones += segment.clones.values()
-            reverse_loop(segment.reverse, segment.region)
+            yield from reverse_loop(segment.reverse, segment.region)
             segment.accumulate_outer()
 
     def cleanup(self, graph: Graph) -> None:
@@ -210,18 +210,11 @@ class RecomputationScope(GradientScope):
     For the gradient of the segment, it has the role that the root frame has for other loops.
     """
 
+    outer: BackwardLoop
+
     def __init__(self, outer: BackwardLoop) -> None:
         super().__init__(outer.ctx)
         self.outer = outer
-
-    @property
-    def top(self) -> GradientScope:
-        """The scope of the root frame."""
-        return self.outer.top
-
-    def capture_outer(self, x: Output) -> Output:
-        """A tensor from the root frame, available in this scope."""
-        return self.outer.capture_outer(x)
 
     def enter_forward(self, x: Output) -> Output:
         """A tensor from the root frame, available to the recomputed segment."""
