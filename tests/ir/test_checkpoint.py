@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, Unsupported, UsageError
 from cfgraph.ir.serde.checkpoint import Checkpoint, table_entries
+from cfgraph.limits import limited
 from cfgraph.proto import tensor_bundle_pb2
 
 MAGIC = bytes.fromhex("57fb808b247547db")
@@ -148,3 +149,24 @@ def test_a_block_that_is_listed_again_and_again_is_refused() -> None:
 def test_a_compressed_table_is_refused() -> None:
     with pytest.raises(Unsupported, match="compressed"):
         list(table_entries(table({b"x": b"y"}, compression=1)))
+
+
+def test_keys_that_many_blocks_repeat_are_rejected() -> None:
+    entries = [b"\0" + varint(1000) + b"\0" + b"k" * 1000]
+    entries += [varint(1000) + b"\0\0"] * 1000  # the same key again, in three bytes or four
+    restarts = (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
+    one = b"".join(entries) + restarts + b"\0sums"
+    data, handles = one * 50, {}
+    for number in range(50):
+        handles[b"%03d" % number] = varint(number * len(one)) + varint(len(one) - 5)
+    index = block(handles)
+    footer = varint(0) * 2 + varint(len(data)) + varint(len(index) - 5)
+    whole = data + index + footer.ljust(40, b"\0") + MAGIC
+    with pytest.raises(InvalidInput, match="its keys are too long"):
+        list(table_entries(whole))
+
+
+def test_a_tensor_counts_as_memory(make: Any) -> None:
+    checkpoint = make()
+    with limited(max_memory=3), pytest.raises(ExecutionError, match="the checkpoint needs 4"):
+        checkpoint.read("x")

@@ -24,12 +24,13 @@ from cfgraph.ir.file_io import read_file
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.serde.tensor import decode_shape
 from cfgraph.ir.serde.wire import parse_message, read_varint, read_varints
+from cfgraph.limits import reserve
 from cfgraph.proto import tensor_bundle_pb2
 
 _FOOTER_BYTES: Final = 48
 _TABLE_MAGIC: Final = bytes.fromhex("57fb808b247547db")
-# bytes of keys per byte of a block; more is an attack
-_MAX_COMPRESSION_RATIO: Final = 100
+# bytes of keys per byte of a table; more is an attack
+_MAX_COMPRESSION_RATIO: Final = 20
 _MAX_TRUSTED_BYTES: Final = 1 << 20
 
 
@@ -42,16 +43,22 @@ def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise _table_error("the footer is missing")
     footer = _TableReader(data, len(data) - _FOOTER_BYTES, len(data))
     footer.handle()  # skip the metadata block
-    remaining = len(data)
-    for _, where in _read_block(data, *footer.handle()):
+    remaining, key_bytes = len(data), 0
+    allowance = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * len(data))
+    for _, where in _read_block(data, *footer.handle(), allowance):
         start, size = _TableReader(where, 0, len(where)).handle()
         remaining -= size
         if remaining < 0:
             raise _table_error("its blocks exceed the file size")
-        yield from _read_block(data, start, size)
+        for key, value in _read_block(data, start, size, allowance - key_bytes):
+            key_bytes += len(key)
+            yield key, value
 
 
-def _read_block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _read_block(
+    data: bytes, start: int, size: int, allowance: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a block, whose keys may take `allowance` bytes together."""
     end = start + size
     if end + 5 > len(data) or size < 4:
         raise _table_error("a block is outside of the file")
@@ -61,7 +68,6 @@ def _read_block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, byt
     if restarts > size:
         raise _table_error("a block is shorter than declared")
     reader, key = _TableReader(data, start, end - restarts), b""
-    allowance = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * size)
     while reader.offset < reader.end:
         shared, added, length = reader.varint(), reader.varint(), reader.varint()
         if shared > len(key):
@@ -167,14 +173,14 @@ class Checkpoint:
         flat = _decode_strings(data, count, self.prefix) if dtype.is_object else None
         try:
             if flat is None:
-                return np.frombuffer(data, dtype.numpy).reshape(sizes).copy()
+                return np.frombuffer(data, dtype.numpy).reshape(sizes)
             return flat.reshape(sizes)
         except ValueError as error:  # too many dimensions or elements for NumPy
             what = f"{name!r} with {len(sizes)} dimensions, which is not a valid shape: {error}"
             message = f"the checkpoint stores {what}"
             raise InvalidInput(message, path=self.prefix, code="CFG038") from None
 
-    def _bytes(self, entry: Any) -> bytes:
+    def _bytes(self, entry: Any) -> bytearray:
         shard = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.header.num_shards:05d}"
         self._require_readable(shard)
         try:
@@ -183,13 +189,15 @@ class Checkpoint:
                 end = entry.offset + entry.size
                 if entry.size < 0 or end > os.fstat(stream.fileno()).st_size:
                     raise _missing_bytes_error(shard)
+                reserve(entry.size, "a tensor of the checkpoint")
                 stream.seek(entry.offset)
-                data = stream.read(entry.size)
+                data = bytearray(entry.size)
+                count = stream.readinto(data)
         except (OSError, ValueError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             message = f"the file cannot be read: {reason}"
             raise InvalidInput(message, path=shard, code="CFG001") from None
-        if len(data) != entry.size:
+        if count != entry.size:
             raise _missing_bytes_error(shard)
         return data
 
@@ -203,7 +211,7 @@ def _is_stored_dtype(dtype: DType) -> bool:
     return not dtype.is_ref and dtype.kind not in ("none", "resource", "variant")
 
 
-def _decode_strings(data: bytes, count: int, prefix: str) -> Any:
+def _decode_strings(data: bytearray, count: int, prefix: str) -> Any:
     """Decode strings: their lengths as varints, a checksum of these, and the contents."""
     try:
         lengths, offset = read_varints(data, count)
@@ -214,7 +222,7 @@ def _decode_strings(data: bytes, count: int, prefix: str) -> Any:
         raise _missing_bytes_error(prefix)
     strings = np.empty(count, object)
     for number, length in enumerate(lengths):
-        strings[number] = data[offset : offset + length]
+        strings[number] = bytes(data[offset : offset + length])
         offset += length
     return strings
 

@@ -62,7 +62,7 @@ def unknown_field_bytes(message: Any) -> bytes:
 _MAX_VARINT_BYTES: Final = 10
 
 
-def read_varint(data: bytes, start: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, start: int, end: int) -> tuple[int, int]:
     """A number in seven-bit groups, lowest group first, and the offset after it.
 
     Raises ValueError if it does not end before `end`.
@@ -77,7 +77,7 @@ def read_varint(data: bytes, start: int, end: int) -> tuple[int, int]:
     raise ValueError(message)
 
 
-def read_varints(data: bytes, count: int) -> tuple[list[int], int]:
+def read_varints(data: bytes | bytearray, count: int) -> tuple[list[int], int]:
     """The first `count` numbers and the offset after them. Raises ValueError as `read_varint`."""
     numbers, offset = [], 0
     for _ in range(count):
