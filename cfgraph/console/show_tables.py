@@ -133,13 +133,17 @@ def _liveness_cell(when: LivenessCondition) -> Styled:
     return Styled(when.text, _COLORS[when.group % len(_COLORS)])
 
 
+# a file may claim any number of outputs
+_MAX_OUTPUTS: Final = 1 << 16
+
+
 def output_types(view: GraphView, node: Node) -> list[str]:
     """Return type and shape of each output of a node."""
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
         count = max(read, default=-1) + 1
-    return [view.type_text(node.output(port)) for port in range(count)]
+    return [view.type_text(node.output(port)) for port in range(min(count, _MAX_OUTPUTS))]
 
 
 def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTable:

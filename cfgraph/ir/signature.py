@@ -127,13 +127,15 @@ class Signature:
 
     def output_type(self, port: int, attrs: Mapping[str, Any]) -> DType | None:
         """The type of one output, or None if absent. Raises ValueError like `output_types`."""
-        if self.simple_outputs is None:
-            types = self.output_types(attrs)
-        elif port < self.simple_outputs:
-            return next(iter(self.arg_types(self.outputs[port], attrs)), None)
-        else:
-            return None
-        return types[port] if port < len(types) else None
+        if self.simple_outputs is not None:
+            outputs = self.outputs[port : port + 1]
+            return next(iter(self.arg_types(outputs[0], attrs)), None) if outputs else None
+        for arg in self.outputs:
+            types, count = self._type_run(arg, attrs)
+            if port < len(types) * count:
+                return _checked_type(arg, types[port % len(types)])
+            port -= len(types) * count
+        return None
 
     def _types(self, args: Sequence[ArgDef], attrs: Mapping[str, Any]) -> list[DType]:
         if len(args) == 1:  # often a long list, from which each reader needs one type
@@ -146,13 +148,13 @@ class Signature:
 
     def arg_types(self, arg: ArgDef, attrs: Mapping[str, Any]) -> list[DType]:
         """The types of the tensors of one argument."""
+        types, count = self._type_run(arg, attrs)
+        return [_checked_type(arg, dtype) for dtype in types] * count
+
+    def _type_run(self, arg: ArgDef, attrs: Mapping[str, Any]) -> tuple[tuple[Any, ...], int]:
+        """The types of one argument, not yet checked, and how often they repeat."""
         value = arg.dtype if arg.dtype else self.value(arg.type_attr or "", attrs)
-        if not arg.count and isinstance(value, DType):
-            return [value.ref if arg.is_ref else value]
-        types = list(value) if isinstance(value, tuple) else [value]
-        if any(not isinstance(t, DType) for t in types):
-            message = f"attribute {arg.type_attr!r} is not a type"
-            raise ValueError(message)
+        types, count = value if isinstance(value, tuple) else (value,), 1
         if arg.count:
             count = self.value(arg.count, attrs)
             if not isinstance(count, int) or count < 0:
@@ -161,8 +163,7 @@ class Signature:
             if count > MAX_COUNT:
                 message = f"attribute {arg.count!r} is {count}, expected at most {MAX_COUNT}"
                 raise ValueError(message)
-            types = types * count
-        return [t.ref for t in types] if arg.is_ref else types
+        return types, count
 
     def value(self, name: str, attrs: Mapping[str, Any]) -> Any:
         """An attribute's value or default. Raises ValueError if it has neither."""
@@ -229,6 +230,13 @@ class Signature:
                 attrs.setdefault(arg.type_attr, tuple(known))
         elif dtypes := [t for t in known if t is not None]:
             attrs.setdefault(arg.type_attr, dtypes[0])
+
+
+def _checked_type(arg: ArgDef, dtype: Any) -> DType:
+    if not isinstance(dtype, DType):
+        message = f"attribute {arg.type_attr!r} is not a type"
+        raise ValueError(message)
+    return dtype.ref if arg.is_ref else dtype
 
 
 def _split_top_level(text: str) -> list[str]:

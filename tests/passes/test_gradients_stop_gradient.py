@@ -240,8 +240,44 @@ def test_the_result_of_a_loop_may_be_stopped_inside_it(role: Role, regions: bool
 
 @roles
 def test_the_result_of_a_loop_may_be_prevented_from_differentiation(role: Role) -> None:
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported) as caught:
         cfgraph.gradients(with_stopped_edge(role, "PreventGradient"), ["y"], ["a", "w"])
+    assert caught.value.code == "CFG509"
+
+
+def loop_and_conditional() -> cfgraph.Graph:
+    """`y`, the result of a loop whose body has a conditional, in lowered form."""
+    p = GradientProgram(a=1.3, w=0.7, x=0.0)
+
+    def body(a: Any) -> Any:
+        return p.b.cond(p.b.Less(a, 1.0), lambda: a * p["w"], lambda: a + p["w"])
+
+    p.b.Identity(times(p, 3, body, p["a"]), name="y")
+    graph = p.graph()
+    cfgraph.lower(graph)
+    return graph
+
+
+PRIMITIVES = ("Enter", "Merge", "Switch", "NextIteration", "Exit")
+
+
+@pytest.mark.parametrize("op", PRIMITIVES)
+def test_a_custom_gradient_of_a_primitive_is_rejected(op: str) -> None:
+    plain = loop_and_conditional()
+    expected = values(plain, cfgraph.gradients(plain, ["y"], ["a", "w"]))
+    faults, changed = [], []
+    for name in [node.name for node in loop_and_conditional() if node.op == op]:
+        graph = loop_and_conditional()
+        graph.set_attr(graph[name], "_gradient_op_type", b"Custom-1")
+        try:
+            names = cfgraph.gradients(graph, ["y"], ["a", "w"])
+        except Unsupported as error:
+            faults.append((error.node, error.code))
+            names = cfgraph.gradients(graph, ["y"], ["a", "w"], ignore_custom=True)
+            changed.append(name)
+        assert values(graph, names) == expected
+    assert faults
+    assert faults == [(name, "CFG507") for name in changed]
 
 
 @roles

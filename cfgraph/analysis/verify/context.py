@@ -18,12 +18,15 @@ from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.role import RECV, SEND
-from cfgraph.ir.signature import ArgDef, Signature
+from cfgraph.ir.signature import MAX_COUNT, ArgDef, Signature
 from cfgraph.ir.topological_order import OpRoles
+from cfgraph.limits import reserve
 
 # types and the number of their repetitions
 TypeRun = tuple[tuple[DType | None, ...], int]
 _MAX_EXPANDED: Final = 1024
+# approximate memory of an output of a long list in all analyses of a graph
+_OUTPUT_BYTES: Final = 1024
 
 
 class TypeRuns(Sequence[DType | None]):
@@ -244,6 +247,9 @@ class VerifyContext:
             types_of = self.signatures.types_of_op(op)
             for node in nodes:
                 types[node] = types_of(node.attrs)
+        runs = [len(row) for _, row in types.values() if isinstance(row, TypeRuns)]
+        outputs = sum(count for count in runs if count <= MAX_COUNT)  # more is a finding
+        reserve(outputs * _OUTPUT_BYTES, f"a graph whose nodes declare {outputs} outputs")
         return types
 
     @cached_property

@@ -129,8 +129,13 @@ class PreventGradient(ForwardingIdentity):
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-        message = f"the gradient is prevented: {node.attr('message').decode(errors='replace')}"
-        raise Unsupported(message, node=node, code="CFG509")
+        raise prevented_gradient_error(node)
+
+
+def prevented_gradient_error(node: Node) -> Unsupported:
+    """The error of a gradient that a PreventGradient node prevents."""
+    message = f"the gradient is prevented: {node.attr('message').decode(errors='replace')}"
+    return Unsupported(message, node=node, code="CFG509")
 
 
 class Snapshot(ForwardingIdentity):

@@ -285,9 +285,14 @@ class FakeParam(Op):
         if dtype.kind in ("variant", "resource"):
             return lambda: EMPTY_VARIANT
         sizes = [0 if size is None else size for size in shape.dims or ()]
-        fill = b"" if dtype.kind == "string" else 0
-        stand_in = np.full([0] if shape.dims is None else sizes, fill, dtype.numpy)
-        return lambda: xp.asarray(stand_in) if dtype.kind != "string" else stand_in
+        fill = np.array(b"" if dtype.kind == "string" else 0, dtype.numpy)
+
+        def stand_in() -> Any:
+            # repeats of one element: a file may declare any shape
+            array = np.broadcast_to(fill, [0] if shape.dims is None else sizes)
+            return xp.asarray(array) if dtype.kind != "string" else array
+
+        return stand_in
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -25,9 +25,10 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import back_edge_of, role_of
+from cfgraph.ops.families.constants import PreventGradient, prevented_gradient_error
+from cfgraph.ops.opdef.op import back_edge_of, is_a, role_of
 from cfgraph.passes.gradients.backward_loop import BackwardLoop
-from cfgraph.passes.gradients.reverse import ReverseMode
+from cfgraph.passes.gradients.reverse import ReverseMode, require_own_gradient
 from cfgraph.passes.gradients.scope import GradientScope
 
 IsActive = Callable[[Output], bool]
@@ -38,6 +39,7 @@ def reverse_loop(outer: ReverseMode, region: Region) -> Iterator[ReverseMode]:
     if not has_gradient(outer, region):
         return
     guard = outer.regions.entry_condition(region)
+    _require_own_gradients(outer, region.frame)
     if region.frame.is_single_trip:
         yield from _reverse_single_trip_frame(outer, region, guard)
         return
@@ -53,6 +55,13 @@ def reverse_loop(outer: ReverseMode, region: Region) -> Iterator[ReverseMode]:
     outer.scope.wait_for(scope.finished, guard)
     outer.stacks.finish_loop(outer.scope, scope)
     scope.finish()
+
+
+def _require_own_gradients(outer: ReverseMode, frame: Frame) -> None:
+    """Raise Unsupported for an active node of the loop's form with a custom gradient."""
+    for node in (*frame.enters, *frame.merges, *frame.next_iterations, *frame.exits):
+        if outer.is_active(node.output()):
+            require_own_gradient(node, ignore_custom=outer.ctx.ignore_custom)
 
 
 def has_gradient(outer: ReverseMode, region: Region) -> bool:
@@ -170,6 +179,17 @@ def differentiable_loop(frame: Frame, is_active: IsActive) -> WhileLoop:
 
 
 def _require_regular(loop: WhileLoop, is_active: IsActive) -> None:
+    try:
+        _require_regular_form(loop, is_active)
+    except Unsupported:
+        for node in loop.frame.nodes:
+            if is_a(node, PreventGradient) and is_active(node.output()):
+                # the author's reason says more than the form of the loop
+                raise prevented_gradient_error(node) from None
+        raise
+
+
+def _require_regular_form(loop: WhileLoop, is_active: IsActive) -> None:
     for merge in loop.irregular_merges:
         if back_edge_of(merge) is not None and is_active(merge.output()):
             raise _unsupported_form(loop, merge, "merges more than an Enter and a NextIteration")

@@ -199,6 +199,7 @@ class ReverseMode:
         gradients = self.output_gradients(node)
         if not any(gradients) or not self.is_active(data):
             return
+        require_own_gradient(node, ignore_custom=self.ctx.ignore_custom)
         with self.ctx.scope(node):
             if is_loop_switch(node, self.region.frame.loop_cond):
                 # of a loop's own Switch, only the side of the body is in an iteration
@@ -214,6 +215,7 @@ class ReverseMode:
         dz = self.output_gradients(node)[0]
         if dz is None:
             return
+        require_own_gradient(node, ignore_custom=self.ctx.ignore_custom)
         with self.ctx.scope(node):
             for slot, x in enumerate(node.inputs):
                 if self.is_active(x):
@@ -279,16 +281,21 @@ def _require_known_types(node: Node) -> None:
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
 
 
+def require_own_gradient(node: Node, *, ignore_custom: bool) -> None:
+    """Raise Unsupported for a node whose gradient is registered by the program that wrote it."""
+    if node.attrs.get(CUSTOM_GRADIENT_ATTR) and not ignore_custom:
+        message = f"{node.op} has a custom gradient that is not in the file"
+        hint = "--ignore-custom uses the gradient of the op instead"
+        raise Unsupported(message, node=node, hint=hint, code="CFG507")
+
+
 def _gradient_rule(graph: Graph, node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
     """The gradient of a called function that has one in the library, or else of the op."""
     called = node.attrs.get("f") if graph.gradient_functions else None
     if isinstance(called, Func) and called.name in graph.gradient_functions:
         return partial(_call_gradient_function, graph.gradient_functions[called.name])
     op = lookup(node.op)
-    if node.attrs.get(CUSTOM_GRADIENT_ATTR) and not ignore_custom:
-        message = f"{node.op} has a custom gradient that is not in the file"
-        hint = "--ignore-custom uses the gradient of the op instead"
-        raise Unsupported(message, node=node, hint=hint, code="CFG507")
+    require_own_gradient(node, ignore_custom=ignore_custom)
     if op is None or op.gradient is None:
         message = f"{node.op} has no gradient"
         hint = "stop gradients before it (--stop), or replace it by differentiable ops"
