@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.dtypes import DType
@@ -13,14 +13,6 @@ from cfgraph.ir.dtypes import DType
 if TYPE_CHECKING:
     from cfgraph.ir.graph import Node, Output
     from cfgraph.ir.signature import Signature
-
-
-class OpDefinition(Protocol):
-    """The part of `cfgraph.ops.opdef.op.Op` that the graph itself needs."""
-
-    @classmethod
-    def parsed(cls) -> Signature:
-        """The op's signature."""
 
 
 class _Definitions(dict[str, Any]):

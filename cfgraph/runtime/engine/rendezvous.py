@@ -7,20 +7,12 @@ of frames and iterations, which is equal on both devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from cfgraph.analysis.reachability import RendezvousKey
 from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration
 
 Tag = tuple[Any, int]
-
-
-class _NoMessage:
-    def __repr__(self) -> str:
-        return "<no message yet>"
-
-
-NO_MESSAGE: Final = _NoMessage()
 
 
 class PendingRecv(NamedTuple):
