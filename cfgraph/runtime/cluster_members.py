@@ -14,7 +14,7 @@ from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.names import node_name
-from cfgraph.passes.cluster.encapsulate import (
+from cfgraph.passes.cluster.inline_clusters import (
     InlinedNodes,
     called_function,
     cluster_calls,
