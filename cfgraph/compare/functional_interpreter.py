@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
@@ -54,6 +55,7 @@ def run_functional(
     interpreter = _FunctionalInterpreter(FunctionInstances(graph.functions), step, max_iterations)
     values: OutputValues = dict(feeds)
     try:
+        require_valid_nodes(graph, nodes)
         with np.errstate(all="ignore"), limited(timeout=timeout):
             interpreter.run(nodes, values)
         return [values[tensor] for tensor in fetches]

@@ -88,6 +88,22 @@ def expanded_size(graph: Graph, nodes: Iterable[Node]) -> int:
     return len(graph.nodes) + sum(sizes.get(name, 0) for name in called)
 
 
+def calls_of(node: Node | BodyNode) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The functions that a node may call, by its op or an attribute, and their attributes.
+
+    Some of the names may be ops.
+    """
+    yield node.op, node.attrs
+    todo = [*node.attrs.values()]
+    while todo:
+        value = todo.pop()
+        if type(value) is tuple:
+            todo.extend(element for element in value if type(element) is Func)
+        elif type(value) is Func:
+            yield value.name, value.attrs
+            todo.extend(value.attrs.values())
+
+
 def remove_uncalled_functions(graph: Graph, more: Iterable[str] = ()) -> None:
     """Remove functions and gradients that `called_functions` does not return."""
     for name in graph.functions.keys() - called_functions(graph, more):

@@ -178,7 +178,7 @@ def fuzz_case(seed: int, number: int) -> Case:
 def _from_structure(rng: random.Random, case: Case, first: SeedGraph, second: SeedGraph) -> None:
     changed = mutate_structure(rng, first.proto, second.proto)
     case.files["g.pb"] = changed.SerializeToString(deterministic=True)
-    _add_graph_lines(rng, case, first, 2)
+    _add_graph_lines(rng, case, first, rng.choice((1, 1, 2)))
 
 
 def _from_bytes(rng: random.Random, case: Case, first: SeedGraph, second: SeedGraph) -> None:
@@ -218,7 +218,7 @@ _GENERATORS = {
 
 def _add_graph_lines(rng: random.Random, case: Case, graph: SeedGraph, count: int) -> None:
     for _ in range(count):
-        pool = rng.choices((_READS, _PASSES, _RUNS, _RARE), (30, 30, 20, 20))[0]
+        pool = rng.choices((_READS, _PASSES, _RUNS, _RARE), (34, 30, 20, 16))[0]
         template = rng.choice(pool)
         if "other.pb" in template:
             case.files["other.pb"] = graph.data

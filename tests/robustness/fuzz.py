@@ -2,7 +2,7 @@
 
 Input `i` of seed `s` is the same in every process, so that a log of seeds is enough to repeat a
 run. A child process runs the inputs and is replaced when it dies; LOG receives one JSON line per
-finding and one per thousand inputs, and a later call with the same seed and log continues there.
+finding and one per 2,000 inputs, and a later call with the same seed and log continues there.
 The files of each new kind of finding are stored in the folder LOG.d.
 """
 
@@ -29,7 +29,7 @@ from tests.robustness.cases import Case, fuzz_case
 from tests.robustness.seed_graphs import seed_graphs
 from tests.robustness.trial import MIB, Finding, run_case, warm_commands
 
-_CHUNK = 1000
+_CHUNK = 2000
 # without a new input for this long, code that no signal reaches is in an endless loop
 _STALL_SECONDS = 180
 # in memory, where there is such a folder

@@ -118,7 +118,7 @@ def run_line(line: Sequence[str], size: int = 0) -> tuple[int, Finding | None]:
         return status, _bug(words, seconds)
     if status not in DOCUMENTED_STATUSES:
         return status, Finding("status", str(status), tuple(words), output[-2000:])
-    if (grown := _memory("VmHWM") - before) > memory:
+    if (grown := _memory()[1] - before) > memory:
         return status, Finding("memory", words[0], tuple(words), f"{grown // MIB} MiB")
     if status == 1 and _must_agree(words):
         return status, Finding("promise", words[0], tuple(words), output[-2000:])
@@ -193,13 +193,18 @@ def _cpu_limit(seconds: float) -> Iterator[None]:
 
 def _memory_now() -> int:
     """The bytes that this process has now; a higher peak of the past is forgotten."""
-    now, peak = _memory("VmRSS"), _memory("VmHWM")
+    now, peak = _memory()
     if peak - now > _GRACE_BYTES // 2:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return now
 
 
-def _memory(name: str) -> int:
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
+def _memory() -> tuple[int, int]:
+    """The bytes that this process has now, and had at most."""
+    text = _STATUS.read_text(encoding="ascii")
+    return tuple(int(size) << 10 for size in reversed(_SIZES.findall(text)))
+
+
+_STATUS = Path("/proc/self/status")
+_SIZES = re.compile(r"^Vm(?:HWM|RSS):\s+(\d+) kB$", re.MULTILINE)

@@ -15,10 +15,13 @@ from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
 from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, require_graph
-from cfgraph.ir.library import called_functions
+from cfgraph.ir.library import called_functions, calls_of
+from cfgraph.limits import check_deadline
 
 _RULES: Final[tuple[VerifyRule, ...]] = (
     graph_rules.check_names,
@@ -56,6 +59,9 @@ _ON_DEVICES: Final = frozenset(
 
 # analyses do not depend on devices; the parts of a partitioned graph may be incomplete
 _DEVICE_CODES: Final = "CFG4"
+
+# bodies of polymorphic functions that are verified under different attributes
+_MAX_INSTANCES: Final = 1000
 
 _cache: WeakKeyDictionary[Graph, _CachedFindings] = WeakKeyDictionary()
 
@@ -151,7 +157,15 @@ def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _
             by_rule[rule] = _apply(rule, subject)
         else:
             by_rule[rule] = before.by_rule[rule]
-    library = tuple(_verify_library(graph, signatures)) if before is None else before.on_library
+    if before is None:
+        is_sound = not any(
+            finding.level == "error"
+            for rule in by_rule.keys() - _ON_DEVICES
+            for finding in by_rule[rule]
+        )
+        library = tuple(_verify_library(graph, signatures, is_sound))
+    else:
+        library = before.on_library
     findings = (*chain.from_iterable(by_rule.values()), *library)
     return _CachedFindings(state, graph.moves, by_rule, library, findings)
 
@@ -162,12 +176,55 @@ def _apply(rule: VerifyRule, subject: VerifyContext) -> tuple[Finding, ...]:
     return tuple(rule(subject)) if applies else ()
 
 
-def _verify_library(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
+def _verify_library(graph: Graph, signatures: Signatures, is_sound: bool) -> Iterator[Finding]:
+    """Findings on the library of a graph whose nodes are free of errors if `is_sound`."""
     for function in graph.functions.values():
-        yield from _verify_function(function, signatures)
+        for finding in _verify_function(function, signatures):
+            is_sound &= finding.level != "error"
+            yield finding
     if graph.functions or graph.gradient_functions:
         yield from function_rules.check_gradient_functions(graph, signatures)
-        yield from function_rules.check_recursion(graph)
+        recursion = tuple(function_rules.check_recursion(graph))
+        yield from recursion
+        if is_sound and not recursion:
+            yield from _verify_instances(graph, signatures)
+
+
+def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
+    """Errors in the bodies of polymorphic functions under the attributes of each call.
+
+    The graph and the functions are free of errors by themselves, and of recursion. Attributes can
+    ask for exponentially many bodies: beyond `_MAX_INSTANCES` the others are left to lowering.
+    """
+    functions = graph.functions
+    plain = [f.definition.nodes for f in functions.values() if not f.definition.attr_defs]
+    if len(plain) == len(functions):
+        return
+    instances, seen = FunctionInstances(functions), set[FunctionGraph]()
+    calls = [call for node in graph for call in calls_of(node)]
+    calls += [call for nodes in plain for node in nodes for call in calls_of(node)]
+    while calls and len(seen) < _MAX_INSTANCES:
+        check_deadline()
+        name, attrs = calls.pop()
+        function = functions.get(name)
+        if function is None or not function.definition.attr_defs:
+            continue
+        try:
+            instance = instances.get(name, attrs)
+        except CfgraphError as error:
+            yield replace(Finding.of_error(error), node=_node_in(name, error.node))
+            continue
+        if instance not in seen:
+            seen.add(instance)
+            subject = VerifyContext(instance.graph, signatures)
+            for finding in chain.from_iterable(_apply(rule, subject) for rule in _RULES):
+                if finding.level == "error":
+                    yield replace(finding, node=_node_in(name, finding.node))
+            calls += [call for node in instance.graph for call in calls_of(node)]
+
+
+def _node_in(function: str, node: str | None) -> str:
+    return f"{function}/{node}" if node else function
 
 
 def _verify_function(function: Function, signatures: Signatures) -> Iterator[Finding]:
@@ -184,6 +241,5 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
     for finding in findings:
         if finding.code == "CFG107" and finding.node in unresolved:
             continue  # the node lacks inputs only because one of them does not resolve
-        node = f"{function.name}/{finding.node}" if finding.node else function.name
-        related = tuple(f"{function.name}/{name}" for name in finding.related)
-        yield replace(finding, node=node, related=related)
+        related = tuple(_node_in(function.name, name) for name in finding.related)
+        yield replace(finding, node=_node_in(function.name, finding.node), related=related)

@@ -449,3 +449,42 @@ function f(x: float32) -> (z: float32) {
     assert finding.code == "CFG131"
     assert finding.hint is not None
     assert "write call:y:0" in finding.hint
+
+
+def test_the_body_of_a_polymorphic_function_fits_the_attributes_of_each_call() -> None:
+    body = """
+        function f(a: N*T) -> (b: T) {
+          attr T: type
+          attr N: int
+          n = AddN(a:0, a:1) {T=$T, N=$N}
+          return b = n:sum:0
+        }
+        function g(a: float32) -> (b: float32) {
+          n = f(a, a) {T=float32, N=2}
+          return b = n:b:0
+        }
+    """
+    assert verify(graph(X, "y = g(x)", body)) == ()
+    assert verify(graph(X, "y = f(x, x) {T=float32, N=2}", body)) == ()
+    assert errors(graph(X, "y = f(x, x, x) {T=float32, N=3}", body)) == [("CFG107", "f/n")]
+    inner = body.replace("f(a, a) {T=float32, N=2}", "f(a, a, a) {T=float32, N=3}")
+    assert errors(graph(X, "y = g(x)", inner)) == [("CFG107", "f/n")]
+
+
+def test_polymorphic_functions_are_verified_in_bounded_time() -> None:
+    names = [f"A{number}" for number in range(24)]
+    attrs = "\n".join(f"attr {name}: int" for name in names)
+    functions = []
+    for level in range(24):
+        calls = [
+            ", ".join(f"{name}={bit if name == names[level] else f'${name}'}" for name in names)
+            for bit in range(2)
+        ]
+        last = level == 23
+        nodes = [
+            f"n{bit} = {'NoOp()' if last else f'f{level + 1}() {{{calls[bit]}}}'}"
+            for bit in range(2)
+        ]
+        functions.append(f"function f{level}() -> () {{\n{attrs}\n" + "\n".join(nodes) + "\n}")
+    zeros = ", ".join(f"{name}=0" for name in names)
+    assert verify(graph("", f"y = f0() {{{zeros}}}", "\n".join(functions))) == ()
