@@ -43,22 +43,25 @@ def disagreement(
 
 
 def add_gradients(
-    case: dict[str, Any], graph: Graph, recompute: int | None = None
+    case: dict[str, Any],
+    graph: Graph,
+    recompute: int | None = None,
+    wide: Callable[[Any], Any] = np.asarray,
 ) -> list[str | None]:
-    """Add the gradients that a case asks for; their names."""
+    """Add the gradients that a case asks for, arrays of `grad_ys` made wide; their names."""
     return gradients(
         graph,
         case["ys"],
         case["xs"],
-        grad_ys=[_grad_y(item) for item in case["grad_ys"]] or None,
+        grad_ys=[
+            wide(recorded.array(item["array"])) if isinstance(item, dict) else item
+            for item in case["grad_ys"]
+        ]
+        or None,
         stop_gradients=case["stop_gradients"] or (),
         unconnected=case["unconnected"],
         recompute=recompute,
     )
-
-
-def _grad_y(item: Any) -> Any:
-    return recorded.array(item["array"]) if isinstance(item, dict) else item
 
 
 def _initialize(case: dict[str, Any], options: dict[str, Any]) -> None:

@@ -1,0 +1,65 @@
+"""Second-order gradients of all recorded cases: the slopes of first order, and TensorFlow's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.conformance import recorded, second_order, second_order_tf
+from tests.sampled import in_sweep, sampled
+
+CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "gradient" and "host" not in case["tags"]
+]
+SMOOTH = [case for case in CASES if "random" not in case.values[0]["tags"]]
+# a gradient array does not grow: TensorFlow fails with the same message
+_FIXED_SIZE = "tensor_array_ops_test_v1/TensorArrayTest.testSkipEagerTensorArraySplitDynamic/grad56"
+
+
+@pytest.mark.parametrize("case", sampled([case for case in SMOOTH if case.id != _FIXED_SIZE], 12))
+def test_second_order_is_the_slope_of_the_first(case: dict[str, Any]) -> None:
+    assert not second_order.difference_from_slopes(case)
+
+
+# reasons for which TensorFlow has no second order of an imported graph
+NO_SECOND_ORDER = (
+    "No gradient defined for operation",  # of SymbolicGradient, which calls through `Defun` become
+    "Connecting to invalid output",  # a recorded gradient whose forward loop was rewritten already
+    "primitives are differentiated once only",
+    "was expected to be a",  # saved values of a branch that was differentiated before
+)
+# TensorFlow saves for a loop that was differentiated before what its own gradient needs twice:
+# half of the slope, which is ours
+_HALVED = "ControlFlowTest.testNestedWhileGradAfterSessionRunWithControlFlowV2/grad52"
+
+
+def disagreement(case: dict[str, Any]) -> str:
+    """What differs from TensorFlow, or ``; nothing where it has no second order."""
+    pytest.importorskip("tensorflow", reason="needs the extra `interop`")
+    first, second = second_order.computed(case)
+    try:
+        theirs = second_order_tf.computed(case, first)
+    except second_order_tf.NoSecondOrder as error:
+        return "" if re.search("|".join(NO_SECOND_ORDER), str(error)) else str(error)
+    random = "random" in case["tags"]
+    return second_order_tf.difference(second, theirs.second, case["xs"], random=random)
+
+
+STOPPED = [case for case in CASES if "StopGradient" in case.values[0]["ops"]]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("case", STOPPED[4::7])
+def test_a_second_order_of_tensorflow_agrees(case: dict[str, Any]) -> None:
+    assert not disagreement(case)
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+@pytest.mark.parametrize("case", in_sweep(CASES))
+def test_every_second_order_of_tensorflow_agrees(case: dict[str, Any]) -> None:
+    assert bool(disagreement(case)) is case["id"].endswith(_HALVED)
