@@ -1,8 +1,7 @@
 """TensorFlow's second-order gradients of the recorded cases, by nested tapes.
 
 TensorFlow differentiates a loop of primitives once only, and not at all where an imported graph
-lacks the contexts of its program. Loops are therefore imported as cfgraph functionalizes them, and
-TensorFlow differentiates those.
+lacks the contexts of its program.
 """
 
 from __future__ import annotations
@@ -13,11 +12,13 @@ from typing import Any
 import numpy as np
 
 import cfgraph
-from cfgraph.passes.cluster.inline_clusters import cluster_calls, inline_clusters
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.ir.library import copy_graph
 from tests.conformance import recorded
 from tests.conformance.second_order import SecondOrder, weight_of
 
 _NUMBERS = itertools.count()
+PRIMITIVE_LOOP = "loops of primitives are differentiated once only"
 
 
 class NoSecondOrder(Exception):
@@ -28,15 +29,15 @@ def computed(case: dict[str, Any], first: list[Any]) -> SecondOrder:
     """TensorFlow's gradients of a case, weighted where ours of first order exist."""
     import tensorflow as tf
 
-    message = _renamed(_functional(case, _message(case)))
-    wrapped = tf.compat.v1.wrap_function(
-        lambda: tf.compat.v1.import_graph_def(message, name=""), []
-    )
-    _initialize(tf, wrapped, case)
-    values = [_value_of(tf, wrapped, case, x) for x in case["xs"]]
+    message = _renamed(_message(case))
     try:
+        wrapped = tf.compat.v1.wrap_function(
+            lambda: tf.compat.v1.import_graph_def(message, name=""), []
+        )
+        _initialize(tf, wrapped, case)
+        values = [_value_of(tf, wrapped, case, x) for x in case["xs"]]
         return _taped(tf, wrapped, case, values, first)
-    except (LookupError, ValueError, tf.errors.InvalidArgumentError) as error:
+    except (LookupError, TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
         raise NoSecondOrder(str(error)) from None
 
 
@@ -87,43 +88,36 @@ def _array(tf: Any, value: Any) -> Any:
 
 
 def _message(case: dict[str, Any]) -> Any:
-    """The graph of a case with the nodes of the runs before."""
+    """The nodes that the gradients need, and the initializers, as a message.
+
+    Raises NoSecondOrder for a loop of primitives.
+    """
     from tensorflow.core.framework import graph_pb2
 
-    message = graph_pb2.GraphDef()
-    for name in (case["graph"], *(run["graph"] for run in case["init"])):
-        other = graph_pb2.GraphDef.FromString(recorded.archive().read(f"graphs/{name}.pb"))
-        nodes = {node.name for node in message.node}
-        functions = {function.signature.name for function in message.library.function}
-        message.node.extend(node for node in other.node if node.name not in nodes)
-        message.library.function.extend(
-            function
-            for function in other.library.function
-            if function.signature.name not in functions
-        )
-        custom = {item.function_name for item in message.library.gradient}
-        message.library.gradient.extend(
-            item for item in other.library.gradient if item.function_name not in custom
-        )
-        message.versions.CopyFrom(other.versions)
+    graph = recorded.graph(case["graph"])
+    upstream = [item for item in case["grad_ys"] if isinstance(item, str)]
+    names = (*case["ys"], *case["xs"], *upstream, *case["feeds"])
+    nodes = [graph.tensor(name).node for name in names]
+    graph = copy_graph(graph, ancestors(graph, nodes))
+    if "Enter" in graph.ops:
+        raise NoSecondOrder(PRIMITIVE_LOOP)
+    message = graph_pb2.GraphDef.FromString(cfgraph.dumps(graph))
+    for run in case["init"]:
+        _add_initializers(message, run)
     return message
 
 
-def _functional(case: dict[str, Any], message: Any) -> Any:
-    """The message with loops as StatelessWhile. Raises NoSecondOrder if a loop stays."""
-    if "Enter" not in case["ops"]:
-        return message
-    graph = cfgraph.loads(message.SerializeToString())
-    upstream = [item for item in case["grad_ys"] if isinstance(item, str)]
-    before = [name for run in case["init"] for name in run["fetches"]]
-    fetches = list(dict.fromkeys([*case["ys"], *case["xs"], *upstream, *before]))
-    cfgraph.cluster(graph, fetches=fetches, regions=True, min_size=1)
-    inline_clusters(graph, cluster_calls(graph))
-    loop = next((node.name for node in graph if node.op == "Enter"), None)
-    if loop is not None:
-        reason = f"no function for the loop of {loop}, and primitives are differentiated once only"
-        raise NoSecondOrder(reason)
-    return type(message).FromString(cfgraph.dumps(graph))
+def _add_initializers(message: Any, run: dict[str, Any]) -> None:
+    """Add the nodes that a run needs and that a message lacks."""
+    graph = recorded.graph(run["graph"])
+    fetched = [graph.tensor(name).node if ":" in name else graph[name] for name in run["fetches"]]
+    other = type(message).FromString(cfgraph.dumps(copy_graph(graph, ancestors(graph, fetched))))
+    nodes = {node.name for node in message.node}
+    functions = {function.signature.name for function in message.library.function}
+    message.node.extend(node for node in other.node if node.name not in nodes)
+    message.library.function.extend(
+        function for function in other.library.function if function.signature.name not in functions
+    )
 
 
 def _renamed(message: Any) -> Any:
@@ -167,7 +161,16 @@ def _value_of(tf: Any, wrapped: Any, case: dict[str, Any], x: str) -> Any:
     if tensor.dtype != tf.resource:
         return value
     dtype = tensor.op.get_attr("dtype")
-    return tf.Variable(tf.raw_ops.ReadVariableOp(resource=value, dtype=dtype))
+    variable = tf.Variable(tf.raw_ops.ReadVariableOp(resource=value, dtype=dtype))
+    _set_handle_data(tensor, variable)
+    return variable
+
+
+def _set_handle_data(handle: Any, variable: Any) -> None:
+    """Set type and shape of a handle, which imported graphs lack and gradients need."""
+    from tensorflow.python.ops import handle_data_util
+
+    handle_data_util.set_handle_data(handle, handle_data_util.get_handle_data(variable.handle))
 
 
 def difference(have: list[Any], want: list[Any], xs: list[str], *, random: bool) -> str:

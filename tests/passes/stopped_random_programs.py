@@ -1,0 +1,337 @@
+"""Random programs with StopGradient, TensorArrays, and TensorLists, and their exact Hessians.
+
+In plain Python a number carries its derivatives of both orders. StopGradient drops them: that is
+its meaning for gradients of every order, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import cfgraph
+from tests.passes.differentiable_programs import GraphAlgebra, SmoothProgramAuthor, Step
+
+# body of a loop: the state and an element, to the next state
+Body = Callable[[Any, Any], Any]
+
+
+class Jet:
+    """A number with its gradient and Hessian with respect to the inputs."""
+
+    def __init__(self, value: float, first: Any, second: Any) -> None:
+        self.value, self.first, self.second = value, first, second
+
+    def through(self, value: float, slope: float, bend: float) -> Jet:
+        """A smooth function of the number, by its derivatives at it."""
+        outer = np.outer(self.first, self.first)
+        return Jet(value, slope * self.first, slope * self.second + bend * outer)
+
+    def __add__(self, other: Jet) -> Jet:
+        first, second = self.first + other.first, self.second + other.second
+        return Jet(self.value + other.value, first, second)
+
+    def __mul__(self, other: Jet) -> Jet:
+        cross = np.outer(self.first, other.first)
+        return Jet(
+            self.value * other.value,
+            self.value * other.first + other.value * self.first,
+            self.value * other.second + other.value * self.second + cross + cross.T,
+        )
+
+
+class JetAlgebra:
+    """Python's control flow over numbers with derivatives."""
+
+    def sin(self, x: Jet) -> Jet:
+        return x.through(math.sin(x.value), math.cos(x.value), -math.sin(x.value))
+
+    def tanh(self, x: Jet) -> Jet:
+        y = math.tanh(x.value)
+        return x.through(y, 1 - y * y, -2 * y * (1 - y * y))
+
+    def half(self, x: Jet) -> Jet:
+        return x.through(0.5 * x.value, 0.5, 0.0)
+
+    def add(self, x: Jet, y: Jet) -> Jet:
+        return x + y
+
+    def sub(self, x: Jet, y: Jet) -> Jet:
+        return x + y.through(-y.value, -1.0, 0.0)
+
+    def mul(self, x: Jet, y: Jet) -> Jet:
+        return x * y
+
+    def stop(self, x: Jet) -> Jet:
+        return x.through(x.value, 0.0, 0.0)
+
+    def same(self, x: Jet) -> Jet:
+        return x
+
+    def less(self, x: Jet, y: Jet) -> bool:
+        return x.value < y.value
+
+    def choose(self, flag: bool, first: Any, second: Any) -> Any:
+        return first() if flag else second()
+
+    def loop(self, count: int, body: Any, start: list[Any]) -> list[Any]:
+        values = start
+        for step in range(count):
+            values = body(step % 2 == 0, values)
+        return values
+
+    def collect(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        state, total = start, other
+        for _ in range(count):
+            state = body(state, other)
+            total = total + state * state
+        return total
+
+    def elements(self, kind: str, count: int, body: Body, start: Jet, others: list[Jet]) -> Jet:
+        state = start
+        for index in range(min(count, len(others))):
+            state = body(state, others[index])
+        return state
+
+    def history(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        rows, state = [start], other
+        for index in range(count):
+            state = body(state, rows[index])
+            rows.append(state)
+        return rows[-1] * rows[count // 2]
+
+    def reverse(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        rows, state = list[Jet](), start
+        for _ in range(count):
+            state = body(state, other)
+            rows.append(state)
+        for row in reversed(rows):
+            state = body(state, row)
+        return state
+
+
+class ContainerAlgebra(GraphAlgebra):
+    """Nodes of a graph, containers among them."""
+
+    def stop(self, x: Any) -> Any:
+        return self.b.StopGradient(x)
+
+    def same(self, x: Any) -> Any:
+        return self.b.Identity(x)
+
+    def less(self, x: Any, y: Any) -> Any:
+        return self.b.Less(x, y)
+
+    def collect(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        box = self._new(kind, count)
+        _, _, rows = self._times(
+            count,
+            lambda i, state, rows: self._written(box, i, body(state, other), rows),
+            start,
+            box,
+        )
+        return self.b.Sum(self.b.Square(box.stacked(rows, count)), [0]) + other
+
+    def elements(self, kind: str, count: Any, body: Body, start: Any, others: list[Any]) -> Any:
+        b, size = self.b, len(others)
+        packed = b.Pack(others)
+        box = self._new(kind, b.const(size))
+        rows = box.unstacked(packed, size)
+        limit = b.Minimum(count, b.const(size))
+        results = b.while_loop(
+            lambda i, state: b.Less(i, limit),
+            lambda i, state: (b.AddV2(i, 1), body(state, box.read(rows, i))),
+            [b.const(0), start],
+            parallel_iterations=self.parallel,
+        )
+        return results[1]
+
+    def history(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        b = self.b
+        box = self._new(kind, b.AddV2(count, 1))
+        box.rows = box.write(box.rows, b.const(0), start)
+
+        def step(i: Any, state: Any, rows: Any) -> Any:
+            after = body(state, box.read(rows, i))
+            return after, box.write(rows, b.AddV2(i, 1), after)
+
+        _, _, rows = self._times(count, step, other, box)
+        middle = b.FloorDiv(count, b.const(2))
+        return b.Mul(box.read(rows, count), box.read(rows, middle))
+
+    def reverse(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        b = self.b
+        if kind == "array":
+            box = self._new(kind, count)
+            _, state, rows = self._times(
+                count, lambda i, s, rows: self._written(box, i, body(s, other), rows), start, box
+            )
+            results = b.while_loop(
+                lambda i, s: b.GreaterEqual(i, 0),
+                lambda i, s: (b.Sub(i, 1), body(s, box.read(rows, i))),
+                [b.Sub(count, 1), state],
+                parallel_iterations=self.parallel,
+            )
+            return results[1]
+        most = b.const(-1) if kind == "list" else count
+        empty = b.EmptyTensorList(b.const([], "int32"), most, element_dtype="float64")
+
+        def push(i: Any, state: Any, rows: Any) -> Any:
+            after = body(state, other)
+            return b.AddV2(i, 1), after, b.TensorListPushBack(rows, after)
+
+        def pop(i: Any, state: Any, rows: Any) -> Any:
+            rows, row = b.TensorListPopBack(rows, b.const([], "int32"), element_dtype="float64")
+            return b.AddV2(i, 1), body(state, row), rows
+
+        values = [b.const(0), start, empty]
+        for body_of in (push, pop):
+            values = [b.const(0), *values[1:]]
+            values = b.while_loop(
+                lambda i, *state: b.Less(i, count),
+                body_of,
+                values,
+                parallel_iterations=self.parallel,
+            )
+        return values[1]
+
+    def _new(self, kind: str, count: Any) -> Any:
+        return (ArrayBox if kind == "array" else ListBox)(self.b, count)
+
+    def _written(self, box: Any, i: Any, value: Any, rows: Any) -> Any:
+        return value, box.write(rows, i, value)
+
+    def _times(self, count: Any, step: Any, start: Any, box: Any) -> Any:
+        b = self.b
+        return b.while_loop(
+            lambda i, *state: b.Less(i, count),
+            lambda i, *state: (b.AddV2(i, 1), *step(i, *state)),
+            [b.const(0), start, box.rows],
+            parallel_iterations=self.parallel,
+        )
+
+
+class ArrayBox:
+    """A TensorArray; `rows` is its flow."""
+
+    def __init__(self, b: cfgraph.Builder, count: Any) -> None:
+        self.b = b
+        self.handle, self.rows = b.TensorArrayV3(
+            count, dtype="float64", element_shape=[], clear_after_read=False
+        )
+
+    def write(self, rows: Any, index: Any, value: Any) -> Any:
+        return self.b.TensorArrayWriteV3(self.handle, index, value, rows)
+
+    def read(self, rows: Any, index: Any) -> Any:
+        element = self.b.TensorArrayReadV3(self.handle, index, rows, dtype="float64")
+        return self.b.EnsureShape(element, shape=[])
+
+    def unstacked(self, packed: Any, size: int) -> Any:
+        indices = self.b.Range(0, size, 1)
+        return self.b.TensorArrayScatterV3(self.handle, indices, packed, self.rows)
+
+    def stacked(self, rows: Any, count: Any) -> Any:
+        return self.b.TensorArrayGatherV3(
+            self.handle, self.b.Range(0, count, 1), rows, dtype="float64", element_shape=[]
+        )
+
+
+class ListBox:
+    """A TensorList."""
+
+    def __init__(self, b: cfgraph.Builder, count: Any) -> None:
+        self.b = b
+        self.shape = b.const([], "int32")
+        self.rows = b.TensorListReserve(self.shape, count, element_dtype="float64")
+
+    def write(self, rows: Any, index: Any, value: Any) -> Any:
+        return self.b.TensorListSetItem(rows, index, value)
+
+    def read(self, rows: Any, index: Any) -> Any:
+        return self.b.TensorListGetItem(rows, index, self.shape, element_dtype="float64")
+
+    def unstacked(self, packed: Any, size: int) -> Any:
+        return self.b.TensorListFromTensor(packed, self.shape)
+
+    def stacked(self, rows: Any, count: Any) -> Any:
+        return self.b.TensorListStack(rows, self.shape, element_dtype="float64")
+
+
+class StoppedProgramAuthor(SmoothProgramAuthor):
+    """Draws blocks in which gradients stop, and loops over containers."""
+
+    PLAIN = ("stop", "same", "stop")
+    CONTAINERS = ("collect", "history", "reverse", "elements")
+
+    def step(self, depth: int, values: int) -> Step:
+        draw = self.draw
+        if draw.random() < 0.5:
+            return super().step(depth, values)
+        a, b = draw.randrange(values), draw.randrange(values)
+        name = draw.choice((*self.PLAIN, *(("branch", *self.CONTAINERS) if depth else ())))
+        if name in self.PLAIN:
+            return lambda m, flag, count, known: getattr(m, name)(known[a])
+        if name == "branch":
+            first, second = self.block(depth - 1, values), self.block(depth - 1, values)
+            return lambda m, flag, count, known: m.choose(
+                m.less(known[a], known[b]),
+                lambda: first(m, flag, count, known),
+                lambda: second(m, flag, count, known),
+            )
+        return self._container(name, depth, values, a, b)
+
+    def _container(self, name: str, depth: int, values: int, a: int, b: int) -> Step:
+        inner = self.block(depth - 1, values + 2)
+        kind = self.draw.choice(["array", "list", "bounded list"])
+        others = [self.draw.randrange(values) for _ in range(2)]
+
+        def run(m: Any, flag: Any, count: Any, known: list[Any]) -> Any:
+            def body(state: Any, element: Any) -> Any:
+                return m.tanh(inner(m, flag, count, [*known, state, element]))
+
+            other = [known[o] for o in others] if name == "elements" else known[b]
+            return getattr(m, name)(kind, count, body, known[a], other)
+
+        return run
+
+
+class StoppedProgram:
+    """A random program of three numbers, a flag, and a count."""
+
+    XS = ("x:0", "w:0", "v:0")
+
+    def __init__(self, seed: int, depth: int = 2) -> None:
+        author = StoppedProgramAuthor(seed)
+        self.block = author.block(depth, len(self.XS))
+        self.parallel = author.draw.choice([1, 2, 10])
+        self.flag = author.draw.random() < 0.5
+        self.count = author.draw.choice([0, 1, 2, 3, 3])
+        self.point = [author.draw.uniform(-1, 1) for _ in self.XS]
+
+    def expected(self) -> Jet:
+        """The result with its exact derivatives."""
+        size = len(self.XS)
+        unit, zero = np.eye(size), np.zeros((size, size))
+        inputs = [Jet(value, unit[index], zero) for index, value in enumerate(self.point)]
+        result = self.block(JetAlgebra(), self.flag, self.count, inputs)
+        assert isinstance(result, Jet)
+        return result
+
+    def graph(self) -> cfgraph.Graph:
+        """The program as a graph: inputs x, w, v, flag, and count, output y."""
+        b = cfgraph.Builder()
+        inputs = [b.placeholder(name[0], "float64", []) for name in self.XS]
+        flag, count = b.placeholder("flag", "bool", []), b.placeholder("count", "int32", [])
+        result = self.block(ContainerAlgebra(b, self.parallel), flag, count, inputs)
+        b.Identity(result, name="y")
+        return cfgraph.loads(cfgraph.dumps(b.graph))
+
+    @property
+    def feeds(self) -> dict[str, Any]:
+        """The values of the inputs."""
+        numbers = dict(zip(self.XS, self.point, strict=True))
+        return {**numbers, "flag:0": self.flag, "count:0": self.count}
