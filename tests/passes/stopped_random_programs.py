@@ -103,6 +103,36 @@ class JetAlgebra:
             rows.append(state)
         return rows[-1] * rows[count // 2]
 
+    def guarded(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        total = start
+        for index in range(count):
+            total = total + body(total, other) * (start if index % 2 == 0 else total)
+        return total
+
+    def nested(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        rows, state = [start], other
+        for _ in range(count):
+            for _ in range(2):
+                state = body(state, rows[-1])
+                rows.append(state)
+        return rows[-1] * rows[count]
+
+    def frozen(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        rows, state = list[Jet](), start
+        for _ in range(count):
+            state = body(state, other)
+            rows.append(state)
+        total = start
+        for row in rows:
+            total = body(total, self.stop(row)) * row
+        return total
+
+    def until(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
+        state, index = start, 0
+        while index < 2 * count and state.value < 1.5:
+            state, index = state * state + body(state, other), index + 1
+        return state
+
     def reverse(self, kind: str, count: int, body: Body, start: Jet, other: Jet) -> Jet:
         rows, state = list[Jet](), start
         for _ in range(count):
@@ -161,6 +191,72 @@ class ContainerAlgebra(GraphAlgebra):
         _, _, rows = self._times(count, step, other, box)
         middle = b.FloorDiv(count, b.const(2))
         return b.Mul(box.read(rows, count), box.read(rows, middle))
+
+    def guarded(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        b = self.b
+        box = self._new(kind, count)
+
+        def step(i: Any, total: Any, rows: Any) -> Any:
+            value = body(total, other)
+            even = b.Equal(b.FloorMod(i, 2), 0)
+            rows = b.cond(
+                even,
+                lambda: box.write(rows, i, b.Mul(value, start)),
+                lambda: box.write(rows, i, b.Mul(value, total)),
+            )
+            return b.AddV2(total, box.read(rows, i)), rows
+
+        return self._times(count, step, start, box)[1]
+
+    def nested(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        b = self.b
+        box = self._new(kind, b.AddV2(b.Mul(count, 2), 1))
+        box.rows = box.write(box.rows, b.const(0), start)
+
+        def step(i: Any, state: Any, rows: Any) -> Any:
+            def inner(j: Any, state: Any, rows: Any) -> Any:
+                index = b.AddV2(b.Mul(i, 2), j)
+                after = body(state, box.read(rows, index))
+                return b.AddV2(j, 1), after, box.write(rows, b.AddV2(index, 1), after)
+
+            results = b.while_loop(
+                lambda j, *state: b.Less(j, 2),
+                inner,
+                [b.const(0), state, rows],
+                parallel_iterations=self.parallel,
+            )
+            return results[1], results[2]
+
+        _, _, rows = self._times(count, step, other, box)
+        return b.Mul(box.read(rows, b.Mul(count, 2)), box.read(rows, count))
+
+    def frozen(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        b = self.b
+        box = self._new(kind, count)
+        _, _, rows = self._times(
+            count, lambda i, s, rows: self._written(box, i, body(s, other), rows), start, box
+        )
+        stopped = b.StopGradient(rows)
+        results = b.while_loop(
+            lambda i, total: b.Less(i, count),
+            lambda i, total: (
+                b.AddV2(i, 1),
+                b.Mul(body(total, box.read(stopped, i)), box.read(rows, i)),
+            ),
+            [b.const(0), start],
+            parallel_iterations=self.parallel,
+        )
+        return results[1]
+
+    def until(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
+        b = self.b
+        results = b.while_loop(
+            lambda i, s: b.LogicalAnd(b.Less(i, b.Mul(count, 2)), b.Less(s, 1.5)),
+            lambda i, s: (b.AddV2(i, 1), b.AddV2(b.Mul(s, s), body(s, other))),
+            [b.const(0), start],
+            parallel_iterations=self.parallel,
+        )
+        return results[1]
 
     def reverse(self, kind: str, count: Any, body: Body, start: Any, other: Any) -> Any:
         b = self.b
@@ -265,7 +361,10 @@ class StoppedProgramAuthor(SmoothProgramAuthor):
     """Draws blocks in which gradients stop, and loops over containers."""
 
     PLAIN = ("stop", "same", "stop")
-    CONTAINERS = ("collect", "history", "reverse", "elements")
+    CONTAINERS = (
+        *("collect", "history", "reverse", "elements"),
+        *("guarded", "nested", "frozen", "until"),
+    )
 
     def step(self, depth: int, values: int) -> Step:
         draw = self.draw
