@@ -126,8 +126,8 @@ def reserve(size: int, description: str = "a value") -> None:
 
 
 def reserve_array(dims: Iterable[int], item_bytes: int, description: str = "a value") -> None:
-    """Call `reserve` with the bytes of an array."""
-    reserve(math.prod(map(int, dims)) * item_bytes, description)
+    """Call `reserve` with the bytes of an array; `dims` are Python's integers, of any size."""
+    _LIMITS.get().reserve(math.prod(dims) * item_bytes, description)
 
 
 @contextmanager

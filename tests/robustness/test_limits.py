@@ -222,3 +222,60 @@ def test_an_inner_compiled_loop_has_a_limit() -> None:
     session = cfgraph.Session(graph, jit="xla", regions=True)
     with pytest.raises(ExecutionError, match="more than 99 iterations"):
         session.run("sum", max_iterations=99)
+
+
+_LARGE = """
+n = Const() {dtype=int32, value=int32[1]:[1000000]}
+d = Const() {dtype=int32, value=int32[]:1000000}
+z = Const() {dtype=int32, value=int32[]:0}
+o = Const() {dtype=int32, value=int32[]:1}
+f = Const() {dtype=float64, value=float64[]:1.0}
+v = Const() {dtype=float64, value=float64[1]:[1.0]}
+p = Const() {dtype=int32, value=int32[1,2]:[[0,1000000]]}
+i = Const() {dtype=int32, value=int32[1,1]:[[5]]}
+i1 = Const() {dtype=int32, value=int32[1]:[5]}
+fill = Fill(n, f)
+range = Range(z, d, o)
+lin = LinSpace(f, f, d)
+hot = OneHot(i1, d, f, f)
+broadcast = BroadcastTo(f, n)
+tile = Tile(v, n)
+pad = Pad(v, p)
+scatter = ScatterNd(i, v, n)
+segments = UnsortedSegmentSum(v, i1, d)
+empty = Empty(n) {dtype=float64}
+uniform = RandomUniform(n) {dtype=float32}
+list = TensorListReserve(i1, d) {element_dtype=float32, shape_type=int32}
+length = TensorListLength(list)
+"""
+_LARGE_NODES = [
+    "fill",
+    "range",
+    "lin",
+    "hot",
+    "broadcast",
+    "tile",
+    "pad",
+    "scatter",
+    "segments",
+    "empty",
+    "uniform",
+    "length",
+]
+
+
+@pytest.mark.parametrize("name", _LARGE_NODES)
+def test_results_whose_size_is_an_input_are_checked(name: str) -> None:
+    session = cfgraph.Session(cfgraph.loads(_LARGE.encode()))
+    with limited(max_memory=1_000_000), pytest.raises(ExecutionError, match="bytes, the limit is"):
+        session.run(name)
+    with limited(max_memory=9_000_000):
+        session.run(name)
+
+
+def test_a_constant_that_repeats_an_element_is_checked() -> None:
+    session = cfgraph.Session(cfgraph.load(_BOMB.parent / "splat_4gib.pb"))
+    message = "the constant '.*' needs 4294967296 bytes"
+    with limited(max_memory=1 << 30), pytest.raises(ExecutionError, match=message) as caught:
+        session.run([node.name for node in session.graph if not node.uses])
+    assert caught.value.code == "CFG713"

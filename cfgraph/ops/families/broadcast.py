@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -42,6 +43,7 @@ class BroadcastTo(Op):
             sizes = tuple(shape.tolist())
             if value.shape == sizes:
                 return value
+            reserve_array(sizes, value.dtype.itemsize)
             try:
                 return xp.broadcast_to(value, sizes)
             except ValueError:
@@ -187,6 +189,7 @@ class Tile(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def tile(value: Any, multiples: Any) -> Any:
             counts = _multiples(value, multiples)
+            reserve_array((value.size, *counts), value.dtype.itemsize)
             if all(count == 1 for count in counts):
                 return value
             return _repeat_tiles(value, counts) if xp is np else xp.tile(value, counts)

@@ -12,6 +12,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -33,6 +34,8 @@ class Const(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         value = node.attr("value").array
+        if value.ndim and not any(value.strides):  # one element, repeated
+            reserve(value.nbytes, f"the constant {node.name!r}")
         if value.ndim == 0 and value.dtype != object:
             value = value[()]
         return lambda: value

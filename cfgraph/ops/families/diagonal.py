@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, INDEX, Kernel, Op, OpError, SameShape, one_of
@@ -322,6 +323,7 @@ class MatrixDiag(DiagonalOp):
                 raise OpError(message)
             band = band_of_diagonals(k, diagonal.shape, int(rows), int(columns))
             batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
+            reserve_array((*batch, band.rows, band.columns), diagonal.dtype.itemsize)
             result = xp.full((*batch, band.rows, band.columns), padding, diagonal.dtype)
             row, column, used = band.indices(align)
             result[..., row[used], column[used]] = diagonal[..., used]

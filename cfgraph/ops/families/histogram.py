@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve
 from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
@@ -120,6 +121,7 @@ def bin_counter(xp: ModuleType, *, binary: bool) -> Kernel:
             message = "Input must be non-negative!"
             raise OpError(message)
         inside = flat < check_bin_count(size)
+        reserve(int(size) * weights.dtype.itemsize)
         bins = xp.zeros(int(size), weights.dtype)
         if binary:
             bins[flat[inside]] = 1

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -115,12 +116,13 @@ class PadV2(Pad):
 def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
     if not any(before or after for before, after in pairs):
         return value
-    if hasattr(value, "at"):
-        return xp.pad(value, pairs, constant_values=fill)
-    # np.pad is 20 times slower on small arrays
     sizes = [
         size + before + after for size, (before, after) in zip(value.shape, pairs, strict=True)
     ]
+    reserve_array(sizes, value.dtype.itemsize)
+    if hasattr(value, "at"):
+        return xp.pad(value, pairs, constant_values=fill)
+    # np.pad is 20 times slower on small arrays
     is_zero = fill == 0  # np.zeros takes cleared pages instead of writing them
     result = xp.zeros(sizes, value.dtype) if is_zero else xp.full(sizes, fill, value.dtype)
     interior = [

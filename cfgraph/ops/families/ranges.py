@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.limits import reserve, reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -47,6 +48,7 @@ class Fill(Op):
             if sizes and min(sizes) < 0:
                 message = f"Dimension {min(sizes)} must be >= 0"
                 raise OpError(message)
+            reserve_array(sizes, dtype.itemsize)
             return full(sizes, value, dtype)
 
         return fill
@@ -79,7 +81,13 @@ class Empty(Op):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("dtype")
         fill = b"" if dtype.is_object else 0
-        return lambda step, shape: xp.full(tuple(shape.tolist()), fill, dtype.numpy)
+
+        def empty(step: Any, shape: Any) -> Any:
+            sizes = tuple(shape.tolist())
+            reserve_array(sizes, dtype.numpy.itemsize)
+            return xp.full(sizes, fill, dtype.numpy)
+
+        return empty
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -130,8 +138,11 @@ def _integer_range(dtype: Any) -> Kernel:
             _check_scalars(start, limit, delta)
         first, step = int(start), int(delta)
         if step == 1 and first <= limit:
+            reserve(8 * (int(limit) - first))
             return arange(first, int(limit), 1, dtype)
-        end = first + _range_count(first, int(limit), step) * step
+        count = _range_count(first, int(limit), step)
+        reserve(8 * count)
+        end = first + count * step
         if lowest <= end <= highest:
             return arange(first, end, step, dtype)
         # `end` may overflow the dtype in which arange would compute
@@ -143,6 +154,7 @@ def _integer_range(dtype: Any) -> Kernel:
 def _range_steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
     _check_scalars(start, limit, delta)
     count = _range_count(start, limit, delta)
+    reserve(8 * int(count))
     return start + np.arange(count).astype(dtype) * delta
 
 
@@ -193,6 +205,7 @@ class LinSpace(Op):
                 raise OpError(message)
             if count == 1:
                 return np.full(1, start, dtype)
+            reserve(8 * count)
             step = (stop - start) / dtype.type(count - 1)
             result = start + step * np.arange(count).astype(dtype)
             result[-1] = stop
@@ -237,6 +250,7 @@ class OneHot(Op):
             if depth < 0:
                 message = f"depth must be non-negative, got: {depth}"
                 raise OpError(message)
+            reserve_array((*indices.shape, int(depth)), on_value.dtype.itemsize)
             position = rank if axis == -1 else axis
             classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - position))
             sizes = indices.shape

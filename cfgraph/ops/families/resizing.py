@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -64,6 +65,7 @@ class ResizeGrid:
     @lru_cache(maxsize=64)  # noqa: B019
     def weights(self, size: int, count: int) -> Any:
         """The interpolation matrix, [output rows, input rows]."""
+        reserve_array((count, size), 4)
         low, high, fraction = self.between(size, count)
         matrix, rows = np.zeros((count, size), np.float32), np.arange(count)
         matrix[rows, low] += 1 - fraction
@@ -72,6 +74,7 @@ class ResizeGrid:
 
     def choices(self, size: int, count: int, dtype: Any) -> Any:
         """The nearest-neighbor selection matrix, [output rows, input rows]."""
+        reserve_array((count, size), 8)
         matrix = np.zeros((count, size), dtype)
         matrix[np.arange(count), self.nearest(size, count)] = 1
         return matrix

@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.families.gather import index_vectors, widen_indices
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
@@ -98,6 +99,7 @@ class ScatterNd(Op):
             if any(size < 0 for size in sizes):
                 message = f"the shape {sizes} has negative sizes"
                 raise OpError(message)
+            reserve_array(sizes, dtype.numpy.itemsize)
             zeros = xp.full(sizes, fill, dtype.numpy)
             return scatter_updates(xp, zeros, indices, updates, "add", ignore=ignore)
 
@@ -318,6 +320,7 @@ class DynamicStitch(Op):
             for number, (index, values) in enumerate(zip(indices, data, strict=True)):
                 _check_indices(number, index, values, row_shape)
                 size = max(size, int(index.max()) + 1 if index.size else 0)
+            reserve_array((size, *row_shape), dtype.numpy.itemsize)
             result = np.full((size, *row_shape), fill, dtype.numpy)
             for index, values in zip(indices, data, strict=True):
                 if index.size and index.min() < 0:

@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.array_namespace import accumulated_at
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
@@ -149,6 +150,7 @@ def combine_segments(
 
     Comparisons with NaN are false, so the later row wins.
     """
+    reserve_array((int(count), *rows.shape[1:]), rows.dtype.itemsize)
     result: Any = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
     if not isinstance(result, np.ndarray):
         return accumulated_at(xp, result, ids, rows, SEGMENT_ATTRS[ufunc])
@@ -402,6 +404,7 @@ def combine_unsorted_segments(
     xp: ModuleType, reduction: str, start: Any, rows: Any, ids: Any, count: int
 ) -> Any:
     """Reduce slices without checking segment numbers: slices out of range are dropped."""
+    reserve_array((int(count) + 1, *rows.shape[1:]), rows.dtype.itemsize)
     segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
     inside = xp.where((ids < 0) | (ids >= count), count, ids)
     return accumulated_at(xp, segments, inside, rows, reduction)[:count]

@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -181,6 +182,7 @@ class SparseToDense(Op):
             check_indices_inside(rows, sizes)
             if validate:
                 _check_index_order(rows)
+            reserve_array(sizes, values.dtype.itemsize)
             result = np.full(sizes, default, values.dtype)
             result[tuple(rows.T)] = values
             return result
@@ -227,6 +229,7 @@ class SparseTensorDenseMatMul(Op):
                     f"{sizes[1]} vs. {dense.shape[0]}"
                 )
                 raise OpError(message)
+            reserve_array((int(sizes[0]), dense.shape[1]), values.dtype.itemsize)
             result = np.zeros((sizes[0], dense.shape[1]), values.dtype)
             np.add.at(result, row, values[:, None] * dense[column])
             return result

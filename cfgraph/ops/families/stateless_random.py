@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -34,6 +35,7 @@ def check_shape(shape: Any) -> tuple[int, ...]:
     if sizes and min(sizes) < 0:
         message = f"Dimension sizes must be non-negative, got {list(sizes)}"
         raise OpError(message)
+    reserve_array(sizes, 8)
     return sizes
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.families.slicing import StridedSliceMasks, cached_strided_index
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import updated_at
@@ -169,7 +170,9 @@ class StridedSliceGrad(Op):
             if shape.ndim != 1:
                 message = f"shape must be 1-D, got shape {list(shape.shape)}"
                 raise OpError(message)
-            zeros = xp.full(tuple(shape.tolist()), fill, dtype.numpy)
+            sizes = tuple(shape.tolist())
+            reserve_array(sizes, dtype.numpy.itemsize)
+            zeros = xp.full(sizes, fill, dtype.numpy)
             return _update_slice(zeros, index(begin, end, strides), dy, "dy")
 
         return strided_slice_grad

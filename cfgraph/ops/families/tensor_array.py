@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.step import Resource
 from cfgraph.ops.opdef.variant_math import add_values, zeros_of_dtype
@@ -56,6 +57,7 @@ class TensorArray(Resource):
         if size < 0:
             message = f"Size should be >= 0, not {size}."
             raise OpError(message)
+        reserve(16 * size, "the array")
         self.dtype = dtype
         self.dynamic = dynamic
         self.clear_after_read = clear_after_read
@@ -139,6 +141,7 @@ class TensorArray(Resource):
         """Extend the array to at least `size` elements."""
         missing = size - len(self._values)
         if missing > 0:
+            reserve(16 * size, "the array")
             self._values += [None] * missing
             self._flags += [0] * missing
 

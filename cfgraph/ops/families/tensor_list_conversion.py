@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve
 from cfgraph.ops.families import tensor_list_ops
 from cfgraph.ops.families.tensor_array_ops import split_lengths
 from cfgraph.ops.families.tensor_list import (
@@ -186,6 +187,7 @@ class TensorListScatter(TensorListOp):
                 message = f"TensorListScatter expects num_elements >= -1, found: {count}"
                 raise OpError(message)
             size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
+            reserve(8 * size, "the list")
             return TensorList(
                 dtype, element_shape, _scatter_elements([None] * size, value, indices)
             )

@@ -13,6 +13,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.limits import reserve as check_bytes
 from cfgraph.ops.families.tensor_list import (
     TensorList,
     element_shape_of,
@@ -231,6 +232,7 @@ class TensorListReserve(TensorListOp):
                     f"The num_elements to reserve must be a non negative number, but got {count}"
                 )
                 raise OpError(message)
+            check_bytes(8 * int(count), "the list")
             return TensorList(dtype, element_shape_of(shape), [None] * int(count))
 
         return reserve
@@ -380,6 +382,7 @@ def _resize_list(handle: TensorList, size: Any) -> TensorList:
     if size < 0:
         message = f"TensorListResize expects size to be non-negative. Got: {size}"
         raise OpError(message)
+    check_bytes(8 * size, "the list")
     handle = tensor_list_of(handle)
     values = handle.all()
     return handle.replaced(values[:size] + [None] * (size - len(values)))

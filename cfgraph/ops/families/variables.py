@@ -13,6 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -165,6 +166,7 @@ class TemporaryVariable(Op):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
         name = decode_key(node.attr("var_name")) or node.name
+        reserve_array([size or 0 for size in shape.dims or ()], dtype.numpy.itemsize)
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
         return lambda step: Variable(dtype, shape, name, value=start)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.op import OpError
 
 
@@ -81,6 +82,8 @@ EMPTY_VARIANT: Final = EmptyVariant()
 
 def zeros_of_dtype(xp: ModuleType, dtype: DType, shape: Sequence[int]) -> Any:
     """Zeros, empty strings, or empty variants. Raises OpError for resources."""
+    if not dtype.is_object:
+        reserve_array(map(int, shape), dtype.numpy.itemsize)
     if dtype.kind == "string":
         return np.full(shape, b"", object)
     if dtype.kind == "variant":
