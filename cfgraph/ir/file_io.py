@@ -6,7 +6,6 @@ import gzip
 import io
 import os
 import stat
-import tempfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import IO, Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import closest_name
+from cfgraph.ir.temporary_files import create_temporary_file, remove_leftovers
 from cfgraph.limits import check_deadline, reserve
 
 
@@ -29,6 +29,8 @@ class StagedFiles:
         self._staged: dict[Path, tuple[str, str, IO[bytes]]] = {}
         self._folders: list[Path] = []
         self._stale: list[Path] = []
+        self._cleared: set[Path] = set()
+        self._locks: list[int] = []
 
     def make_folder(self, path: str | os.PathLike[str]) -> None:
         """Create a folder and its missing parents; they are removed if the block fails."""
@@ -55,9 +57,14 @@ class StagedFiles:
             if target.is_file() or not target.exists():
                 target = Path(os.path.realpath(path))  # a link's target is replaced, not the link
                 folder = target.parent
-            descriptor, name = tempfile.mkstemp(prefix=".cfgraph-", dir=folder)
+            if folder is not None and folder not in self._cleared:
+                self._cleared.add(folder)
+                remove_leftovers(folder)
+            descriptor, name = create_temporary_file(folder)
         except (OSError, ValueError) as error:
             raise _write_error(path, error) from None
+        # a second descriptor keeps the file locked after it is closed, until it is moved
+        self._locks.append(os.dup(descriptor))
         file = os.fdopen(descriptor, "wb")
         if target in self._staged:
             file.close()
@@ -127,6 +134,9 @@ class StagedFiles:
                 file.close()
             with suppress(FileNotFoundError):
                 os.unlink(name)
+        for descriptor in self._locks:
+            os.close(descriptor)
+        self._locks.clear()
         self._staged.clear()
         self._stale.clear()
         for folder in reversed(self._folders):

@@ -86,11 +86,20 @@ def stage_partitions(
     manifest = {"format": _FORMAT, "version": _VERSION, "parts": rows}
     stale = _existing_graph_files(target) - {str(row["file"]) for row in rows}
     files.make_folder(target)
+    for name in (MANIFEST, *(str(row["file"]) for row in rows)):
+        _require_no_link(target, name)
     for row, partition in zip(rows, partitions.values(), strict=True):
         files.write(target / str(row["file"]), dumps(partition, format))
     files.write(target / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
     for name in stale:
         files.remove(target / name)
+
+
+def _require_no_link(folder: Path, name: str) -> None:
+    """Raise UsageError if a file to write is a link out of the folder."""
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        message = f"{name!r} is a link to a file outside of the folder"
+        raise UsageError(message, path=folder, hint="write to a new folder")
 
 
 def _file_name(device: str) -> str:

@@ -85,6 +85,19 @@ def test_a_part_that_links_out_of_the_folder_is_invalid(tmp_path: Path) -> None:
     assert "x" in cfgraph.load(folder).nodes
 
 
+@pytest.mark.parametrize("name", [FILES[0], "manifest.json"])
+def test_no_link_out_of_the_folder_is_written_through(name: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    whole, elsewhere = cfgraph.load(folder), tmp_path / "elsewhere"
+    (folder / name).rename(elsewhere)
+    (folder / name).symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    with pytest.raises(UsageError, match="link to a file outside of the folder"):
+        cfgraph.save(whole, folder)
+    assert elsewhere.read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*FILES, "manifest.json"])
+
+
 def test_saving_again_leaves_nothing_of_the_old_graph(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     cfgraph.save(graph(f'x = NoOp() @"{B}"'), folder)
