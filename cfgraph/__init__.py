@@ -3,6 +3,7 @@
 Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
 Passes     lower, gradients, place, partition, cluster: in place, each returns a report
+Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore for variables of a SavedModel; CostModel, read_costs for virtual time
 Analysis   check, diff
 Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Graph as Graph
     from cfgraph.ir.node import Node as Node
     from cfgraph.ir.node import Output as Output
+    from cfgraph.limits import limited as limited
     from cfgraph.passes.cluster.cluster import cluster as cluster
     from cfgraph.passes.derivatives import gradients as gradients
     from cfgraph.passes.lower.lower import lower as lower
@@ -62,6 +64,7 @@ _HOMES = {
     "diff": "cfgraph.compare.diff",
     "dumps": "cfgraph.ir.files",
     "gradients": "cfgraph.passes.derivatives",
+    "limited": "cfgraph.limits",
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
     "lower": "cfgraph.passes.lower.lower",

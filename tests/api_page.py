@@ -15,7 +15,7 @@ _SECTIONS: Final = {
     "Writing a graph": ("Builder", "Builder.cond", "Builder.while_loop", "Builder.function"),
     "The graph": ("Graph", "Node", "Output"),
     "Passes": ("lower", "gradients", "place", "partition", "cluster"),
-    "Runs": ("Session", "Session.run", "restore", "CostModel", "read_costs"),
+    "Runs": ("Session", "Session.run", "limited", "restore", "CostModel", "read_costs"),
     "Judging": ("check", "diff"),
     "Errors": (
         "CfgraphError",

@@ -14,6 +14,7 @@ from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import MAX_COUNT
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.ops.opdef.shape_functions import LARGEST_RANK, InferenceContext
 from cfgraph.ops.static_values import (
@@ -187,6 +188,7 @@ class _ShapePropagation:
 
     def _visit_all(self) -> None:
         while self.changed or self.fresh:
+            check_deadline()
             if self.changed:
                 node = heapq.heappop(self.changed)[1]
                 self.queued.discard(node)

@@ -23,6 +23,7 @@ from cfgraph.analysis.loops.happens_before import loop_aware_postorder
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
+from cfgraph.limits import check_deadline
 
 TokenSource = Output | Node
 Predicate = int
@@ -192,10 +193,12 @@ def _require_acyclic(graph_frames: Frames) -> None:
 def _solve_to_fixpoint(rules: TransferFunctions, order: list[Node], limits: list[str]) -> None:
     """Visit all nodes, then revisit what depends on assumptions that were disproved."""
     for node in order:
+        check_deadline()
         rules.visit(node)
     if len(rules.frames.all) == 1:
         return
     for _ in range(MAX_REFINEMENTS):
+        check_deadline()
         changed = rules.loops.refine()
         if not changed:
             return

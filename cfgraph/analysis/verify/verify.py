@@ -179,6 +179,7 @@ def _apply(rule: VerifyRule, subject: VerifyContext) -> tuple[Finding, ...]:
 def _verify_library(graph: Graph, signatures: Signatures, is_sound: bool) -> Iterator[Finding]:
     """Findings on the library of a graph whose nodes are free of errors if `is_sound`."""
     for function in graph.functions.values():
+        check_deadline()
         for finding in _verify_function(function, signatures):
             is_sound &= finding.level != "error"
             yield finding
@@ -204,6 +205,7 @@ def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]
     calls = [call for node in graph for call in calls_of(node)]
     calls += [call for nodes in plain for node in nodes for call in calls_of(node)]
     while calls and len(seen) < _MAX_INSTANCES:
+        check_deadline()
         check_deadline()
         name, attrs = calls.pop()
         function = functions.get(name)

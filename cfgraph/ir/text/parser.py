@@ -19,6 +19,7 @@ from cfgraph.ir.source_lines import source_lines
 from cfgraph.ir.text.inferred_attrs import BodyTensors, complete_node_attrs, infer_body_attrs
 from cfgraph.ir.text.lexer import INT64_RANGE, LineReader
 from cfgraph.ir.text.values import parse_attrs, parse_dtype, parse_full_type, parse_value
+from cfgraph.limits import check_deadline
 
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _INT32: Final = range(-(1 << 31), 1 << 31)
@@ -42,6 +43,7 @@ def parse_graph(text: str | bytes) -> Graph:
     lines = _token_lines(text)
     with paused_gc():
         for line in lines:
+            check_deadline()
             if _is_node(line):
                 nodes.append(_parse_node(line, known_attrs))
                 if not _is_exact(line):

@@ -27,6 +27,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, back_edge_of, lookup, role_of
 from cfgraph.passes.gradients.scope import GradientScope
@@ -183,6 +184,7 @@ class ReverseMode:
     def _run_between_loops(self) -> Iterator[ReverseMode]:
         """Differentiate the items of the region, and yield each inner region that must run."""
         for item in reversed(self.region.order):
+            check_deadline()
             if isinstance(item, Region):
                 yield from self.loop_rule(self, item)
                 continue

@@ -16,6 +16,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
@@ -106,6 +107,7 @@ class ClusterGrowth:
             merged = False
             tried: dict[Vertex, set[Vertex]] = {}
             for vertex in reversed(self._by_rank(dict.fromkeys(self.candidates))):
+                check_deadline()
                 if vertex in self.candidates and self._merge_consumers(vertex, tried):
                     merged = True
 
@@ -115,6 +117,7 @@ class ClusterGrowth:
         todo = self._by_rank(self.dependencies.successors[vertex])
         while todo:
             for consumer in todo:
+                check_deadline()
                 seen.add(consumer)
                 merged = self._merge(vertex, consumer) if consumer in self.candidates else None
                 if merged is not None:

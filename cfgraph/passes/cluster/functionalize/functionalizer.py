@@ -20,6 +20,7 @@ from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.evaluation import MAX_NESTED_CALLS
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
@@ -156,6 +157,7 @@ class Functionalizer:
                 self.graph, liveness, self.rejected, self.constraints.fetched
             )
         while self._functionalize_innermost():
+            check_deadline()
             pass
 
     @property
@@ -187,6 +189,7 @@ class Functionalizer:
         self.left_lowered = {}
         changed = False
         for frame in liveness.frames.all:
+            check_deadline()
             if self._functionalize_conditionals(frame, order[frame], liveness, rules, dependencies):
                 changed = True
         if changed:
