@@ -7,8 +7,16 @@ from pathlib import Path
 
 ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
 ORDER = (
-    *("io_policy", "state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
-    *("gpu", "jax", "abstract_run", "cluster_members", "cluster_runner", "quiescent_state"),
+    *("io_policy", "state", "fetches", "trace", "feeds", "cost_model", "engine", "blas_threads"),
+    *(
+        "memory",
+        "gpu",
+        "jax",
+        "abstract_run",
+        "cluster_members",
+        "cluster_runner",
+        "quiescent_state",
+    ),
     *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "prepare"),
     *("session", "restore"),
 )
