@@ -1,8 +1,13 @@
-"""Print the table of figures: `python -m benchmarks [--tiny] [section ...]`, all without a name."""
+"""Print the table of figures: `python -m benchmarks [--tiny] [--models PATH] [section ...]`.
+
+Without a section, all are measured. `--models` names recordings for the section `models`.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 from benchmarks import (
     clusters,
@@ -15,6 +20,7 @@ from benchmarks import (
     lowering,
     memory,
     messages,
+    models,
     partition,
     placing,
     regions,
@@ -25,7 +31,7 @@ from benchmarks import (
 from benchmarks.measurement import Row
 from benchmarks.peer import tensorflow
 
-SECTIONS = {
+SECTIONS: dict[str, Any] = {
     "loading": loading,
     "lowering": lowering,
     "placing": placing,
@@ -33,6 +39,7 @@ SECTIONS = {
     "partition": partition,
     "messages": messages,
     "running": running,
+    "models": models,
     "devices": devices,
     "gradients": gradients,
     "clusters": clusters,
@@ -49,6 +56,10 @@ HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
 def main(arguments: list[str]) -> None:
     """Measure the sections that are named, or all."""
     tiny = "--tiny" in arguments
+    if "--models" in arguments:
+        at = arguments.index("--models")
+        SECTIONS["models"] = models.Section(Path(arguments[at + 1]))
+        arguments = arguments[:at] + arguments[at + 2 :]
     named = [word for word in arguments if not word.startswith("-")] or list(SECTIONS)
     tf = tensorflow()
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"

@@ -1,0 +1,298 @@
+"""Recorded models against TensorFlow: load and first run, and one steady run.
+
+    python -m benchmarks models --models PATH
+
+PATH is a folder or a .zip of recordings (`cases.jsonl`, `graphs/`, `arrays/`, `saved/`); without
+it, the SavedModel of fixtures/ is measured. Times are processor time with one thread a side, so
+that a busy machine changes little. Each side is a process of its own, since libraries read the
+number of threads when they are loaded. TensorFlow runs in its default configuration, and with graph
+rewrites and oneDNN off; the faster of the two counts.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import exp, log
+from pathlib import Path
+from time import process_time
+from types import FrameType, ModuleType
+from typing import Any
+
+from benchmarks.measurement import Row
+
+ROOT = Path(__file__).parents[1]
+SAVED_MODEL: dict[str, Any] = {
+    "id": "fixtures/saved_model",
+    "saved": "saved_model",
+    "runs": [
+        {"feeds": {"serving_default_x:0": [[1.0, 2.0]]}, "fetches": ["StatefulPartitionedCall:1"]}
+    ],
+}
+SIDES = ("cfgraph", "tensorflow", "tensorflow without rewrites")
+# processor seconds of steady runs, and the most for one model
+BUDGET, LIMIT = 1.0, 90
+MOST_RUNS = 4096
+# goals of geometric mean and worst ratio, steady and first
+STEADY, WORST, FIRST, WORST_FIRST = 1.5, 4.0, 0.5, 1.5
+
+
+@dataclass
+class Recordings:
+    """Recorded models: documents, graphs, arrays, and SavedModels, in a folder or an archive."""
+
+    path: Path | None
+    folder: str = field(default_factory=tempfile.mkdtemp)
+
+    def cases(self) -> list[dict[str, Any]]:
+        """The documents of the models."""
+        if self.path is None:
+            return [SAVED_MODEL]
+        return [json.loads(line) for line in self.read("cases.jsonl").decode().splitlines()]
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        assert self.path is not None
+        if self.path.is_dir():
+            return (self.path / name).read_bytes()
+        with zipfile.ZipFile(self.path) as archive:
+            return archive.read(name)
+
+    def saved(self, name: str) -> str:
+        """The path of the folder of a SavedModel."""
+        if self.path is None:
+            return str(ROOT / "fixtures" / name)
+        if self.path.is_dir():
+            return str(self.path / "saved" / name)
+        with zipfile.ZipFile(self.path) as archive:
+            for member in archive.namelist():
+                if member.startswith(f"saved/{name}/"):
+                    archive.extract(member, self.folder)
+        return str(Path(self.folder) / "saved" / name)
+
+    def array(self, key: Any) -> Any:
+        """A recorded array; strings are recorded as JSON."""
+        import numpy as np
+
+        if not isinstance(key, str):
+            return np.array(key, np.float32)
+        data = self.read(f"arrays/{key}")
+        if key.endswith(".npy"):
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        document = json.loads(data)
+        array = np.empty(len(document["strings"]), object)
+        array[:] = [b64decode(text) for text in document["strings"]]
+        return array.reshape(document["shape"])
+
+    def feeds(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The feeds of the last run, by tensor."""
+        return {name: self.array(key) for name, key in case["runs"][-1]["feeds"].items()}
+
+
+Run = Callable[[], object]
+Side = Callable[[Recordings, dict[str, Any]], tuple[Run, Callable[[Any], Run]]]
+
+
+def cfgraph_side(recordings: Recordings, case: dict[str, Any]) -> tuple[Run, Callable[[Any], Run]]:
+    """Functions that load a model, and that make its last run."""
+    import cfgraph
+
+    def load() -> object:
+        if "saved" in case:
+            folder = recordings.saved(case["saved"])
+            return cfgraph.load(folder), cfgraph.restore(folder)
+        return cfgraph.loads(recordings.read(f"graphs/{case['graph']}")), None
+
+    def make(loaded: Any) -> Run:
+        graph, state = loaded
+        session = cfgraph.Session(graph, state=state, soft_placement=True)
+        for run in case["runs"][:-1]:
+            if run.get("init"):
+                session.run(targets=run["targets"])
+        feeds, fetches = recordings.feeds(case), case["runs"][-1]["fetches"]
+        return lambda: session.run(fetches, feeds)
+
+    return load, make
+
+
+def tensorflow_side(*, rewrites: bool) -> Side:
+    """The same for TensorFlow, one thread each for operators and between them."""
+    import tensorflow
+
+    tf = tensorflow.compat.v1
+    tf.disable_eager_execution()
+    config = tf.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"CPU": 1}
+    )
+    config.graph_options.rewrite_options.disable_meta_optimizer = not rewrites
+
+    def side(recordings: Recordings, case: dict[str, Any]) -> tuple[Run, Callable[[Any], Run]]:
+        handles: Mapping[str, Any] = case.get("handles") or {}
+
+        def load() -> object:
+            graph = tf.Graph()
+            with graph.as_default():
+                session = tf.Session(graph=graph, config=config)
+                if "saved" in case:
+                    folder = recordings.saved(case["saved"])
+                    tf.saved_model.loader.load(session, ["serve"], folder)
+                    return session
+                definition = tf.GraphDef()
+                definition.ParseFromString(recordings.read(f"graphs/{case['graph']}"))
+                feeds = recordings.feeds(case)
+                variables = {name: tf.Variable(feeds[name], use_resource=True) for name in handles}
+                inputs = {name: variable.handle for name, variable in variables.items()}
+                tf.import_graph_def(definition, input_map=inputs, name="")
+                if variables:
+                    session.run(tf.variables_initializer(list(variables.values())))
+                for run in case["runs"][:-1]:
+                    if run.get("init"):
+                        session.run(run["targets"])
+                return session
+
+        def make(session: Any) -> Run:
+            feeds = recordings.feeds(case)
+            names = [name for name in feeds if name not in handles]
+            values = [feeds[name] for name in names]
+            call = session.make_callable(case["runs"][-1]["fetches"], feed_list=names)
+            return lambda: call(*values)
+
+        return load, make
+
+    return side
+
+
+class _Stop(BaseException):
+    """The time of a model has ended."""
+
+
+@contextmanager
+def _stopped_after(seconds: float) -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Stop
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def times(load: Run, make: Callable[[Any], Run], budget: float) -> dict[str, Any]:
+    """Processor seconds of load and first run, and of one steady run; or the error."""
+    try:
+        with _stopped_after(LIMIT):
+            start = process_time()
+            run = make(load())
+            run()
+            first = process_time() - start
+            return {"first": first, "steady": _steady(run, budget)}
+    except _Stop:
+        return {"error": f"over {LIMIT} s"}
+    except Exception as error:  # a model that one side cannot run must not end the others
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+
+
+def _steady(run: Run, budget: float) -> float:
+    """The least time of a run: enough runs for a readable time, and the least of three such."""
+    count = 1
+    while True:
+        took = _repeated(run, count)
+        if took >= budget / 3 or count >= MOST_RUNS:
+            break
+        count = min(MOST_RUNS, max(2 * count, int(count * budget / 3 / max(took, 1e-3))))
+    again = 0 if took > budget else 2
+    return min([took, *(_repeated(run, count) for _ in range(again))]) / count
+
+
+def _repeated(run: Run, count: int) -> float:
+    start = process_time()
+    for _ in range(count):
+        run()
+    return process_time() - start
+
+
+def measure(tf: ModuleType | None, *, tiny: bool, path: Path | None = None) -> Iterator[Row]:
+    """Each model, and the geometric means and worst ratios of all."""
+    sides = SIDES if tf else SIDES[:1]
+    results = [_side_results(side, path, 0.2 if tiny else BUDGET) for side in sides]
+    steady, first = [], []
+    for name, ours in results[0].items():
+        if "error" in ours:
+            print(f"{name}: {ours['error']}")
+            continue
+        peers = [result[name] for result in results[1:] if "steady" in result[name]]
+        steady.append(_row(f"{name}, a run", ours, peers, "steady", WORST))
+        first.append(_row(f"{name}, load and first run", ours, peers, "first", WORST_FIRST))
+    yield from sorted(steady, key=lambda row: -(row.ratio or 0))
+    yield from first
+    yield from _summary("a run of a model", steady, STEADY, WORST)
+    yield from _summary("load and first run of a model", first, FIRST, WORST_FIRST)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The section `models` on recordings in a folder or an archive."""
+
+    path: Path
+
+    def measure(self, tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+        """The rows of these recordings."""
+        return measure(tf, tiny=tiny, path=self.path)
+
+
+def _row(
+    work: str, ours: dict[str, float], peers: list[dict[str, float]], key: str, goal: float
+) -> Row:
+    peer = min((result[key] * 1e3 for result in peers), default=None)
+    return Row(work, ours[key] * 1e3, "ms", peer, goal)
+
+
+def _summary(work: str, rows: list[Row], mean_goal: float, worst_goal: float) -> Iterator[Row]:
+    ratios = [row.ratio for row in rows if row.ratio]
+    if ratios:
+        mean = exp(sum(map(log, ratios)) / len(ratios))
+        yield Row(f"{work}, geometric mean of {len(ratios)}", mean, "x", 1, mean_goal)
+        yield Row(f"{work}, worst", max(ratios), "x", 1, worst_goal)
+
+
+def _side_results(side: str, path: Path | None, budget: float) -> dict[str, dict[str, Any]]:
+    """The times of all models on one side, in a process of its own."""
+    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    variables = {**dict.fromkeys(threads, "1"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if side == SIDES[2]:
+        variables["TF_ENABLE_ONEDNN_OPTS"] = "0"
+    command = [sys.executable, "-m", "benchmarks.models", side, str(path or ""), str(budget)]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    results: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+def main(side: str, path: str, budget: str) -> None:
+    """Print the times of all models on one side as JSON."""
+    recordings = Recordings(Path(path) if path else None)
+    functions = cfgraph_side if side == SIDES[0] else tensorflow_side(rewrites=side == SIDES[1])
+    times(*functions(Recordings(None), SAVED_MODEL), 0.0)  # imports, and the first session
+    results = {
+        case["id"]: times(*functions(recordings, case), float(budget))
+        for case in recordings.cases()
+    }
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
