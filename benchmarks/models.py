@@ -41,7 +41,7 @@ SAVED_MODEL: dict[str, Any] = {
 }
 SIDES = ("cfgraph", "tensorflow", "tensorflow without rewrites")
 # processor seconds of steady runs, and the most for one model
-BUDGET, LIMIT = 1.0, 90
+BUDGET, LIMIT = 0.6, 60
 MOST_RUNS = 4096
 # goals of geometric mean and worst ratio, steady and first
 STEADY, WORST, FIRST, WORST_FIRST = 1.5, 4.0, 0.5, 1.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from cfgraph.errors import UsageError
@@ -15,6 +15,9 @@ _COMPONENT: Final = re.compile(
     r"|device:(?P<kind>[A-Za-z]\w*|\*)(?::(?P<number>\d+|\*))?"
     r"|(?P<short>[cg]pu|[CG]PU):(?P<place>\d+|\*))"
 )
+
+# longer names are parsed again each time, so that a file cannot fill the cache
+_MOST_CACHED: Final = 100
 
 
 class DeviceName(NamedTuple):
@@ -29,6 +32,10 @@ class DeviceName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> DeviceName | None:
         """Parse a device name (`cpu:0` is `/device:CPU:0`), or return None if it is invalid."""
+        return _parsed(text) if len(text) <= _MOST_CACHED else cls._parse(text)
+
+    @classmethod
+    def _parse(cls, text: str) -> DeviceName | None:
         parts: dict[str, str | None] = {}
         index, text = 0, text if text[:1] in ("/", "") else f"/{text}"
         while index < len(text.rstrip("/")):
@@ -53,6 +60,11 @@ class DeviceName(NamedTuple):
         if self.kind is None:
             return text
         return f"{text}/device:{self.kind}:{'*' if self.number is None else self.number}"
+
+
+@lru_cache(maxsize=2048)
+def _parsed(text: str) -> DeviceName | None:
+    return DeviceName._parse(text)
 
 
 def merge_device_names(inner: str, outer: str) -> str:

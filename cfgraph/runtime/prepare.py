@@ -184,7 +184,8 @@ def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     feeds = {tensor: _partitioned_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
     run = _with_feeds(spec, copy, feeds)
-    part = copy_graph(copy, ancestors(copy, [*run.roots, *_nodes_of(run.feeds)]))
+    needed = ancestors(copy, [*run.roots, *_nodes_of(run.feeds)])
+    part = copy if len(needed) == len(copy) else copy_graph(copy, needed)
     place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
     partition(part)
     return run.on(part)
