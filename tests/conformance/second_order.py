@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from cfgraph.runtime.state import State
 
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import Derivative, gradients
 from cfgraph.passes.widen import widen
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 from tests.conformance import recorded, recorded_gradients
 
