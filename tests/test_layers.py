@@ -42,6 +42,9 @@ LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
 PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "cluster_members")}
 
+# the engine inside a function: a run on the token executor starts without it
+COMPILED_INSIDE = {"cfgraph/runtime/session.py"}
+
 # comparisons by running, inside functions: a command without --verify does not load the runtime
 COMPARISONS_INSIDE = {"cfgraph/console/verify.py"}
 
@@ -104,6 +107,7 @@ def faults(source: str, module: str, file: str) -> Iterator[str]:
                 inside
                 and layer != "commands"
                 and not (target == "passes" and file in PASSES_INSIDE)
+                and not (name.startswith("cfgraph.runtime.compiled.") and file in COMPILED_INSIDE)
                 and file not in COMPARISONS_INSIDE
             ):
                 yield f"{file}:{line}: {name} is imported inside a function"

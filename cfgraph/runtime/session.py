@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,8 +26,6 @@ from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads, needed_threads
 from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.engine import CompiledRun, CompiledSimulator, compile_run
-from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
@@ -45,6 +43,9 @@ from cfgraph.runtime.prepare import DEFAULT_DEVICE, PreparedRun, RunConfig, RunE
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.compiled.engine import CompiledRun
 
 # a session keeps this many prepared fetch-sets and drops the oldest
 MAX_PREPARED_RUNS: Final = 32
@@ -339,6 +340,9 @@ class Session:
         """The generated function of a run, None if the token executor runs it."""
         if self.config.engine != "compiled":
             return None
+        from cfgraph.runtime.compiled.engine import compile_run
+        from cfgraph.runtime.compiled.fallback import NotCompiled
+
         reason = self._observed() or ("values are omitted" if without_values else "")
         if not reason:
             try:
@@ -371,7 +375,7 @@ class Session:
         step = RunStep(self.state, self.config.seed, self.config.io)
         if compiled is not None and trace is None:
             make_tokens = partial(Simulator, graph, plans, step, fetches)
-            return CompiledSimulator(compiled, spec, step, make_tokens)
+            return compiled.simulator(spec, step, make_tokens)
         if self.config.costs is not None:
             return VirtualSimulator(graph, plans, step, fetches, self.config.costs, trace, meter)
         if any(is_gpu(plan.device) for plan in plans):

@@ -193,6 +193,18 @@ def test_a_node_is_explained_without_what_runs_graphs() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_a_run_on_the_token_executor_does_not_load_the_compiled_engine(counter: Path) -> None:
+    script = (
+        f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--feed', 'n=2']);"
+        "print([name for name in sys.modules"
+        " if name.startswith(('cfgraph.runtime.compiled', 'cfgraph.analysis.deadness'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_rich_is_not_loaded_without_a_terminal(counter: Path) -> None:
     script = (
         f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--trace',"

@@ -48,6 +48,12 @@ class CompiledRun:
     function: Callable[..., tuple[Any, ...]]
     is_repeatable: bool
 
+    def simulator(
+        self, spec: RunSpec, step: RunStep, make_tokens: Callable[[], Simulator]
+    ) -> CompiledSimulator:
+        """A simulator that calls the function."""
+        return CompiledSimulator(self, spec, step, make_tokens)
+
     def position(self, error: BaseException) -> tuple[NodePlan | None, str]:
         """The node of the line that raised an error, and the frame path."""
         code: CodeType = self.function.__code__
