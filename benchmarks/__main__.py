@@ -15,6 +15,7 @@ from benchmarks import (
     deadness,
     devices,
     gradients,
+    growth,
     kernels,
     loading,
     lowering,
@@ -42,6 +43,7 @@ SECTIONS: dict[str, Any] = {
     "models": models,
     "devices": devices,
     "gradients": gradients,
+    "growth": growth,
     "clusters": clusters,
     "regions": regions,
     "coverage": coverage,
@@ -64,7 +66,8 @@ def main(arguments: list[str]) -> None:
     tf = tensorflow()
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
     print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop;")
-    print("of swapping: a run with it, or one with all the memory that it wants\n")
+    print("of swapping: a run with it, or one with all the memory that it wants;")
+    print("of growth: linear growth\n")
     rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
     widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
     for row in [HEAD, *rows]:

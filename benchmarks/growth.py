@@ -1,0 +1,81 @@
+"""Exponents of CPU time: how each command grows with graphs that are ten times as large."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from benchmarks.families import FAMILIES
+from benchmarks.measurement import Row
+
+SIZE: Final = 300
+FACTOR: Final = 10
+LARGEST_EXPONENT: Final = 1.3
+# sizes of families whose results have n² nodes or n² events
+SMALL: Final = {"nested_loops": 20, "loops_in_conditionals": 20, "nested_whiles": 20}
+# {} is the graph, {}.out a file to write
+COMMANDS: Final = {
+    "check": "check {}",
+    "show": "show {} --nodes --json",
+    "deadness": "show {} --nodes --deadness",
+    "explain": "explain {} x y",
+    "lower": "lower {} -o {}.pb",
+    "grad": "grad {} --ys y --xs x -o {}.pb",
+    "cluster": "cluster {} -o {}.pb",
+    "regions": "cluster {} --regions -o {}.pb",
+    "partition": "partition {} --devices cpu:0-1 --seed 1 -o {}.pb",
+    "diff": "diff {} {}",
+    "run": "run {} --fetch y --feed x=1.0",
+    "convert": "convert {} -o {}.graph",
+}
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """One row per command and family; a single family if tiny."""
+    with tempfile.TemporaryDirectory() as folder:
+        for family in ["conditionals"] if tiny else FAMILIES:
+            size = 4 if tiny else SMALL.get(family, SIZE)
+            small, large = (write(family, count, Path(folder)) for count in (size, FACTOR * size))
+            for command in COMMANDS:
+                run(command, small)
+                growth = cpu_time(command, large) / cpu_time(command, small)
+                exponent = max(math.log(growth, FACTOR), 0.01)
+                yield Row(f"{command} of {family}", exponent, "power", 1.0, LARGEST_EXPONENT)
+
+
+def write(family: str, size: int, folder: Path) -> Path:
+    """Write a graph of a family to a file."""
+    import cfgraph
+
+    path = folder / f"{family}-{size}.pb"
+    cfgraph.save(cfgraph.loads(FAMILIES[family](size).encode(), "graph"), path)
+    return path
+
+
+def run(command: str, path: Path) -> int:
+    """Run a command on a file without its output; return its exit status."""
+    from cfgraph import cli
+
+    words = COMMANDS[command].replace("{}", str(path)).split()
+    if command == "run" and b"\n\x01p" in path.read_bytes():
+        words += ["--feed", "p=true"]
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        return cli.run(words)
+
+
+def cpu_time(command: str, path: Path) -> float:
+    """The CPU seconds of a command."""
+    began = time.process_time()
+    run(command, path)
+    return time.process_time() - began
