@@ -24,6 +24,7 @@ from cfgraph.compare.sample_point import (
 )
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
+from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.trace.events import Observer
@@ -157,6 +158,8 @@ class _ComparisonCase:
         """Return the fetched values of the first graph, without lowering if it calls functions."""
         values = point.run_functional(self.options.fetches, self.options.targets)
         if values is not None:
+            for name, value in zip(self.options.fetches, values, strict=True):
+                reserve(np.asarray(value).nbytes, name)
             return values
         fed = {self.a.tensor(name) for name in point.feeds}
         self.lowered = is_functional(self.a, ancestors(self.a, self.required(self.a), fed))

@@ -20,7 +20,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
-from cfgraph.limits import limited
+from cfgraph.limits import limited, reserve
 from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads, needed_threads
@@ -448,4 +448,7 @@ def _read_reference(tensor: Output, value: Any) -> Any:
 
 def _caller_copy(value: Any) -> Any:
     """A value that the caller may write to, since no variable or constant shares it."""
-    return value.copy() if isinstance(value, np.ndarray) else value
+    if not isinstance(value, np.ndarray):
+        return value
+    reserve(value.nbytes, "a fetched value")
+    return value.copy()

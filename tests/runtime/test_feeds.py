@@ -15,11 +15,12 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.feeds_and_fetches import require_feeds
-from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.limits import limited
 from cfgraph.runtime.feeds.literals import generate
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 
@@ -517,3 +518,18 @@ function f(x: float32) -> (r: float32) {
     assert session.run("z", {"x": 1.0}) == [-1.0]
     with pytest.raises(InvalidInput, match="in a cycle"):
         session.run("y", {"x": 1.0})
+
+
+def test_no_array_has_sizes_whose_product_overflows() -> None:
+    huge = (0, 1 << 62, 1 << 62)
+    with pytest.raises(UsageError, match="takes more than"):
+        generate("zeros", None, dtypes.float32, huge, "x", 0)
+    assert fed("f32[0,3,4]:zeros").shape == (0, 3, 4)
+
+
+def test_a_fetched_value_counts_as_memory() -> None:
+    text = b"c = Const() {dtype=float32, value=float32[4096,4096]:(0.0)}\n"
+    session = cfgraph.Session(cfgraph.loads(text))
+    with limited(max_memory=1 << 20), pytest.raises(ExecutionError) as caught:
+        session.run("c")
+    assert caught.value.code == "CFG713"

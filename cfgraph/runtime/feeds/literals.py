@@ -195,7 +195,9 @@ def generate(
     Raises UsageError for a dtype that the generator does not support, and for invalid arguments.
     """
     count = math.prod(sizes)
-    if count * dtype.numpy.itemsize > MAX_GENERATED_BYTES:
+    # NumPy limits the product of all sizes but zeros, also of an array without elements
+    space = math.prod(size for size in sizes if size) * dtype.numpy.itemsize
+    if max(count * dtype.numpy.itemsize, space >> 32) > MAX_GENERATED_BYTES:
         message = f"{dtype}{list(sizes)} takes more than {MAX_GENERATED_BYTES} bytes"
         raise UsageError(message, code="CFG033")
     if name == "full":
