@@ -1,9 +1,9 @@
 """Fuzzer of the command line: `python -m tests.robustness.fuzz --seed S --count N --log FILE`.
 
-Input `i` of seed `s` is the same in every process, so that a log of seeds is enough to repeat a
-run. A child process runs the inputs and is replaced when it dies; LOG receives one JSON line per
-finding and one per 2,000 inputs, and a later call with the same seed and log continues there.
-The files of each new kind of finding are stored in the folder LOG.d.
+Input `i` of seed `s` is the same in every process of one checkout, so that a log of seeds is
+enough to repeat a run. A child process runs the inputs and is replaced when it dies; LOG receives
+one JSON line per finding and one per 2,000 inputs, and a later call with the same seed and log
+continues there. The files of each new kind of finding are stored in the folder LOG.d.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def fuzz(seed: int, start: int, stop: int, log: Log) -> None:
     while start < stop:
         with tempfile.TemporaryFile("w+") as reports, mmap.mmap(-1, 8) as progress:
             progress[:] = struct.pack("q", start)
-            pid = os.fork()
+            parent, pid = os.getpid(), os.fork()
             if pid == 0:
-                _child(seed, start, stop, progress, reports)
+                _child(range(start, stop), seed, parent, progress, reports)
             ended = _wait(pid, progress)
             reached = struct.unpack("q", progress[:])[0]
             reports.seek(0)
@@ -172,7 +172,7 @@ def _wait(pid: int, progress: mmap.mmap) -> str:
         pause = min(0.5, pause * 1.5)
 
 
-def _child(seed: int, start: int, stop: int, progress: mmap.mmap, reports: Any) -> None:
+def _child(numbers: range, seed: int, parent: int, progress: mmap.mmap, reports: Any) -> None:
     """Run inputs, and never return."""
     code = 1
     try:
@@ -183,7 +183,9 @@ def _child(seed: int, start: int, stop: int, progress: mmap.mmap, reports: Any) 
         for descriptor in (0, 1, 2):
             os.dup2(devnull, descriptor)
         with tempfile.TemporaryDirectory(prefix="cfgraph-fuzz-", dir=_FOLDER) as folder:
-            for number in range(start, stop):
+            for number in numbers:
+                if os.getppid() != parent:
+                    break  # nobody waits for the rest
                 progress[:] = struct.pack("q", number)
                 report = _report(fuzz_case(seed, number), Path(folder))
                 reports.write(json.dumps({"number": number, **report}) + "\n")
