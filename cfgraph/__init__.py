@@ -13,9 +13,12 @@ Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# as `typing` defines it; a command handles signals as soon as this module is imported
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from cfgraph.analysis.check import check as check
     from cfgraph.build.builder import Builder as Builder
     from cfgraph.compare.diff import diff as diff

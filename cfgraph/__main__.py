@@ -12,18 +12,14 @@ _START = time.monotonic()
 
 
 def _exit_at_once(number: int, frame: FrameType | None) -> None:
-    """End the process while nothing needs cleaning up: during imports, and after the command."""
+    """End the process while nothing needs cleaning up, during imports."""
     os._exit(128 + number)
 
 
-def _handle_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # a parent that ignores Ctrl-C, such as nohup, means its children too
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _exit_at_once)
-
-
-_handle_signals()
+for _number in (signal.SIGINT, signal.SIGTERM):
+    # a parent that ignores Ctrl-C, such as nohup, means its children too
+    if signal.getsignal(_number) is not signal.SIG_IGN:
+        signal.signal(_number, _exit_at_once)
 
 from cfgraph.blas_environment import start_with_one_thread  # noqa: E402
 from cfgraph.cli import interruption_reporter, run  # noqa: E402
@@ -37,8 +33,8 @@ def main() -> None:
         # file names and string tensors that are not valid text must not cause a failure
         getattr(stream, "reconfigure", _ignore)(errors="backslashreplace")
     watchdog = Watchdog(_START, interruption_reporter(sys.argv[1:]))
-    watchdog.start()
     try:
+        watchdog.start()
         code = run(sys.argv[1:], watchdog)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -51,9 +47,10 @@ def main() -> None:
         _drop_output()
         print(f"error: cannot write to standard output: {failure.strerror}", file=sys.stderr)
     except Interruption as request:
-        # the command had ended, its output was being written
+        # the command had not begun, or its output was being written
         os._exit(request.exit_code)
-    _handle_signals()
+    # the command has ended, and leaves with its own status
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     if watchdog.interrupted:
         # a large heap takes seconds to free
         os._exit(code)

@@ -20,8 +20,6 @@ FOREVER = ["run", FIXTURES / "clustered_forever.pb", "--feed", "x=1", "--engine"
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 # a second, and the delays of a busy machine
 _PATIENCE = 20
-# Python itself handles signals before it runs cfgraph
-_START_SECONDS = 0.25
 _COMMANDS = [
     [*FOREVER, "numpy"],
     ["run", GRAPHS / "counter.pb", "--feed", "n=2000000000"],
@@ -44,9 +42,19 @@ def start(args: list[object], folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder)
 
 
+def wait_until_handled(process: subprocess.Popen[bytes]) -> None:
+    """Wait until SIGTERM has a handler: before, Python itself handles signals."""
+    status, caught = Path(f"/proc/{process.pid}/status"), 0
+    while process.poll() is None and not caught >> (signal.SIGTERM - 1) & 1:
+        lines = status.read_text().splitlines()
+        caught = next((int(x.split()[1], 16) for x in lines if x.startswith("SigCgt")), 0)
+        time.sleep(0.001)
+
+
 def interrupt(args: list[object], number: signal.Signals, delay: float, folder: Path) -> None:
     """Send a signal; check the status, the time until the end, and that nothing is printed."""
     with start(args, folder) as process:
+        wait_until_handled(process)
         time.sleep(delay)
         before = process.poll()
         process.send_signal(number)
@@ -62,7 +70,7 @@ def interrupt(args: list[object], number: signal.Signals, delay: float, folder: 
 def test_a_signal_ends_any_command_at_any_moment(number: signal.Signals, tmp_path: Path) -> None:
     moments = random.Random(number)
     for args in _COMMANDS:
-        interrupt(args, number, _START_SECONDS + moments.random(), tmp_path)
+        interrupt(args, number, moments.random(), tmp_path)
 
 
 @pytest.mark.slow
@@ -71,7 +79,7 @@ def test_signals_at_many_moments(number: signal.Signals, tmp_path: Path) -> None
     moments = random.Random(number + 100)
     for _ in range(40):
         for args in _COMMANDS:
-            interrupt(args, number, _START_SECONDS + 1.5 * moments.random(), tmp_path)
+            interrupt(args, number, 1.5 * moments.random(), tmp_path)
 
 
 def test_a_signal_ends_a_compiled_loop(tmp_path: Path) -> None:
