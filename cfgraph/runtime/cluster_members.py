@@ -6,11 +6,13 @@ other clusters run as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir.functions import Function
+from cfgraph.analysis.resource_handles import is_variable
+from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.names import node_name
@@ -42,7 +44,10 @@ class ClusterMembers:
         self._inlined: dict[frozenset[str], InlinedClusters] = {}
 
     def resolve(self, names: Iterable[str]) -> InlinedClusters:
-        """The graph, or a copy in which the clusters are inlined that alone have a named node.
+        """The graph, or a copy in which some clusters are inlined.
+
+        These are the clusters that alone have a named node, and those that would wait for an input
+        or a variable that no named node needs.
 
         Raises InvalidInput for a call that does not fit its function.
         """
@@ -55,7 +60,14 @@ class ClusterMembers:
         library = tuple(graph.functions.values())
         if self._library != library:
             self._library, self._inlined = library, {}
-        owners = frozenset(node.name for node in member_nodes(graph, names, self._calls).values())
+        names = tuple(names)
+        owners = frozenset(
+            node.name
+            for node in (
+                *member_nodes(graph, names, self._calls).values(),
+                *partly_needed(graph, names, self._calls),
+            )
+        )
         if not owners:
             return self._unchanged
         if owners not in self._inlined:
@@ -75,6 +87,53 @@ def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> d
             if node.name in hidden:
                 owners.setdefault(node.name, call)
     return owners
+
+
+def partly_needed(graph: Graph, names: Sequence[str], calls: Iterable[Node]) -> Iterator[Node]:
+    """Cluster calls with an argument that the named nodes do not need and that may be missing.
+
+    Such an argument depends on an input without a name in the run, or on a variable.
+    """
+    roots = [graph[base] for base in map(node_name, names) if base in graph]
+    needed = ancestors(graph, roots)
+    for call in calls:
+        function = called_function(graph, call) if call in needed and call not in roots else None
+        if function is None:
+            continue
+        read = {
+            use.node.inputs[use.slot].port
+            for use in call.uses
+            if use.slot >= 0 and use.node in needed
+        }
+        definition = function.definition
+        returned = list(definition.returns.values())
+        if len(read) >= len(returned) or not all(port < len(returned) for port in read):
+            continue
+        used = _body_ancestors(definition, [returned[port] for port in read])
+        spare = [
+            tensor.node
+            for tensor, argument in zip(call.inputs, definition.inputs, strict=False)
+            if argument.name not in used
+        ]
+        named = set(roots)
+        if any(
+            is_variable(node) or (is_input(node) and node not in named)
+            for node in ancestors(graph, spare)
+        ):
+            yield call
+
+
+def _body_ancestors(definition: FunctionDefinition, tensors: Iterable[str]) -> set[str]:
+    """The arguments and nodes of a body that tensors depend on."""
+    nodes = {node.name: node for node in definition.nodes}
+    found, todo = set[str](), [text.lstrip("^").partition(":")[0] for text in tensors]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            if name in nodes:
+                todo += [text.lstrip("^").partition(":")[0] for text in nodes[name].inputs]
+    return found
 
 
 def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:

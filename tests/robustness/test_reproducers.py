@@ -144,7 +144,7 @@ def test_converting_to_pbtxt_says_that_unknown_fields_are_dropped(
     assert "no form for 21 bytes of unknown fields" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("format", ["pb", "pbtxt", "graph"])
+@pytest.mark.parametrize("format", ["pb", "pbtxt", "graph", "pb.gz", "pbtxt.gz", "graph.gz"])
 def test_an_empty_graph_survives_a_file(format: str, tmp_path: Path) -> None:
     path = tmp_path / f"empty.{format}"
     cfgraph.save(cfgraph.Graph(), path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import ExecutionError, UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.graph import Graph
 from tests.passes.functional_graphs import graph_of
 
@@ -131,3 +131,29 @@ def test_a_cluster_whose_function_was_replaced_is_seen_as_it_is_now() -> None:
     assert session.run("u2", {"x": 3}) == [-9]
     graph.functions.update(other.functions)
     assert session.run("u2", {"x": 3}) == [9]
+
+
+PARTLY_NEEDED = """
+x = Placeholder() {dtype=float32, shape=[]}
+z = Placeholder() {dtype=float32, shape=[]}
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+r = ReadVariableOp(v) {dtype=float32}
+a = Neg(x)
+b = Square(a)
+c = Mul(a, z)
+d = Mul(a, r)
+"""
+
+
+@pytest.mark.parametrize("jit", [None, "numpy"])
+def test_a_cluster_does_not_wait_for_what_the_fetches_do_not_need(jit: str | None) -> None:
+    graph = cfgraph.loads(PARTLY_NEEDED.encode())
+    report = cfgraph.cluster(graph)
+    assert [set(cluster.nodes) for cluster in report.clusters] == [set("abcdr")]
+    session = cfgraph.Session(graph, jit=jit)
+    assert session.run(["b"], {"x": 2.0}) == [4.0]
+    assert session.run(["b", "c"], {"x": 2.0, "z": 3.0}) == [4.0, -6.0]
+    with pytest.raises(CfgraphError, match="'z'"):
+        session.run(["c"], {"x": 2.0})
+    with pytest.raises(CfgraphError, match="v"):
+        session.run(["d"], {"x": 2.0})

@@ -1,0 +1,56 @@
+"""Graphs deeper than Python's recursion limit: chains of nodes, of functions, and of names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cfgraph import cli
+
+DEPTH = 1200
+_X = "x0 = Placeholder() {dtype=float32, shape=[]}\n"
+_P = "p = Placeholder() {dtype=bool, shape=[]}\n"
+
+
+def chain(line: str, depth: int = DEPTH) -> str:
+    return "".join(line.format(i=i, before=i - 1, after=i + 1) for i in range(1, depth))
+
+
+FUNCTION = (
+    "function f{i}(x: float32) -> (z: float32) {{\n  c = f{after}(x)\n  return z = c:z:0\n}}\n"
+)
+GRAPHS = {
+    "controls": "x0 = NoOp()\n" + chain("x{i} = NoOp(^x{before})\n"),
+    "data": _X + chain("x{i} = Neg(x{before})\n"),
+    "name": "a/" * DEPTH + "x = NoOp()\n",
+    "switches": _X + _P + "x1 = Switch(x0, p)\n"
+    + "".join(f"x{i} = Switch(x{i - 1}:1, p)\n" for i in range(2, DEPTH)),
+    "predicates": "x0 = Placeholder() {dtype=bool, shape=[]}\n"
+    + chain("x{i} = LogicalNot(x{before})\n")
+    + f"y = Placeholder() {{dtype=float32, shape=[]}}\nz = Switch(y, x{DEPTH - 1})\n",
+    "functions": _X + "y = f1(x0)\n" + chain(FUNCTION)
+    + f"function f{DEPTH}(x: float32) -> (z: float32) {{\n  return z = x\n}}\n",
+    "groups": "x0 = NoOp()\n" + chain('x{i} = NoOp() {{_class=("loc:@x{before}",)}}\n'),
+}  # fmt: skip
+LINES = [
+    "check g.graph",
+    "show g.graph --nodes",
+    "show g.graph --deadness",
+    "show g.graph --html o.html",
+    "lower g.graph -o o.pb",
+    "cluster g.graph -o o.pb",
+    "partition g.graph --devices cpu:0,cpu:1 -o o.pb",
+    "convert g.graph -o o.pbtxt",
+    "diff g.graph g.graph --by structure",
+]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_command_recurses_over_a_graph(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("g.graph").write_text(GRAPHS[name])
+    for line in LINES:
+        assert cli.run(line.split()) == 0, (line, capsys.readouterr().err)
