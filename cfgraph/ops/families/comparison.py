@@ -82,6 +82,8 @@ class EqualityOp(ComparisonOp, abstract=True):
 
 
 def _broadcast_equality(x: Any, y: Any) -> bool:
+    if x.shape == y.shape or not x.ndim or not y.ndim:
+        return True
     sizes = zip(reversed(x.shape), reversed(y.shape), strict=False)
     return all(a == b or 1 in (a, b) for a, b in sizes)
 

