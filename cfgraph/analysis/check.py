@@ -23,7 +23,7 @@ from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes

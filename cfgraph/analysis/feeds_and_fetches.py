@@ -17,7 +17,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.topological_order import OpRoles

@@ -34,7 +34,7 @@ from cfgraph.console.output import Page, page
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import node_name
+from cfgraph.ir.node import node_name
 from cfgraph.options import split_list
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds

@@ -32,7 +32,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph
-from cfgraph.ir.names import node_name, split_tensor_name
+from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.options import split_list
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.passes.gradients.checkpointing.policy import AUTO

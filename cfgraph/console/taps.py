@@ -9,7 +9,8 @@ from typing import Any, TextIO
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.trace.events import TraceEvent

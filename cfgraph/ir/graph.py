@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.names import NODE_NAME, did_you_mean, split_tensor_name
-from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair
+from cfgraph.ir.names import NODE_NAME, did_you_mean
+from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
 
 if TYPE_CHECKING:

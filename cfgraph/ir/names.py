@@ -1,4 +1,4 @@
-"""Names of nodes and tensors: syntax, parsing, and "did you mean" hints."""
+"""Names: syntax of node names, texts of attributes, and "did you mean" hints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Final
 
 # TensorFlow's rule; a leading `_` is reserved for nodes that its runtime creates
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
-_MAX_DIGITS: Final = 20  # longer than any port number
 # bounds of fuzzy matching, which is slow
 _MAX_CANDIDATES: Final = 20_000
 _MAX_NAME_LENGTH: Final = 200
@@ -27,31 +26,6 @@ def decode_text(data: bytes) -> str:
 def decode_key(data: bytes) -> str:
     """The text of a string attribute that names a resource; distinct bytes have distinct texts."""
     return data.decode("utf-8", "surrogateescape")
-
-
-def split_tensor_name(name: str) -> tuple[str, int | None]:
-    """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
-
-    Digits after the last colon win over a leading `^`, as in TensorFlow.
-    """
-    base, colon, digits = name.rpartition(":")
-    port = port_number(digits) if colon and base else None
-    if port is not None:
-        return base, port
-    if name.startswith("^"):
-        return name[1:], None
-    return name, 0
-
-
-def node_name(name: str) -> str:
-    """The node of `a`, `a:1` or `^a`."""
-    return split_tensor_name(name.removeprefix("^"))[0]
-
-
-def port_number(digits: str) -> int | None:
-    """The number that a string of digits represents, or None for any other string."""
-    is_number = digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS
-    return int(digits) if is_number else None
 
 
 def first_names(names: Sequence[str], most: int | None) -> str:

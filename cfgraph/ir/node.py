@@ -1,4 +1,4 @@
-"""Nodes, their outputs, and the uses of outputs."""
+"""Nodes, their outputs with their names, and the uses of outputs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,34 @@ class Output(NamedTuple):
 
     def __repr__(self) -> str:
         return self.name
+
+
+_MAX_DIGITS: Final = 20  # longer than any port number
+
+
+def split_tensor_name(name: str) -> tuple[str, int | None]:
+    """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
+
+    Digits after the last colon win over a leading `^`, as in TensorFlow.
+    """
+    base, colon, digits = name.rpartition(":")
+    port = port_number(digits) if colon and base else None
+    if port is not None:
+        return base, port
+    if name.startswith("^"):
+        return name[1:], None
+    return name, 0
+
+
+def node_name(name: str) -> str:
+    """The node of `a`, `a:1` or `^a`."""
+    return split_tensor_name(name.removeprefix("^"))[0]
+
+
+def port_number(digits: str) -> int | None:
+    """The number that a string of digits represents, or None for any other string."""
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS
+    return int(digits) if is_number else None
 
 
 class Use(NamedTuple):

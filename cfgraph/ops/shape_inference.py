@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH, Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import MAX_COUNT

@@ -15,7 +15,7 @@ from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
-from cfgraph.ir.names import node_name
+from cfgraph.ir.node import node_name
 from cfgraph.passes.cluster.inline_clusters import (
     InlinedNodes,
     called_function,

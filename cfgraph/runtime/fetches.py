@@ -11,7 +11,8 @@ from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.node import split_tensor_name
 
 MAX_EXITS = 3
 

@@ -24,7 +24,7 @@ from cfgraph.ir.file_io import read_file
 from cfgraph.ir.files import VARIABLES_PREFIX, SavedVariables, decode_graph, saved_variables
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.families.checkpoints import RestoreV2
 from cfgraph.ops.families.resource_variables import VarHandleOp

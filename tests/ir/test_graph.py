@@ -12,7 +12,8 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
-from cfgraph.ir.names import did_you_mean, misspelled_op_hint, split_tensor_name
+from cfgraph.ir.names import did_you_mean, misspelled_op_hint
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 

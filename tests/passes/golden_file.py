@@ -23,7 +23,7 @@ import numpy as np
 
 import cfgraph
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.node import split_tensor_name
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 

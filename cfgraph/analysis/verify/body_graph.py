@@ -9,7 +9,7 @@ from cfgraph.analysis.verify.context import NodeTypes, Signatures, VerifyContext
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import port_number
+from cfgraph.ir.node import port_number
 from cfgraph.ir.signature import ArgDef, Signature
 
 

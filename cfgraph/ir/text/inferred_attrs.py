@@ -15,7 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import port_number
+from cfgraph.ir.node import port_number
 from cfgraph.ir.signature import ArgDef, Signature
 
 _INITIAL_ATTEMPTS: Final = 4

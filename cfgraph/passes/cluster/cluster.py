@@ -24,7 +24,8 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import did_you_mean, node_name
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.node import node_name
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
