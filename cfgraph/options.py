@@ -344,8 +344,16 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="auto|tokens|compiled|numpy|xla",
-        help="Engine of the run: tokens, or compiled to straight-line Python; of its clusters: "
-        "numpy or xla. auto runs on tokens, and each cluster on the faster one.",
+        help="Engine of the run, tokens or compiled to Python, or of its clusters, numpy or xla; "
+        "auto compiles where that is possible, and runs each cluster on the faster engine.",
+    ),
+]
+ExplainEngine = Annotated[
+    bool,
+    typer.Option(
+        "--explain-engine",
+        help="Print the engine that ran the graph, and why.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Regions = Annotated[

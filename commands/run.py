@@ -28,6 +28,7 @@ def main(
     gpu: options.Gpu = None,
     jit: options.Jit = False,
     engine: options.Engine = "auto",
+    explain_engine: options.ExplainEngine = False,
     regions: options.Regions = False,
     lazy: options.Lazy = False,
     blas_threads: options.BlasThreads = "auto",
@@ -67,7 +68,7 @@ def main(
         run_request.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu),
         run_request.PrintOptions(json, full, quiet, color),
         run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
-        run_request.ClusteringOptions(jit, engine, lazy, regions),
+        run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
         blas_threads,
     )
     raise options.Exit(run(graph, request))

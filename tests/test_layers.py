@@ -44,6 +44,8 @@ PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "cluster_m
 
 # the engine inside a function: a run on the token executor starts without it
 COMPILED_INSIDE = {"cfgraph/runtime/session.py"}
+# the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms
+ANALYSES_INSIDE = {f"cfgraph/runtime/compiled/{name}.py" for name in ("engine", "plan_liveness")}
 
 # comparisons by running, inside functions: a command without --verify does not load the runtime
 COMPARISONS_INSIDE = {"cfgraph/console/verify.py"}
@@ -108,6 +110,7 @@ def faults(source: str, module: str, file: str) -> Iterator[str]:
                 and layer != "commands"
                 and not (target == "passes" and file in PASSES_INSIDE)
                 and not (name.startswith("cfgraph.runtime.compiled.") and file in COMPILED_INSIDE)
+                and not (target == "analysis" and file in ANALYSES_INSIDE)
                 and file not in COMPARISONS_INSIDE
             ):
                 yield f"{file}:{line}: {name} is imported inside a function"

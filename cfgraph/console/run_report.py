@@ -207,6 +207,9 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         ns = outcome.elapsed * 1e9
         each = f", {format_duration(ns / until)} per iteration" if until else ""
         notes.append(f"virtual time: {format_duration(ns)}{after}{each}")
+    if options.clusters.explain and outcome.session:
+        reason = outcome.session.fallback
+        notes.append(f"engine: tokens, since {reason}" if reason else "engine: compiled")
     if outcome.launches:
         notes.extend(cluster_notes(outcome.launches))
     if outcome.session:

@@ -127,6 +127,7 @@ class ClusteringOptions:
     engine: str = "auto"
     lazy: bool = False
     regions: bool = False
+    explain: bool = False
 
     def require_jit(self) -> None:
         """Raise UsageError for regions without clustering."""

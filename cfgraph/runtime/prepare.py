@@ -263,7 +263,8 @@ class PreparedRun:
     """A fetch-set that is ready to run.
 
     `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
-    plans: a second simulator needs its own plans.
+    plans: a second simulator needs its own plans. `fallback` is the reason why runs use the token
+    executor instead of generated code, or empty.
     """
 
     spec: RunSpec
@@ -271,6 +272,7 @@ class PreparedRun:
     make: SimulatorMaker
     guard: AbstractContextManager[object]
     blas_threads: int | None = None
+    fallback: str = ""
     idle: list[RunExecutor] = field(default_factory=list)
 
     @property

@@ -84,9 +84,9 @@ class Session:
     With `regions` whole loops and conditionals are clustered. Clusters in the graph run by
     `engine`, one of the three; the default is `auto`.
 
-    With `engine="compiled"` the run is generated as straight-line Python, with the same values and
-    errors, where that is possible and nothing observes the run; `fallback` is the reason where the
-    last prepared run uses the token executor, which is the default (`tokens`).
+    A run is generated as straight-line Python, with the same values and errors, where that is
+    possible and nothing observes the run; with `engine="tokens"`, never. `fallback` is the reason
+    why the last run used the token executor instead, or empty.
 
     With `costs` the run uses a virtual clock: `elapsed` is its final time in seconds, and the trace
     has its times. `ran` is the graph of the last run: the needed part of the graph after lowering,
@@ -271,6 +271,7 @@ class Session:
             finally:
                 if self._meter is not None:
                     simulator.clear()
+                self.fallback = prepared.fallback if trace is None else "the run is traced"
                 self._end_run(simulator, completed=completed)
                 if trace is None:
                     prepared.release(simulator)
@@ -312,11 +313,11 @@ class Session:
                 spec, opened, self.config, self.cluster_runner, without_values=without_values
             )
             guard = self._lock if self._is_exclusive() else nullcontext()
-            compiled = self._compiled(spec, plans, without_values=without_values)
+            compiled, reason = self._compiled(spec, plans, without_values=without_values)
             make = partial(self._make_simulator, compiled)
             values = dict(zip(spec.feeds, fed.values(), strict=True))
             threads = needed_threads(self.config.blas_threads, spec.graph, plans, values)
-            prepared = PreparedRun(spec, plans, make, guard, threads)
+            prepared = PreparedRun(spec, plans, make, guard, threads, reason)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(make(spec, plans, trace))
             if trace is None or prepared.is_shared:
@@ -336,25 +337,26 @@ class Session:
 
     def _compiled(
         self, spec: RunSpec, plans: Sequence[Plan], *, without_values: bool
-    ) -> CompiledRun | None:
-        """The generated function of a run, None if the token executor runs it."""
-        if self.config.engine != "compiled":
-            return None
+    ) -> tuple[CompiledRun | None, str]:
+        """The generated function of a run, or None and why the token executor runs it."""
+        reason = self._observed() or ("values are omitted" if without_values else "")
+        if reason:
+            return None, reason
         from cfgraph.runtime.compiled.engine import compile_run
         from cfgraph.runtime.compiled.fallback import NotCompiled
 
-        reason = self._observed() or ("values are omitted" if without_values else "")
-        if not reason:
-            try:
-                return compile_run(spec, plans)
-            except NotCompiled as error:
-                reason = error.text
-        self.fallback = reason
-        return None
+        try:
+            return compile_run(spec, plans), ""
+        except NotCompiled as error:
+            return None, error.text
 
     def _observed(self) -> str:
         """The reason for which all runs of the session use the token executor, or ``."""
         config = self.config
+        if config.engine not in (None, "auto", "compiled"):
+            return f"the engine is {config.engine}"
+        if config.jit is not None:
+            return "the run is clustered"
         if self._random is not None:
             return "the schedule is random"
         if config.costs is not None:

@@ -26,7 +26,8 @@ out = Identity(exit)
 
 
 def session(text: str, **options: Any) -> Session:
-    """A session on a graph in the text format."""
+    """A session of the token executor on a graph in the text format."""
+    options = {"engine": "tokens", **options}
     return Session(cfgraph.loads(text.encode(), "graph"), **options)
 
 

@@ -11,7 +11,6 @@ from itertools import chain, count
 from types import CodeType, TracebackType
 from typing import Any, Final
 
-from cfgraph.analysis.check_effects import effect_findings
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import short_device_name
 from cfgraph.limits import current_limits, timeout_error
@@ -95,7 +94,9 @@ def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
 
 def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
     """Raise NotCompiled if the order of accesses to a resource depends on the schedule."""
-    nodes: Any = list(plan.nodes)
+    from cfgraph.analysis.check_effects import effect_findings
+
+    nodes = list(plan.nodes)
     if next(effect_findings(nodes, plan.frames, None, all_run=True), None) is None:
         return
     exact = generator.classified.deadness

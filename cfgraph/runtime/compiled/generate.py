@@ -45,9 +45,9 @@ from cfgraph.runtime.compiled.schedule import Item, Scheduler
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations, late"
-# CPython allows 20 nested loops and 100 levels of indentation
+# CPython allows 20 nested loops
 _MAX_LOOPS: Final = 18
-_MAX_DEPTH: Final = 90
+_MAX_INDENT: Final = 95
 
 
 class Generator:
@@ -91,8 +91,8 @@ class Generator:
         ]
         program.add(f"return ({fields})", outputs)
         program.block.end = len(program.lines) - 1
-        if any(line.block.depth > _MAX_DEPTH for line in program.lines):
-            raise NotCompiled(f"conditionals are nested more than {_MAX_DEPTH} deep")
+        if any(line.block.depth > _MAX_INDENT for line in program.lines):
+            raise NotCompiled(f"loops and conditionals are nested more than {_MAX_INDENT} deep")
         return program
 
     def _feed(self, index: int) -> Value:

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.runtime.compiled.fallback import NotCompiled
 
+# CPython allows 100 levels of indentation, some of which are loops
+MAX_DEPTH: Final = 80
 Literal = tuple["Test", int]
 
 
@@ -103,10 +106,12 @@ class FrameClasses:
     def child(self, live: Liveness, literal: Literal) -> Liveness:
         """The class of what is live in `live` while a test has taken a branch."""
         test, branch = literal
-        if literal in live.literals:
+        if literal in live.literals or (test.branches == 1 and test.predicate is not None):
             return live
         if live is self.never or any(known is test for known, _ in live.literals):
             return self.never
+        if live.depth > MAX_DEPTH:
+            raise NotCompiled(f"conditionals are nested more than {MAX_DEPTH} deep", test.owner)
         if test is self.loop_test:
             assert self.body is not None
             assert self.exit is not None

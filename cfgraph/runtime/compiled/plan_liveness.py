@@ -7,8 +7,8 @@ deadness analysis answers what the literals leave open, and is computed only the
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (
@@ -26,6 +26,13 @@ from cfgraph.ops.opdef.op import may_write
 from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.liveness_classes import FrameClasses, Liveness, Test
 from cfgraph.runtime.engine.plan import NodePlan, Plan
+
+# a Merge whose inputs are compared in pairs, and nodes that the exact analysis visits
+_MAX_PAIRED: Final = 64
+_MAX_ANALYZED: Final = 50_000
+
+if TYPE_CHECKING:
+    from cfgraph.analysis.deadness.deadness import Deadness
 
 
 class FrameInfo:
@@ -70,6 +77,8 @@ class PlanLiveness:
     @cached_property
     def deadness(self) -> Deadness:
         """The exact analysis of the nodes of the plan."""
+        from cfgraph.analysis.deadness.deadness import deadness
+
         return deadness(self.graph, list(self.plan.nodes), self.fed)
 
     def of(self, output: Output) -> Liveness:
@@ -117,8 +126,6 @@ class PlanLiveness:
                 current = self._merge(plan, info)
             elif role is CONTROL_TRIGGER:
                 current = info.classes.always
-                if info is not self.root:
-                    raise NotCompiled("a ControlTrigger inside a loop", node)
             else:
                 current, both = info.classes.always, info.classes.both
                 for output in node.inputs:
@@ -214,6 +221,8 @@ class PlanLiveness:
     def _flagged(self, node: Node, info: FrameInfo, alive: dict[Output, Liveness]) -> Liveness:
         """The class of a Merge that is live where any of its inputs is."""
         classes, outputs = info.classes, list(alive)
+        if len(outputs) > _MAX_PAIRED or len(self.plan.nodes) > _MAX_ANALYZED:
+            raise NotCompiled("a Merge needs an analysis of too many nodes", node)
         for index, a in enumerate(outputs):
             for b in outputs[:index]:
                 if classes.exclude_each_other(alive[a], alive[b]):
@@ -266,19 +275,42 @@ class PlanLiveness:
                         raise NotCompiled(message, node)
 
     def _check_entry(self, info: FrameInfo) -> None:
-        """All loop variables enter in one class; constants may be live in more."""
+        """All that a loop computes is live where it is entered; some Enters may be live in more.
+
+        Where only those are live, the LoopCond is dead, and with it the body and all Exits. The
+        rest has no effect, and does not run.
+        """
         frame, entry = info.frame, info.entry
-        for node in frame.enters:
-            current = self.live[node]
-            if current is entry:
-                continue
-            if entry is None or not current.literals < entry.literals:
+        nodes = self.plan.nodes
+        if entry is self.info[frame.parent or frame].classes.always:
+            return
+        partial = [node for node in frame.enters if self.live[node] is not entry]
+        triggers = [node for node in frame.nodes if nodes[node].op.role is CONTROL_TRIGGER]
+        if not partial and not triggers:
+            return
+        for node in partial:
+            if entry is None or not self.live[node].literals < entry.literals:
                 raise NotCompiled("the Enters of a loop differ in liveness", node)
-            if not node.attr("is_constant"):
+            if not node.attr("is_constant") and not self._ends_with(info):
                 raise NotCompiled("the Enters of a loop differ in liveness", node)
-            for inner in frame.nodes:
-                if may_write(inner) and self.live[inner].section is info.classes.always:
-                    raise NotCompiled("an effect may precede the start of its loop", inner)
+        for inner in frame.nodes:
+            if may_write(inner) and self.live[inner].section is info.classes.always:
+                raise NotCompiled("an effect may precede the start of its loop", inner)
+
+    def _ends_with(self, info: FrameInfo) -> bool:
+        """True if the LoopCond of a loop is live only where the loop is entered."""
+        worklist, seen = list(info.frame.loop_conds), set(info.frame.loop_conds)
+        while worklist:
+            node = worklist.pop()
+            for source in [*(output.node for output in node.inputs), *node.controls]:
+                if source not in seen and source in self.live:
+                    seen.add(source)
+                    role = self.plan.nodes[source].op.role
+                    if role is ENTER and self.live[source] is info.entry:
+                        return True
+                    if role not in (ENTER, NEXT_ITERATION):
+                        worklist.append(source)
+        return False
 
     def _check_back_edge(self, node: Node, info: FrameInfo) -> None:
         current, body = self.live[node], info.classes.body
