@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
@@ -17,6 +18,10 @@ from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
 from cfgraph.ir.topological_order import OpRoles
 
 Vertex = int
+# ranks, negative for predecessors, with their vertices
+Heap = list[tuple[int, Vertex]]
+# vertices with fewer neighbors are searched without a heap
+_MANY_NEIGHBORS: Final = 64
 
 
 class CycleGraph:
@@ -33,6 +38,9 @@ class CycleGraph:
         self.nodes.extend([] for _ in frames.all)
         self.successors: list[dict[Vertex, None]] = [{} for _ in self.nodes]
         self.predecessors: list[dict[Vertex, None]] = [{} for _ in self.nodes]
+        # by rank, of vertices with many neighbors: successors, and predecessors from the last
+        self._later: dict[Vertex, Heap] = {}
+        self._earlier: dict[Vertex, Heap] = {}
         self._connect(frames, transparent)
         self.in_cycle: frozenset[Node] = frozenset()
         self.rank: list[int] = self._ranks()
@@ -122,15 +130,15 @@ class CycleGraph:
 
     def _search_forward(self, a: Vertex, b: Vertex, previous: dict[Vertex, Vertex]) -> None:
         """Record the vertices reachable from `a` that rank below `b`; stop at an indirect path."""
-        limit, rank = self.rank[b], self.rank
-        queue = [vertex for vertex in self.successors[a] if rank[vertex] < limit]
+        limit = self.rank[b]
+        queue = self._neighbors_within(self.successors, self._later, a, limit, 1)
         previous.update(dict.fromkeys(queue, a))
         for vertex in queue:
-            for consumer in self.successors[vertex]:
-                if consumer == b:
-                    previous[b] = vertex
-                    return
-                if consumer not in previous and rank[consumer] < limit:
+            if b in self.successors[vertex]:
+                previous[b] = vertex
+                return
+            for consumer in self._neighbors_within(self.successors, self._later, vertex, limit, 1):
+                if consumer not in previous:
                     previous[consumer] = vertex
                     queue.append(consumer)
 
@@ -147,7 +155,9 @@ class CycleGraph:
         order = [*sorted(leading, key=self.rank.__getitem__), large]
         order.extend(sorted(reached, key=self.rank.__getitem__))
         for vertex, position in zip(order, positions, strict=True):
-            self.rank[vertex] = position
+            if self.rank[vertex] != position:
+                self.rank[vertex] = position
+                self._update_heaps(vertex)
         self._absorb(large, small)
         return large
 
@@ -157,26 +167,71 @@ class CycleGraph:
 
     def _search_backward(self, late: Vertex, limit: int) -> list[Vertex]:
         """Return the transitive predecessors of `late` that rank above `limit`."""
-        queue = [vertex for vertex in self.predecessors[late] if self.rank[vertex] > limit]
+        queue = self._neighbors_within(self.predecessors, self._earlier, late, -limit, -1)
         seen = set(queue)
         for vertex in queue:
-            for source in self.predecessors[vertex]:
-                if source not in seen and self.rank[source] > limit:
+            for source in self._neighbors_within(
+                self.predecessors, self._earlier, vertex, -limit, -1
+            ):
+                if source not in seen:
                     seen.add(source)
                     queue.append(source)
         return queue
 
+    def _neighbors_within(
+        self,
+        edges: list[dict[Vertex, None]],
+        heaps: dict[Vertex, Heap],
+        vertex: Vertex,
+        limit: int,
+        sign: int,
+    ) -> list[Vertex]:
+        """Return the neighbors whose rank, times `sign`, is below a limit."""
+        neighbors, rank = edges[vertex], self.rank
+        if len(neighbors) < _MANY_NEIGHBORS:
+            return [other for other in neighbors if sign * rank[other] < limit]
+        heap = heaps.get(vertex)
+        if heap is None or len(heap) > 4 * len(neighbors):
+            heap = heaps[vertex] = [(sign * rank[other], other) for other in neighbors]
+            heapify(heap)
+        within: dict[Vertex, int] = {}
+        while heap and heap[0][0] < limit:
+            position, other = heappop(heap)
+            # entries of neighbors that merged or moved are out of date
+            if other in neighbors and sign * rank[other] == position:
+                within[other] = position
+        for other, position in within.items():
+            heappush(heap, (position, other))
+        return list(within)
+
+    def _update_heaps(self, vertex: Vertex) -> None:
+        """Add a vertex with its rank to the heaps of its neighbors."""
+        for heaps, edges, reverse, sign in (
+            (self._later, self.predecessors, self.successors, 1),
+            (self._earlier, self.successors, self.predecessors, -1),
+        ):
+            near, many = edges[vertex], heaps.keys()
+            for other in list(near if len(near) < len(many) else many):
+                if other in many and vertex in reverse[other]:
+                    heappush(heaps[other], (sign * self.rank[vertex], vertex))
+
     def _absorb(self, target: Vertex, absorbed: Vertex) -> None:
         """Move the edges and nodes of one vertex to another."""
-        for edges, reverse in (
-            (self.successors, self.predecessors),
-            (self.predecessors, self.successors),
+        for edges, reverse, heaps, reverse_heaps, sign in (
+            (self.successors, self.predecessors, self._later, self._earlier, 1),
+            (self.predecessors, self.successors, self._earlier, self._later, -1),
         ):
+            heap = heaps.get(target)
+            heaps.pop(absorbed, None)
             for neighbor in edges[absorbed]:
                 reverse[neighbor].pop(absorbed, None)
                 if neighbor != target:
                     reverse[neighbor][target] = None
                     edges[target][neighbor] = None
+                    if heap is not None:
+                        heappush(heap, (sign * self.rank[neighbor], neighbor))
+                    if neighbor in reverse_heaps:
+                        heappush(reverse_heaps[neighbor], (-sign * self.rank[target], target))
             edges[target].pop(absorbed, None)
             edges[absorbed] = {}
         self.vertex_of.update(dict.fromkeys(self.nodes[absorbed], target))
