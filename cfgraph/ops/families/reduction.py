@@ -237,8 +237,8 @@ class Reduction(Op, abstract=True):
 
 
 def _is_leading(axes: tuple[int, ...], rank: int) -> bool:
-    """True if the axes are the first ones, but not all."""
-    return len(axes) < rank and axes == tuple(range(len(axes)))
+    """True if the axes are the first ones, at least one but not all."""
+    return 0 < len(axes) < rank and axes == tuple(range(len(axes)))
 
 
 def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:

@@ -1,0 +1,148 @@
+"""Fast paths of kernels give what the general ways give."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef import philox
+from cfgraph.ops.opdef.op import OpError, lookup
+
+RANDOM = np.random.default_rng(0)
+
+
+def floats(*sizes: int) -> Any:
+    return RANDOM.standard_normal(sizes).astype(np.float32)
+
+
+def compute(op: str, *inputs: Any, **attrs: Any) -> Any:
+    graph, feeds = Graph(), []
+    for number, value in enumerate(inputs):
+        dtype = DType.from_numpy(value.dtype)
+        node = graph.add("Placeholder", name=f"x{number}", dtype=dtype, shape=Shape(value.shape))
+        feeds.append(Output(node, 0))
+    definition = lookup(op)
+    assert definition is not None
+    return definition.bind(graph.add(op, *feeds, name="y", attrs=attrs), np)(*inputs)
+
+
+KEYS = (0, 1, 2**32 - 1, 2**64 - 1, 0x0123456789ABCDEF)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("low", KEYS)
+@pytest.mark.parametrize("high", [0, 2**64 - 1])
+def test_few_random_words_are_those_of_many(
+    key: int, low: int, high: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = philox.PhiloxStream(key, low, high)
+    few = [stream.sequence(count, start) for count, start in ((0, 0), (1, 0), (7, 3), (48, 5))]
+    seeded = philox.stream_from_seed((key, low))
+    monkeypatch.setattr(philox, "_FEW", -1)
+    many = [stream.sequence(count, start) for count, start in ((0, 0), (1, 0), (7, 3), (48, 5))]
+    for left, right in zip(few, many, strict=True):
+        assert left.dtype == right.dtype
+        assert np.array_equal(left, right)
+    assert seeded == philox.stream_from_seed((key, low))
+
+
+EQUATIONS = {
+    "ij,jk->ik": ((2, 3), (3, 4)),
+    "ij,jk->ki": ((2, 3), (3, 4)),
+    "bij,bjk->bik": ((2, 3, 4), (2, 4, 5)),
+    "aecd,abcd->acbe": ((2, 5, 3, 4), (2, 6, 3, 4)),
+    "bd,btd->bt": ((3, 8), (3, 6, 8)),
+    "i,j->ij": ((3,), (4,)),
+    "i,i->": ((3,), (3,)),
+    "ij,ij->ij": ((2, 3), (2, 3)),
+    "ij,k->ki": ((2, 3), (4,)),  # j is summed alone
+    "ii,ij->j": ((3, 3), (3, 2)),
+    "...ij,...jk->...ik": ((7, 2, 3), (7, 3, 4)),
+    "...i,i...->...": ((1, 4), (4, 3)),
+    "b...d,...d->b...": ((2, 5, 3), (5, 3)),
+    "ij...,j->...i": ((2, 3, 0), (3,)),
+}
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_a_product_of_a_pair_is_that_of_numpy(equation: str) -> None:
+    x, y = (floats(*shape) for shape in EQUATIONS[equation])
+    found = compute("Einsum", x, y, equation=equation.encode(), N=2)
+    expected = np.einsum(equation, x, y)
+    assert found.shape == expected.shape
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_pair_with_unequal_sizes_of_a_label_is_rejected() -> None:
+    with pytest.raises(OpError, match="Expected dimension 1 at label 'j' but got 3"):
+        compute("Einsum", floats(2, 1), floats(3, 4), equation=b"ij,jk->ik", N=2)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("axes", [[0], [0, 1], [0, 1, 2], [1, 2], [0, 1, 2, 3], []])
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min", "Prod"])
+def test_long_reductions_are_those_of_numpy(op: str, axes: list[int], keep: bool) -> None:
+    x = floats(2, 17, 13, 16) * np.float32(0.01) + np.float32(1)
+    found = compute(op, x, np.array(axes, np.int32), keep_dims=keep)
+    expected = getattr(x.astype(np.float64), op.lower())(axis=tuple(axes), keepdims=keep)
+    assert found.shape == expected.shape
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+WINDOWS = list(itertools.product([1, 2], [1, 2], [b"SAME", b"VALID"], [1, 2, 3]))
+
+
+@pytest.mark.parametrize(("stride", "dilation", "padding", "size"), WINDOWS)
+def test_convolutions_are_sums_over_windows(
+    stride: int, dilation: int, padding: bytes, size: int
+) -> None:
+    x, w, depthwise = floats(2, 7, 6, 3), floats(size, size, 3, 4), floats(size, size, 3, 1)
+    attrs: dict[str, Any] = {
+        "strides": (1, stride, stride, 1),
+        "dilations": (1, dilation, dilation, 1),
+        "padding": padding,
+    }
+    dense = compute("Conv2D", x, w, **attrs)
+    single = compute("DepthwiseConv2dNative", x, depthwise, **attrs)
+    # a dense filter that is zero between channels
+    diagonal = np.zeros((size, size, 3, 3), np.float32)
+    diagonal[..., range(3), range(3)] = depthwise[..., 0]
+    np.testing.assert_allclose(single, compute("Conv2D", x, diagonal, **attrs), atol=1e-5)
+    # gradients are adjoint: <conv(x, w), y> = <x, input gradient> = <w, filter gradient>
+    for kernel, op, y in (
+        (w, "Conv2D", floats(*dense.shape)),
+        (depthwise, "DepthwiseConv2dNative", floats(*single.shape)),
+    ):
+        forward = np.vdot(dense if op == "Conv2D" else single, y)
+        x_sizes, w_sizes = (np.array(v.shape, np.int32) for v in (x, kernel))
+        dx = compute(f"{op}BackpropInput", x_sizes, kernel, y, **attrs)
+        dw = compute(f"{op}BackpropFilter", x, w_sizes, y, **attrs)
+        np.testing.assert_allclose(np.vdot(x, dx), forward, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(np.vdot(kernel, dw), forward, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 4), (2, 1, 3)])
+def test_tiles_are_those_of_numpy(shape: tuple[int, ...]) -> None:
+    x = floats(*shape)
+    for counts in itertools.product([0, 1, 3], repeat=len(shape)):
+        expected = np.tile(x, counts)
+        assert np.array_equal(compute("Tile", x, np.array(counts, np.int32)), expected)
+
+
+def test_index_vectors_out_of_bounds_are_rejected() -> None:
+    x = floats(3, 4)
+    for bad in ([3, 0], [0, 4], [-1, 0], [0, -1]):
+        with pytest.raises(OpError, match="does not index into shape"):
+            compute("GatherNd", x, np.array([[0, 0], bad], np.int32))
+    for index in (-1, 4):
+        indices = np.array([[0], [1], [index]], np.int32)
+        with pytest.raises(OpError, match="is not in"):
+            compute("GatherV2", x, indices, np.int32(1), batch_dims=1)
