@@ -59,3 +59,10 @@ def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> 
     growth.run(command, small)
     exponent = 2.3 if (command, family) in _QUADRATIC else _LARGEST_EXPONENT
     assert _calls(command, large) <= _FACTOR**exponent * _calls(command, small)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", list(growth.COMMANDS))
+def test_five_thousand_nested_conditionals_pass(command: str, tmp_path: Path) -> None:
+    path = growth.write("nested_conditionals", 5000, tmp_path)
+    assert growth.run(command, path) in _SUCCESS
