@@ -17,19 +17,18 @@ class _PausedObjects:
     """Counts of objects that the collector has not seen, since a pause makes them old."""
 
     created = 0  # since the last full collection
+    collections = 0  # full collections of the process when this was last compared
     survivors = 0  # after the last full collection in `paused_gc`
     pauses = 0  # pauses that have not ended, in all threads
     enabled = False  # true if the collector was enabled before the first of them
     lock = Lock()
 
     @classmethod
-    def notice(cls, phase: str, info: dict[str, int]) -> None:
+    def forget_collected(cls) -> None:
         """Reset the count after a full collection."""
-        if phase == "stop" and info["generation"] == _OLDEST_GENERATION:
-            cls.created = 0
-
-
-gc.callbacks.append(_PausedObjects.notice)
+        collections = gc.get_stats()[_OLDEST_GENERATION]["collections"]
+        if collections != cls.collections:
+            cls.created, cls.collections = 0, collections
 
 
 @contextmanager
@@ -42,8 +41,10 @@ def paused_gc() -> Iterator[None]:
     threads ends.
     """
     paused = _PausedObjects
+    paused.forget_collected()
     if gc.isenabled() and paused.created > max(MIN_OBJECTS, paused.survivors):
         gc.collect()
+        paused.forget_collected()
         with paused.lock:
             paused.survivors = _object_count(paused.survivors)
     with paused.lock:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.names import NODE_NAME, did_you_mean
 from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
@@ -34,6 +36,8 @@ _MAX_FAULTS: Final = 10_000
 _NODE_BYTES: Final = 500
 _EDGE_BYTES: Final = 250
 _CHECK_INTERVAL: Final = 1024
+# the objects of fewer nodes are collected in less than a millisecond
+_MIN_PAUSED_NODES: Final = 256
 
 # name, op, inputs as written in the file, device, attrs, origin
 NodeRecord = tuple[str, str, Sequence[str], str, dict[str, Any], Any]
@@ -102,6 +106,11 @@ class Graph:
             hint = f"run it as a target: ^{base}" if count == 0 else None
             raise UsageError(message, node=base, hint=hint)
         return Output(node, port)
+
+    def paused_gc(self) -> AbstractContextManager[None]:
+        """A pause of the garbage collector, while many objects are created for a large graph."""
+        is_small = len(self) < _MIN_PAUSED_NODES and not self.functions
+        return nullcontext() if is_small else paused_gc()
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
-from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ops.opdef.op import calls_functions, function_calls
@@ -89,7 +88,7 @@ def gradients(
         swap_memory,
         ignore_custom,
     )
-    with paused_gc():
+    with graph.paused_gc():
         results = (
             differentiate(graph, request)
             if recompute is None

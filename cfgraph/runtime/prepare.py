@@ -19,7 +19,6 @@ from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
@@ -287,7 +286,7 @@ class PreparedRun:
                 return self.idle.pop()
             except IndexError:
                 pass
-        with paused_gc():
+        with self.spec.graph.paused_gc():
             return self.make(self.spec, self.plans, observer)
 
     def release(self, simulator: RunExecutor) -> None:

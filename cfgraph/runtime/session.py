@@ -18,7 +18,6 @@ from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
 from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
-from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.limits import limited, reserve
 from cfgraph.ops.opdef.step import Resource
@@ -300,7 +299,7 @@ class Session:
             prepared = self._prepared.get(key)
             if prepared is not None and (trace is None or prepared.is_shared):
                 return prepared, 0.0
-        with self._lock, paused_gc(), limited(timeout=timeout):
+        with self._lock, self.graph.paused_gc(), limited(timeout=timeout):
             start = time.monotonic()
             if self._planned != version:
                 self._prepared, self._planned = {}, version

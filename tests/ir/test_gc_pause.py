@@ -7,6 +7,7 @@ import pytest
 
 from cfgraph.ir import gc_pause
 from cfgraph.ir.gc_pause import MIN_OBJECTS, paused_gc
+from cfgraph.ir.graph import Graph
 
 
 class Thing:
@@ -56,6 +57,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
 def test_objects_are_counted_without_references_to_those_of_other_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    gc_pause._PausedObjects.forget_collected()
     monkeypatch.setattr(gc_pause._PausedObjects, "created", 1 << 40)
     monkeypatch.setattr(gc_pause._PausedObjects, "survivors", 0)
     monkeypatch.setattr(gc, "get_objects", None)
@@ -64,3 +66,24 @@ def test_objects_are_counted_without_references_to_those_of_other_threads(
     assert gc_pause._PausedObjects.survivors > 1000
     assert gc.isenabled()
     assert not gc.get_freeze_count()
+
+
+def test_only_the_objects_of_large_graphs_are_not_gone_over() -> None:
+    graph = Graph()
+    with graph.paused_gc():
+        assert gc.isenabled()
+    for number in range(1000):
+        graph.add("NoOp", name=f"n{number}")
+    with graph.paused_gc():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_collection_resets_the_count_of_objects() -> None:
+    with paused_gc():
+        things = [Thing() for _ in range(5000)]
+    assert gc_pause._PausedObjects.created >= len(things)
+    gc.collect()
+    with paused_gc():
+        pass
+    assert gc_pause._PausedObjects.created < len(things)

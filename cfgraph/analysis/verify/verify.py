@@ -18,7 +18,6 @@ from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRul
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
-from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, calls_of
 from cfgraph.limits import check_deadline
@@ -83,7 +82,7 @@ def verify(graph: Graph) -> tuple[Finding, ...]:
     if known is not None and known.state != state:
         known = None
     if known is None or known.moves != graph.moves:
-        with paused_gc():
+        with graph.paused_gc():
             known = _cache[graph] = _verify_graph(graph, state, known)
     return known.all
 
