@@ -42,7 +42,7 @@ class FrameInfo:
         self.frame = frame
         self.classes = FrameClasses()
         self.entry: Liveness | None = None
-        self.tests: dict[Output, Test] = {}
+        self.tests: dict[tuple[Output, int], Test] = {}
         self.flags: list[Test] = []
 
     @property
@@ -95,7 +95,7 @@ class PlanLiveness:
                     raise NotCompiled("the loop has several LoopConds", frame.loop_conds[1])
                 cond = frame.loop_conds[0]
                 predicate = self.stripped(cond.inputs[0])
-                test = info.tests[predicate] = Test(predicate, 2, cond)
+                test = info.tests[predicate, 2] = Test(predicate, 2, cond)
                 info.classes.divide(test)
             elif frame.next_iterations:
                 raise NotCompiled("the loop has no LoopCond", frame.next_iterations[0])
@@ -159,11 +159,10 @@ class PlanLiveness:
     def _switch(self, plan: NodePlan, info: FrameInfo, current: Liveness) -> None:
         node = plan.node
         predicate = self.stripped(node.inputs[1])
-        test = info.tests.get(predicate)
+        test = info.tests.get((predicate, plan.outputs))
         if test is None:
-            test = info.tests[predicate] = Test(predicate, plan.outputs, node)
-        elif test.branches != plan.outputs:
-            raise NotCompiled("a predicate has Switches of different arity", node)
+            test = Test(predicate, plan.outputs, node)
+            info.tests[predicate, plan.outputs] = test
         self.test_of[node] = test
         if current is info.classes.never:
             return
