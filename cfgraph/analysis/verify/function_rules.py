@@ -91,6 +91,12 @@ def _for_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
     return NodeTypes((dtypes.int32, *passed), returns)
 
 
+def _gradient_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
+    """The node reads the arguments and the gradients of the outputs."""
+    count = len(returns)
+    return NodeTypes(tuple(passed)[:count], tuple(passed)[count:])
+
+
 _CONTRACTS: Final = {
     "if": _unchanged_contract,
     "case": _unchanged_contract,
@@ -98,6 +104,7 @@ _CONTRACTS: Final = {
     "launch": _unchanged_contract,
     "while": _while_contract,
     "for": _for_contract,
+    "gradient": _gradient_contract,
 }
 
 
