@@ -43,12 +43,8 @@ def checked_threads(count: int | str | None) -> int | str | None:
     raise UsageError(message, hint="omit it to leave the number of threads unchanged")
 
 
-def needed_threads(
-    count: int | str | None, graph: Graph, plans: Sequence[Plan], feeds: Mapping[Output, Any]
-) -> int | None:
-    """The number of threads to set for a run; None if it stays unchanged."""
-    if not isinstance(count, str):
-        return count
+def auto_threads(graph: Graph, plans: Sequence[Plan], feeds: Mapping[Output, Any]) -> int | None:
+    """The number of threads to set for a run by its products; None if it stays unchanged."""
     nodes = [node for plan in plans for node in plan.nodes]
     if is_chosen_by_user() or not any(map(is_product, nodes)):
         return None

@@ -22,7 +22,7 @@ from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.limits import limited, reserve
 from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
-from cfgraph.runtime.blas_threads import checked_threads, limited_threads, needed_threads
+from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
@@ -314,8 +314,10 @@ class Session:
             guard = self._lock if self._is_exclusive() else nullcontext()
             compiled, reason = self._compiled(spec, plans, without_values=without_values)
             make = partial(self._make_simulator, compiled)
-            values = dict(zip(spec.feeds, fed.values(), strict=True))
-            threads = needed_threads(self.config.blas_threads, spec.graph, plans, values)
+            threads = self.config.blas_threads
+            if isinstance(threads, str):
+                values = dict(zip(spec.feeds, fed.values(), strict=True))
+                threads = auto_threads(spec.graph, plans, values)
             prepared = PreparedRun(spec, plans, make, guard, threads, reason)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(make(spec, plans, trace))
