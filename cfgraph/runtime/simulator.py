@@ -105,7 +105,8 @@ class Simulator:
     def clear(self) -> None:
         """Drop the state of the run: values in flight, and fetched values."""
         self.results.clear()
-        self.rendezvous.clear()
+        for channel in self.rendezvous.values():
+            channel.clear()
         for executor in self.executors:
             executor.clear()
 
@@ -117,12 +118,14 @@ class Simulator:
         """
         self.prepare_variables()
         self.results[:] = [MISSING] * len(self.fetches)
-        self.rendezvous.clear()
+        for channel in self.rendezvous.values():
+            channel.clear()
         if self.meter is not None:
             self.meter.start_run(self.make_copy_timer(), self.memory_owners_of)
         for executor in self.executors:
             executor.start(feeds)
-        if self.fire_until_idle(pick) and any(self.rendezvous.waiting()):
+        is_idle = self.fire_until_idle(pick)
+        if is_idle and any(channel.waiting for channel in self.rendezvous.values()):
             raise explain_deadlock(
                 self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
             )

@@ -130,6 +130,18 @@ class _DelayedChannel(Channel):
         self.outbox.append((self, iteration_tag(iteration), value))
 
 
+class _DelayedRendezvous(Rendezvous):
+    """A rendezvous whose messages take time; `outbox` has those that were sent."""
+
+    def __init__(self, outbox: list[tuple[_DelayedChannel, Tag, Any]]) -> None:
+        super().__init__()
+        self.outbox = outbox
+
+    def make_channel(self, key: RendezvousKey) -> Channel:
+        """The channel of a key that is looked up for the first time."""
+        return _DelayedChannel(key, self.outbox)
+
+
 class VirtualSimulator(Simulator):
     """A simulator with a virtual clock; `elapsed` is its final time in seconds."""
 
@@ -167,7 +179,7 @@ class VirtualSimulator(Simulator):
 
     def make_rendezvous(self) -> Rendezvous:
         """A rendezvous whose messages take time."""
-        return Rendezvous(lambda key: _DelayedChannel(key, self._outbox))
+        return _DelayedRendezvous(self._outbox)
 
     def make_wrap(self, plan: Plan) -> FireWrapper | None:
         """Record every token; the observer receives it when its times are known."""

@@ -191,7 +191,7 @@ def test_finished_messages_are_let_go() -> None:
     both.run(["out:0"], {"n": 200})
     (prepared,) = both._prepared.values()
     (simulator,) = prepared.idle
-    assert not any(channel.messages for channel in simulator.rendezvous)
+    assert not any(channel.messages for channel in simulator.rendezvous.values())
     for executor in simulator.executors:
         assert executor.root is not None
         assert not executor.root.newest.children

@@ -99,7 +99,7 @@ class _Linker:
 
     def channel(self, node: Node) -> Channel:
         """The channel between a Send and its Recv."""
-        return self.rendezvous.channel(rendezvous_key(node))
+        return self.rendezvous[rendezvous_key(node)]
 
     def consumers(self, node: Node, port: int) -> Consumers:
         """The consumers of one output of a node, or of its control edges."""

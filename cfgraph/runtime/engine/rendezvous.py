@@ -6,7 +6,7 @@ of frames and iterations, which is equal on both devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cfgraph.analysis.reachability import RendezvousKey
@@ -59,33 +59,26 @@ class Channel:
         """Remove and return the message."""
         return self.messages.pop(iteration_tag(iteration))
 
+    def clear(self) -> None:
+        """Drop the messages and the waiting Recvs of an earlier run."""
+        self.messages.clear()
+        self.waiting.clear()
 
-class Rendezvous:
-    """The channels of a run, by key."""
 
-    def __init__(self, make: Callable[[RendezvousKey], Channel] = Channel) -> None:
-        self._make = make
-        self._channels: dict[RendezvousKey, Channel] = {}
+class Rendezvous(dict[RendezvousKey, Channel]):
+    """The channels of a run, by key; the Send and the Recv of a key share its channel."""
 
-    def channel(self, key: RendezvousKey) -> Channel:
-        """The channel of a key, shared by Send and Recv."""
-        channel = self._channels.get(key)
-        if channel is None:
-            channel = self._channels[key] = self._make(key)
+    def __missing__(self, key: RendezvousKey) -> Channel:
+        channel = self[key] = self.make_channel(key)
         return channel
 
-    def __iter__(self) -> Iterator[Channel]:
-        return iter(self._channels.values())
-
-    def clear(self) -> None:
-        """Drop the messages and waiting receivers of an earlier run."""
-        for channel in self._channels.values():
-            channel.messages.clear()
-            channel.waiting.clear()
+    def make_channel(self, key: RendezvousKey) -> Channel:
+        """The channel of a key that is looked up for the first time."""
+        return Channel(key)
 
     def waiting(self) -> Iterator[tuple[RendezvousKey, PendingRecv]]:
         """All waiting Recvs, in the order of the channels and of their arrival there."""
-        for key, channel in self._channels.items():
+        for key, channel in self.items():
             for waiting in channel.waiting.values():
                 yield key, waiting
 
