@@ -195,9 +195,20 @@ def test_a_node_is_explained_without_what_runs_graphs() -> None:
 
 def test_a_run_on_the_token_executor_does_not_load_the_compiled_engine(counter: Path) -> None:
     script = (
+        f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--feed', 'n=2',"
+        " '--engine', 'tokens']);"
+        "print([name for name in sys.modules if name.startswith('cfgraph.runtime.compiled')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_run_does_not_load_the_analysis_of_deadness(counter: Path) -> None:
+    script = (
         f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--feed', 'n=2']);"
-        "print([name for name in sys.modules"
-        " if name.startswith(('cfgraph.runtime.compiled', 'cfgraph.analysis.deadness'))])"
+        "print([name for name in sys.modules if name.startswith('cfgraph.analysis.deadness')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
