@@ -167,6 +167,9 @@ class StringFormat(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if not node.attr("placeholder"):
+            message = "placeholder must not be empty"
+            raise OpError(message)
         pieces = node.attr("template").split(node.attr("placeholder"))
         limit, count = node.attr("summarize"), len(node.attr("T"))
         if len(pieces) - 1 != count:

@@ -82,10 +82,12 @@ class _VarHandlesOp(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        rows = zip(
-            *(node.attr(key) for key in ("containers", "shared_names", "dtypes", "shapes")),
-            strict=True,
-        )
+        keys = ("containers", "shared_names", "dtypes", "shapes")
+        for key in keys:
+            if len(node.attr(key)) != node.attr("N"):
+                message = f"{key} has {len(node.attr(key))} elements, N is {node.attr('N')}"
+                raise OpError(message)
+        rows = zip(*(node.attr(key) for key in keys), strict=True)
         handles = [
             _variable_handle(decode_key(c), decode_key(n), dtype, shape)
             for c, n, dtype, shape in rows

@@ -111,7 +111,9 @@ class Stack_(StackHandle, name="Stack"):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, name = node.attr("elem_type"), decode_key(node.attr("stack_name")) or node.name
-        names = np.array([b"_stacks", f"{name}_{node.name}".encode()], object)
+        names = np.array(
+            [b"_stacks", f"{name}_{node.name}".encode(errors="surrogateescape")], object
+        )
         return lambda step: Stack(dtype, name, names=names)
 
 

@@ -166,6 +166,9 @@ class TemporaryVariable(Op):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
         name = decode_key(node.attr("var_name")) or node.name
+        if not shape.is_full:
+            message = f"TemporaryVariable needs a known shape, got {shape}"
+            raise OpError(message)
         reserve_array([size or 0 for size in shape.dims or ()], dtype.numpy.itemsize)
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
         return lambda step: Variable(dtype, shape, name, value=start)

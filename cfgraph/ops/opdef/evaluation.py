@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
@@ -168,7 +168,25 @@ def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> I
 
 def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
     """The kernel of a node over NumPy arrays."""
-    return op.prepare(node, np) if op.effects.stateful else op.bind(node, np)
+    return bound_kernel(node, op, np)
+
+
+def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
+    """The kernel of a node over arrays of `xp`.
+
+    Raises ExecutionError, with the node, for attributes that the op rejects: files contain any.
+    """
+    try:
+        return op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
+    except OpError as error:
+        message, hint, code = error.message, error.hint, error.code or "CFG705"
+        raise ExecutionError(message, node=node, hint=hint, code=code) from error
+    except CfgraphError as error:
+        error.node = error.node or node.name
+        raise
+    except (*KERNEL_FAILURES, KeyError) as error:
+        message = f"{node.op} rejects its attributes: {str(error) or type(error).__name__}"
+        raise ExecutionError(message, node=node, code="CFG705") from error
 
 
 def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:
@@ -201,12 +219,12 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
 
     def bind(node: Node, op: type[Op]) -> Kernel:
         if op.effects.stateful:
-            return op.prepare(node, xp)
-        known = op.bind(node, np)
+            return bound_kernel(node, op, xp)
+        known = bound_kernel(node, op, np)
         if not node.inputs:
             return known
         constant = sorted(op.slots_of(node, op.compilation.constant_inputs))
-        traced = op.bind(node, xp) if op.compilation.traceable else None
+        traced = bound_kernel(node, op, xp) if op.compilation.traceable else None
 
         def compute(*inputs: Any) -> Any:
             if (node in static or traced is None) and all(map(is_known, inputs)):

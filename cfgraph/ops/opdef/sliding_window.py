@@ -234,6 +234,12 @@ def sliding_window(
 ) -> SlidingWindow:
     """Read the window movement of a node from its attributes."""
     steps = node.attr("strides") if strides is None else strides
+    dilations = dilations or (1,) * layout.rank
+    padding = decode_text(node.attr("padding"))
+    flat = node.attr("explicit_paddings") if padding == "EXPLICIT" else (0,) * 2 * layout.rank
+    _require_size("strides", steps, layout.rank)
+    _require_size("dilations", dilations, layout.rank)
+    _require_size("explicit_paddings", flat, 2 * layout.rank)
     if any(step != 1 for d, step in enumerate(steps) if d not in layout.spatial):
         message = (
             "Current implementation does not yet support strides in the batch and depth dimensions."
@@ -242,14 +248,18 @@ def sliding_window(
     if any(step < 1 for step in steps):
         message = f"strides must be positive, got {list(steps)}"
         raise OpError(message)
-    padding = decode_text(node.attr("padding"))
-    flat = node.attr("explicit_paddings") if padding == "EXPLICIT" else (0,) * 2 * layout.rank
     return SlidingWindow(
         tuple(int(steps[d]) for d in layout.spatial),
-        tuple(dilations[d] if dilations else 1 for d in layout.spatial),
+        tuple(dilations[d] for d in layout.spatial),
         padding,
         tuple((flat[2 * d], flat[2 * d + 1]) for d in layout.spatial),
     )
+
+
+def _require_size(name: str, sizes: Sequence[int], expected: int) -> None:
+    if len(sizes) != expected:
+        message = f"{name} has {len(sizes)} numbers, expected {expected}"
+        raise OpError(message)
 
 
 def windowed_shape(

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error, must_be_fed
 from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
@@ -21,6 +19,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.evaluation import numpy_kernel
 from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.runtime.engine.references import References
 
@@ -327,6 +326,4 @@ def _plan_node(
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
     """The bound kernel; nodes with a role are run by the executor itself."""
-    if op.role:
-        return identity
-    return op.prepare(node, np) if op.effects.stateful else op.bind(node, np)
+    return identity if op.role else numpy_kernel(node, op)
