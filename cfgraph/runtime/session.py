@@ -166,7 +166,7 @@ class Session:
         self.fallback = ""
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
-            self._meter.require(self.config.devices or _graph_devices(graph))
+            self._meter.require(self.config.devices or _named_devices(graph) or [DEFAULT_DEVICE])
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._run_numbers = count(1)
         self._members = ClusterMembers(graph)
@@ -333,7 +333,7 @@ class Session:
             return True
         if self.config.costs is not None or self.config.gpu == "simulated":
             return False
-        devices = self.config.devices or _graph_devices(self.graph)
+        devices = self.config.devices or _named_devices(self.graph)
         return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
 
     def _compiled(
@@ -421,9 +421,9 @@ def _feed_values(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
     return fed
 
 
-def _graph_devices(graph: Graph) -> Sequence[str]:
-    """The devices of a partitioned graph, or the default device."""
-    return sorted({node.device for node in graph}) if is_partitioned(graph) else [DEFAULT_DEVICE]
+def _named_devices(graph: Graph) -> Sequence[str]:
+    """The devices of a partitioned graph; of another, a run ignores them."""
+    return sorted({node.device for node in graph}) if is_partitioned(graph) else ()
 
 
 def _fetch_result(simulator: RunExecutor, index: int, allow_dead: bool) -> Any:

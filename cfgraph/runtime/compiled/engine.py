@@ -160,7 +160,6 @@ class CompiledSimulator:
         self.gpus: tuple[str, ...] = ()
         self.results: list[Any] = []
         self.run_start = time.perf_counter_ns()
-        self.device = short_device_name(compiled.plan.device)
         self._make_tokens = make_tokens
         self._tokens: Simulator | None = None
         self._feeds: Sequence[Any] = ()
@@ -194,11 +193,12 @@ class CompiledSimulator:
 
     def _located(self, error: Exception) -> Exception:
         plan, path = self.compiled.position(error)
+        device = short_device_name(self.compiled.plan.device)
         if isinstance(error, RunTimeout):
             error = timeout_error("the run exceeded its timeout", path)
-            error.device = self.device
+            error.device = device
             return error
-        return located_error(error, plan.node if plan else None, path, self.device)
+        return located_error(error, plan.node if plan else None, path, device)
 
     def clear(self) -> None:
         """Drop fetched values."""
