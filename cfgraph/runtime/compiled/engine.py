@@ -17,8 +17,12 @@ from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.generate import Generator
-from cfgraph.runtime.compiled.kernels import FUNCTIONS, CompiledIteration, frame_names
-from cfgraph.runtime.compiled.node_writer import enclosing_loops
+from cfgraph.runtime.compiled.node_writer import (
+    FUNCTIONS,
+    CompiledIteration,
+    enclosing_loops,
+    frame_names,
+)
 from cfgraph.runtime.compiled.program import Program
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
