@@ -10,7 +10,6 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.families.slicing import StridedSliceMasks, cached_strided_index
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import updated_at
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement, SideEffects
@@ -25,6 +24,87 @@ MASKS = ", ".join(f"{mask}: int = 0" for mask in _MASKS)
 
 def _slice_masks(node: Node) -> dict[str, int]:
     return {mask: node.attr(mask) for mask in _MASKS}
+
+
+class StridedSliceMasks:
+    """The five bit masks of a strided slice, read from a node's attributes."""
+
+    __slots__ = ("begin", "ellipsis", "end", "new_axis", "shrink")
+
+    def __init__(self, attr: Any) -> None:
+        self.begin: int = attr("begin_mask")
+        self.end: int = attr("end_mask")
+        self.ellipsis: int = attr("ellipsis_mask")
+        self.new_axis: int = attr("new_axis_mask")
+        self.shrink: int = attr("shrink_axis_mask")
+
+    def index(
+        self,
+        begin: Sequence[int | None] | None,
+        end: Sequence[int | None] | None,
+        strides: Sequence[int],
+    ) -> tuple[Any, ...]:
+        """The equivalent NumPy index. Raises OpError for an invalid specification.
+
+        Unknown bounds become None in a slice and -1 as an index.
+        """
+        if self.ellipsis & (self.ellipsis - 1):
+            message = "Multiple ellipses in slice spec not allowed"
+            raise OpError(message)
+        return tuple(
+            self._index_entry(position, begin, end, strides) for position in range(len(strides))
+        )
+
+    def _index_entry(
+        self,
+        position: int,
+        begin: Sequence[int | None] | None,
+        end: Sequence[int | None] | None,
+        strides: Sequence[int],
+    ) -> Any:
+        bit = 1 << position
+        if self.ellipsis & bit:
+            return Ellipsis
+        if self.new_axis & bit:
+            return None
+        stride = strides[position]
+        if stride == 0:
+            message = f"strides[{position}] must be non-zero"
+            raise OpError(message)
+        start = begin[position] if begin is not None else None
+        if self.shrink & bit:
+            if stride < 0:
+                message = "only stride 1 allowed on non-range indexing."
+                raise OpError(message)
+            return -1 if start is None else start
+        stop = end[position] if end is not None else None
+        return slice(None if self.begin & bit else start, None if self.end & bit else stop, stride)
+
+
+def cached_strided_index(masks: StridedSliceMasks) -> Any:
+    """A function from begin, end, and strides to the index, which caches the last result.
+
+    In most graphs these inputs are constants or change only with the loop variable.
+    """
+    last: tuple[Any, tuple[Any, ...]] = (None, ())
+
+    def index(begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
+        nonlocal last
+        key = begin.tolist(), end.tolist(), strides.tolist()
+        known = last
+        if key == known[0]:
+            return known[1]
+        if begin.ndim != 1 or begin.shape != end.shape or begin.shape != strides.shape:
+            message = (
+                "Expected begin, end, and strides to be 1D equal size tensors, but got shapes "
+                f"{list(begin.shape)}, {list(end.shape)}, and {list(strides.shape)} instead."
+            )
+            raise OpError(message)
+        made = masks.index(*key)
+        last = key, made
+        return made
+
+    return index
 
 
 class StridedSlice(Op):
