@@ -4,8 +4,8 @@ from typing import Final
 
 FAMILIES: Final = {
     "activation": (
-        "Elu EluGrad LeakyRelu LeakyReluGrad Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad Sigmoid "
-        "Softplus SoftplusGrad Softsign SoftsignGrad"
+        "Elu EluGrad LeakyRelu LeakyReluGrad Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad Softplus "
+        "SoftplusGrad Softsign SoftsignGrad"
     ),
     "arithmetic": (
         "AccumulateNV2 Add AddN AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift "
@@ -56,8 +56,8 @@ FAMILIES: Final = {
     "einsum": "Einsum",
     "elementary": (
         "Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Exp Expm1 Inv InvGrad Log Log1p Neg "
-        "Reciprocal ReciprocalGrad Rsqrt RsqrtGrad SigmoidGrad Sign Sin Sinh Sqrt SqrtGrad Square "
-        "Tan Tanh TanhGrad"
+        "Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Sigmoid SigmoidGrad Sign Sin Sinh Sqrt "
+        "SqrtGrad Square Tan Tanh TanhGrad"
     ),
     "fake_quant": (
         "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars "

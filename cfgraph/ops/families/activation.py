@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
@@ -19,7 +18,7 @@ from cfgraph.ops.opdef.gradient_api import (
     gradient_from_output,
     select_gradient,
 )
-from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, SameShape, one_of
+from cfgraph.ops.opdef.op import FLOATS, REAL, Kernel, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # Klambauer et al. 2017, Self-Normalizing Neural Networks
@@ -36,41 +35,6 @@ class Activation(SameShape, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return computed_in_float32(super().bind(node, xp), node.attr("T"))
-
-
-class Sigmoid(Activation):
-    """Logistic function 1 / (1 + exp(-x))."""
-
-    signature = "x: T -> y: T"
-    attrs = one_of(FLOATS, COMPLEX)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        if xp is np and not node.attr("T").is_complex:
-            return computed_in_float32(_logistic_kernel(node.attr("T")), node.attr("T"))
-        return super().bind(node, xp)
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any) -> Any:
-        return xp.reciprocal(1 + xp.exp(-x))
-
-    gradient = gradient_from_output(lambda g, dy, y: g.SigmoidGrad(y, dy))
-
-
-def _logistic_kernel(dtype: DType) -> Kernel:
-    # NumPy reads an array of rank 0 faster than a scalar
-    one = np.ones((), np.float32 if dtype.numpy.itemsize == 2 else dtype.numpy)
-    exp, add, reciprocal = np.exp, np.add, np.reciprocal
-
-    def logistic(x: Any) -> Any:
-        result = -x
-        if not isinstance(result, np.ndarray):
-            return 1 / (1 + exp(result))
-        exp(result, result)
-        add(result, one, result)
-        return reciprocal(result, result)
-
-    return logistic
 
 
 class Softplus(Activation):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -19,7 +20,16 @@ from cfgraph.ops.opdef.gradient_api import (
     gradient_from_op,
     gradient_from_output,
 )
-from cfgraph.ops.opdef.op import COMPLEX, FLOATS, SIGNED, UNSIGNED, Elementwise, Kernel, one_of
+from cfgraph.ops.opdef.op import (
+    COMPLEX,
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    Elementwise,
+    Kernel,
+    SameShape,
+    one_of,
+)
 
 
 class ElementaryFunction(Elementwise, abstract=True):
@@ -187,6 +197,42 @@ class Cosh(ElementaryFunction):
 
     function = "cosh"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sinh(x)))
+
+
+class Sigmoid(SameShape):
+    """Logistic function 1 / (1 + exp(-x))."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        is_fast = xp is np and not dtype.is_complex
+        kernel = _logistic_kernel(dtype) if is_fast else super().bind(node, xp)
+        return computed_in_float32(kernel, dtype)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.reciprocal(1 + xp.exp(-x))
+
+    gradient = gradient_from_output(lambda g, dy, y: g.SigmoidGrad(y, dy))
+
+
+def _logistic_kernel(dtype: DType) -> Kernel:
+    # NumPy reads an array of rank 0 faster than a scalar
+    one = np.ones((), np.float32 if dtype.numpy.itemsize == 2 else dtype.numpy)
+    exp, add, reciprocal = np.exp, np.add, np.reciprocal
+
+    def logistic(x: Any) -> Any:
+        result = -x
+        if not isinstance(result, np.ndarray):
+            return 1 / (1 + exp(result))
+        exp(result, result)
+        add(result, one, result)
+        return reciprocal(result, result)
+
+    return logistic
 
 
 class Tanh(ElementaryFunction):
