@@ -18,13 +18,8 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
 from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.evaluation import (
-    StraightLine,
-    compile_numpy,
-    numpy_kernel,
-    require_bounded,
-)
-from cfgraph.ops.opdef.op import Kernel, Op, function_calls
+from cfgraph.ops.opdef.evaluation import StraightLine, compile_numpy, require_bounded
+from cfgraph.ops.opdef.op import Kernel, Op, function_calls, numpy_kernel
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
     CompiledFunction,

@@ -18,10 +18,9 @@ from cfgraph.ops.opdef.evaluation import (
     StraightLine,
     compile_time_nodes,
     execution_order,
-    numpy_kernel,
     traced_kernels,
 )
-from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.op import OpError, numpy_kernel
 
 
 def function(text: str) -> FunctionGraph:

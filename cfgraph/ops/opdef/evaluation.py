@@ -21,13 +21,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
+from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.topological_order import topological_order
 from cfgraph.limits import Limits, check_deadline, current_limits
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
+from cfgraph.ops.opdef.op import (
+    KERNEL_FAILURES,
+    Kernel,
+    Op,
+    OpError,
+    bound_kernel,
+    lookup,
+    numpy_kernel,
+)
 
 # bound on regions in each other that become calls: compilers recurse, and each level is one more
 # analysis of the graph
@@ -164,29 +172,6 @@ def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> I
         freed = f"; del {', '.join(gone)}" if gone else ""
         yield f"    {targets}{' = ' if targets else ''}{made}{freed}"
     yield f"    return {', '.join(names[item] for item in function.returns) or 'None'}"
-
-
-def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
-    """The kernel of a node over NumPy arrays."""
-    return bound_kernel(node, op, np)
-
-
-def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
-    """The kernel of a node over arrays of `xp`.
-
-    Raises ExecutionError, with the node, for attributes that the op rejects: files contain any.
-    """
-    try:
-        return op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
-    except OpError as error:
-        message, hint, code = error.message, error.hint, error.code or "CFG705"
-        raise ExecutionError(message, node=node, hint=hint, code=code) from error
-    except CfgraphError as error:
-        error.node = error.node or node.name
-        raise
-    except (*KERNEL_FAILURES, KeyError) as error:
-        message = f"{node.op} rejects its attributes: {str(error) or type(error).__name__}"
-        raise ExecutionError(message, node=node, code="CFG705") from error
 
 
 def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:

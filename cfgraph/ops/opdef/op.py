@@ -14,7 +14,9 @@ from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from cfgraph.errors import CfgraphError
+import numpy as np
+
+from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
@@ -185,6 +187,29 @@ class Op:
 
 # the class of an op by name; None for an unknown op
 lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
+
+
+def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
+    """The kernel of a node over NumPy arrays."""
+    return bound_kernel(node, op, np)
+
+
+def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
+    """The kernel of a node over arrays of `xp`.
+
+    Raises ExecutionError, with the node, for attributes that the op rejects: files contain any.
+    """
+    try:
+        return op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
+    except OpError as error:
+        message, hint, code = error.message, error.hint, error.code or "CFG705"
+        raise ExecutionError(message, node=node, hint=hint, code=code) from error
+    except CfgraphError as error:
+        error.node = error.node or node.name
+        raise
+    except (*KERNEL_FAILURES, KeyError) as error:
+        message = f"{node.op} rejects its attributes: {str(error) or type(error).__name__}"
+        raise ExecutionError(message, node=node, code="CFG705") from error
 
 
 class SameShape(Op, abstract=True):

@@ -19,8 +19,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.evaluation import numpy_kernel
-from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup, numpy_kernel
 from cfgraph.runtime.engine.references import References
 
 MAX_NAMED_NODES: Final = 5

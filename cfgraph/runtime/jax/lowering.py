@@ -21,11 +21,10 @@ from cfgraph.ops.opdef.evaluation import (
     is_known,
     loop_invariant_arguments,
     numpy_control_kernel,
-    numpy_kernel,
     pure_kernels,
     traced_kernels,
 )
-from cfgraph.ops.opdef.op import Kernel, Op
+from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
 from cfgraph.runtime.jax.list_checks import all_hold, collected_checks, require
 from cfgraph.runtime.jax.loop_guard import current_guard
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
