@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import (
     clusters,
+    compiling,
     coverage,
     deadness,
     devices,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Any] = {
     "partition": partition,
     "messages": messages,
     "running": running,
+    "compiling": compiling,
     "models": models,
     "devices": devices,
     "gradients": gradients,

@@ -236,6 +236,8 @@ class RunExecutor(Protocol):
     run_start: int
     gpus: tuple[str, ...]
     elapsed: float | None
+    allow_dead: bool  # a dead fetch is no error of this run
+    fallback: str  # the reason why generated code was not used in this run, or empty
 
     @property
     def gpu_plan(self) -> GpuPlan | None:

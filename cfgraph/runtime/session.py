@@ -250,7 +250,7 @@ class Session:
             )
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
-            completed = False
+            completed, simulator.allow_dead = False, allow_dead
             try:
                 simulator.run(list(fed.values()), self._random)
                 completed = True
@@ -270,7 +270,9 @@ class Session:
             finally:
                 if self._meter is not None:
                     simulator.clear()
-                self.fallback = prepared.fallback if trace is None else "the run is traced"
+                self.fallback = prepared.fallback or simulator.fallback
+                if trace is not None and not self.fallback:
+                    self.fallback = "the run is traced"
                 self._end_run(simulator, completed=completed)
                 if trace is None:
                     prepared.release(simulator)

@@ -39,6 +39,8 @@ class Simulator:
     """
 
     elapsed: float | None = None
+    allow_dead = False
+    fallback = ""
     gpu_plan: GpuPlan | None = None
 
     def __init__(

@@ -41,7 +41,8 @@ class CompiledRun:
     """The generated function of a run.
 
     `is_repeatable` if the run changes nothing that outlives it, so that it may be repeated to
-    explain an error.
+    explain an error. `needs_tokens_for_dead` if it is not, and a fetch may be dead, which only the
+    token executor can explain.
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class CompiledRun:
     owners: list[int]
     function: Callable[..., tuple[Any, ...]]
     is_repeatable: bool
+    needs_tokens_for_dead: bool
 
     def simulator(
         self, spec: RunSpec, step: RunStep, make_tokens: Callable[[], Simulator]
@@ -85,15 +87,14 @@ def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
     generator = Generator(spec.graph, plan, len(spec.fetches))
     program = generator.generate()
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
-    if generator.may_be_dead is not None and not repeatable:
-        raise NotCompiled("a fetch of a run with effects may be dead", generator.may_be_dead)
+    needs_tokens = generator.may_be_dead is not None and not repeatable
     writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
     if len(writers) > 1:
         _require_ordered_effects(plan, generator)
     source, owners = program.source()
     names = {**FUNCTIONS, **program.constants}
     exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
-    return CompiledRun(plan, program, source, owners, names["run"], repeatable)
+    return CompiledRun(plan, program, source, owners, names["run"], repeatable, needs_tokens)
 
 
 def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
@@ -149,6 +150,8 @@ class CompiledSimulator:
     """
 
     elapsed: float | None = None
+    allow_dead = False
+    fallback = ""
     gpu_plan = None
 
     def __init__(
@@ -175,7 +178,11 @@ class CompiledSimulator:
         """
         if self.step.state.to_host is not None:
             self.step.state.move_to_host()
-        self._feeds, self._tokens = feeds, None
+        self._feeds, self._tokens, self.fallback = feeds, None, ""
+        if self.compiled.needs_tokens_for_dead and not self.allow_dead:
+            self.fallback = "a fetch of a run with effects may be dead"
+            self._repeat()
+            return
         limits, limit = current_limits(), self.step.max_iterations
         iterations: Any = UNLIMITED if limit is None else range(limit + 1)
         late = None

@@ -170,3 +170,49 @@ def test_random_programs_agree(program: tuple[Any, ...], start: dict[str, Any]) 
     dtypes = {"i": np.int32, "j": np.int32, "x": np.float64, "y": np.float64}
     feeds = {f"{name}:0": dtypes[name](value) for name, value in start.items()}
     pair.run([fetch.name for fetch in fetches], feeds)
+
+
+ASSIGNED = (
+    BRANCHES
+    + """
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+first = AssignVariableOp(v, x) {dtype=float32}
+bad = AssignVariableOp(v, twice, ^first) {dtype=float32}
+later = ReadVariableOp(v, ^bad) {dtype=float32}
+"""
+)
+
+
+def test_a_dead_fetch_of_a_run_with_effects_is_explained() -> None:
+    feeds = {"x:0": np.float32(3), "p:0": np.bool_(False)}
+    pair = Pair(lambda: graph_of(ASSIGNED))
+    assert pair.run(["later:0"], feeds, allow_dead=True) == [None]
+    assert not pair.fallback
+    assert pair.run(["later:0"], feeds)[0] == "ExecutionError"
+    assert pair.fallback == "a fetch of a run with effects may be dead"
+    assert pair.run(["later:0"], {**feeds, "p:0": np.bool_(True)}, allow_dead=True) == [6]
+
+
+def test_an_error_of_a_run_with_effects_is_located() -> None:
+    failing = ASSIGNED.replace("twice, ^first", "out, ^first").replace(
+        "out = Neg(merge)", "y = Placeholder() {dtype=float32}\nout = AddV2(merge, y, ^first)"
+    )
+    pair = Pair(lambda: graph_of(failing))
+    feeds = {"x:0": np.float32(3), "p:0": np.bool_(True), "y:0": np.ones(2, np.float32)}
+    text = failing.replace("merge = Merge(minus, twice)", "merge = Merge(minus, z)").replace(
+        "twice = AddV2(switch:1, switch:1)",
+        "two = Placeholder() {dtype=float32}\nz = AddV2(switch:1, two)",
+    )
+    assert not isinstance(pair.run(["later:0"], feeds), tuple)
+    pair = Pair(lambda: graph_of(text))
+    outcome = pair.run(["later:0"], {**feeds, "two:0": np.ones(3, np.float32)})
+    assert outcome[1:2] == ("CFG705",)
+    assert outcome[3:5] == ("out", "/")
+    assert not pair.fallback
+
+
+def test_the_trigger_of_a_loop_orders_its_readers() -> None:
+    text = loop().replace("next = NextIteration(add)", "next = NextIteration(add, ^sync)")
+    pair = Pair(lambda: graph_of(f"{text}sync = ControlTrigger(^one, ^body)\n"))
+    assert pair.run(["out:0"], {"n:0": np.int32(5)}) == [5]
+    assert not pair.fallback
