@@ -35,6 +35,7 @@ from cfgraph.ir.role import (
     NEXT_ITERATION,
     SWITCH,
 )
+from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.liveness_classes import Literal, Liveness, Test
@@ -48,6 +49,8 @@ PARAMETERS: Final = "step, feeds, iterations, late"
 # CPython allows 20 nested loops
 _MAX_LOOPS: Final = 18
 _MAX_INDENT: Final = 95
+# items between two checks of the deadline, while they are made
+_ITEMS_PER_CHECK: Final = 512
 
 
 class Generator:
@@ -125,6 +128,8 @@ class Generator:
     ) -> Item:
         items = self.items_of[frame]
         self.item_count += 1
+        if not self.item_count % _ITEMS_PER_CHECK:
+            check_deadline()
         item = Item(self.item_count, live, write, silent=silent)
         items.append(item)
         return item

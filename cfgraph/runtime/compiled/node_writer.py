@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Output
-from cfgraph.limits import iteration_limit_error
+from cfgraph.limits import check_deadline, iteration_limit_error
 from cfgraph.ops.opdef.op import Elementwise, OpError
 from cfgraph.runtime.compiled.liveness_classes import Test
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
@@ -81,6 +81,7 @@ class NodeWriter:
     def kernel(self, plan: NodePlan) -> None:
         program, values, node = self.program, self.values, plan.node
         if len(program.lines) - self.last_check > _LINES_PER_CHECK:
+            check_deadline()
             program.add("if late is not None: late()", (), (), plan)
             self.last_check = len(program.lines)
         arguments = [values[output] for output in node.inputs]
