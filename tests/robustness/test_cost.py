@@ -6,12 +6,16 @@ Calls of functions are counted, which are the same in each run.
 from __future__ import annotations
 
 import cProfile
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import cfgraph
 from benchmarks import growth
 from benchmarks.families import FAMILIES
+from cfgraph.ir.dtypes import float32, int32
 from tests.sampled import sampled
 
 _SIZE = 12
@@ -66,3 +70,20 @@ def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> 
 def test_five_thousand_nested_conditionals_pass(command: str, tmp_path: Path) -> None:
     path = growth.write("nested_conditionals", 5000, tmp_path)
     assert growth.run(command, path) in _SUCCESS
+
+
+@pytest.mark.parametrize("op", ["_SwitchN", "DynamicPartition"])
+def test_nodes_of_many_outputs_are_linear(op: str) -> None:
+    # before, 10 seconds and more: all pairs of outputs, or outputs times elements
+    started, count = time.process_time(), 32_768
+    graph = cfgraph.Graph()
+    x, index = (graph.add("Placeholder", dtype=d).output() for d in (float32, int32))
+    key = "num_outs" if op == "_SwitchN" else "num_partitions"
+    node = graph.create("s", op, [x, index], (), {"T": float32, key: count})
+    graph.add("Identity", node.output(3), name="y")
+    assert not cfgraph.check(graph).count("error")
+    shape = () if op == "_SwitchN" else (count,)
+    feeds = {x.name: np.full(shape, 2, np.float32), index.name: np.full(shape, 3, np.int32)}
+    [y] = cfgraph.Session(graph).run(["y"], feeds)
+    assert np.array_equal(y, feeds[x.name])
+    assert time.process_time() - started < 5

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 TRUE: Final = 1
@@ -81,9 +82,7 @@ class Formulas:
         if not symbol.group:
             return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(_LANES)
         position = len(self.groups.get(symbol.group, ()))
-        choices = random.Random(symbol.name)
-        lanes = [choices.randrange(_CHOICES) for _ in range(_LANES)]
-        return sum(1 << lane for lane, choice in enumerate(lanes) if choice == position)
+        return _choice_lanes(symbol.name)[position] if position < _CHOICES else 0
 
     def all_of(self, formulas: Iterable[int]) -> int:
         """The conjunction of formulas."""
@@ -246,6 +245,16 @@ class Formulas:
             else:
                 known[at] = all(known[abs(arg)] == (arg > 0) for arg in self.args[at])
         return known[abs(formula)] == (formula > 0)
+
+
+@lru_cache(maxsize=64)
+def _choice_lanes(name: str) -> list[int]:
+    """The lanes in which each of the first symbols of a group is true."""
+    choices = random.Random(name)
+    masks = [0] * _CHOICES
+    for lane in range(_LANES):
+        masks[choices.randrange(_CHOICES)] |= 1 << lane
+    return masks
 
 
 def _signed(replaced: Mapping[int, int], formula: int) -> int:

@@ -20,6 +20,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 
 _MAX_STEPS: Final = 200
@@ -126,6 +127,7 @@ class PredicateValues:
 
     def equals(self, output: Output, constant: Any, requester: Node) -> int:
         """The formula under which a tensor equals a constant."""
+        check_deadline()  # the Switch of a Case may have a million branches
         return self._is(self._requested(output, requester), constant)
 
     def _requested(self, output: Output, requester: Node) -> ValueNumber:

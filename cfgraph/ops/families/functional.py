@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.errors import InvalidInput
+from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
@@ -22,7 +24,7 @@ from cfgraph.ops.opdef.facts import (
     HostPlacement,
     SideEffects,
 )
-from cfgraph.ops.opdef.gradient_api import identity_gradient
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import EMPTY_VARIANT
@@ -322,17 +324,29 @@ class DeviceIndex(Op):
 class RegroupOp(Op, abstract=True):
     """An op that forwards its inputs under a different grouping of arguments."""
 
-    gradient = staticmethod(identity_gradient)
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        _require_one_output_per_input(node)
+        return grads
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _require_one_output_per_input(node)
         return identity if len(node.inputs) == 1 else _all_inputs
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         if len(context.inputs) != context.output_count:
-            return [UNKNOWN_SHAPE] * context.output_count
+            message = f"{len(context.inputs)} inputs cannot be {context.output_count} outputs"
+            raise ValueError(message)
         return list(context.inputs)
+
+
+def _require_one_output_per_input(node: Node) -> None:
+    outputs = registry.output_count(node)
+    if len(node.inputs) != outputs:
+        message = f"{node.op} has {len(node.inputs)} inputs and {outputs} outputs"
+        raise InvalidInput(message, node=node, code="CFG107")
 
 
 def _all_inputs(*values: Any) -> tuple[Any, ...]:

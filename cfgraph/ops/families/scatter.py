@@ -270,7 +270,10 @@ class DynamicPartition(Op):
                 position = int(bad.argmax())
                 message = f"partitions[{position}] = {numbers[position]} is not in [0, {count})"
                 raise OpError(message)
-            return as_outputs([rows[numbers == number] for number in range(count)])
+            # stable: the rows of a partition keep their order
+            order = numbers.argsort(kind="stable")
+            ends = np.bincount(numbers, minlength=count).cumsum()
+            return as_outputs(np.split(rows[order], ends[:-1]) if count else [])
 
         return dynamic_partition
 

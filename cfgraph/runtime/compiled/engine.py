@@ -33,6 +33,8 @@ from cfgraph.runtime.simulator import Simulator
 UNLIMITED: Final = range((1 << 63) - 1)
 # seconds between two checks of the deadline in a loop
 _CHECK_INTERVAL: Final = 0.005
+# of a node in generated code, where each output is a variable
+_MAX_OUTPUTS: Final = 4096
 _numbers: Final = count(1)
 
 
@@ -84,6 +86,9 @@ def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
     if len(plans) != 1:
         raise NotCompiled("the run has several devices")
     plan = plans[0]
+    wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
+    if wide is not None:
+        raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
     generator = Generator(spec.graph, plan, len(spec.fetches))
     program = generator.generate()
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())

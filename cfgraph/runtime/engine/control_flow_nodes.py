@@ -95,13 +95,24 @@ def dead_fire(plan: NodePlan, context: NodeContext) -> Fire:
     return fire
 
 
+class _KillsByBranch(dict[int, Kill]):
+    """The function that kills all outputs of a Switch but one; made when that one is selected."""
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__()
+        self.context = context
+
+    def __missing__(self, branch: int) -> Kill:
+        ports = self.context.ports
+        kill = kill_sender([*ports[:branch], *ports[branch + 1 :]], self.context.ready)
+        self[branch] = kill
+        return kill
+
+
 def switch(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Forward to the output that the predicate selects, kill the others; control edges are live."""
     sends = [value_sender(port, context.ready) for port in context.ports]
-    kills = [
-        kill_sender([other for other in context.ports if other is not port], context.ready)
-        for port in context.ports
-    ]
+    kills = _KillsByBranch(context)
     control = context.send_control()
     base, count = plan.base, len(context.ports)
 
