@@ -29,9 +29,14 @@ DEFAULT_MAX_NODES: Final = 2_000_000
 _MAX_EXACT_COUNT: Final = 10**12
 # the share of the machine's memory that a value may take by default
 _MEMORY_SHARE: Final = 4
-_CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+# of version 2 and of version 1
+_CGROUP_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 # a machine that does not say how much memory it has
 _UNKNOWN_MEMORY: Final = 16 << 30
+_MAX_MEMORY: Final = 1 << 62
 
 
 @cache
@@ -41,11 +46,19 @@ def machine_memory() -> int:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         memory = _UNKNOWN_MEMORY
+    if memory <= 0:  # a system may answer -1
+        memory = _UNKNOWN_MEMORY
+    limits = (limit for path in _CGROUP_LIMITS if (limit := _cgroup_limit(path)))
+    return min(memory, *limits, _MAX_MEMORY)
+
+
+def _cgroup_limit(path: Path) -> int:
+    """The limit in a file of a control group; 0 for none, or for contents of another form."""
     try:
-        text = _CGROUP_LIMIT.read_text().strip()
+        text = path.read_text(encoding="ascii").strip()
+        return int(text) if text.isdecimal() else 0
     except (OSError, ValueError):
-        return memory
-    return min(memory, int(text)) if text.isdecimal() else memory
+        return 0
 
 
 def default_max_memory() -> int:

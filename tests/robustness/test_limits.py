@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cfgraph
+from cfgraph import limits
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 from cfgraph.limits import (
     check_deadline,
@@ -279,3 +281,26 @@ def test_a_constant_that_repeats_an_element_is_checked() -> None:
     with limited(max_memory=1 << 30), pytest.raises(ExecutionError, match=message) as caught:
         session.run([node.name for node in session.graph if not node.uses])
     assert caught.value.code == "CFG713"
+
+
+@pytest.mark.parametrize(
+    ("contents", "limit"),
+    [
+        (("max", "1073741824"), 1 << 30),
+        (("1048576\n", "9223372036854771712"), 1 << 20),
+        (("-1", "x"), None),
+        (("٣", "0"), None),
+        (("9" * 5000, ""), None),
+    ],
+)
+def test_memory_of_a_control_group(
+    contents: tuple[str, str], limit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = (tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes")
+    for path, text in zip(paths, contents, strict=True):
+        path.write_text(text, encoding="utf-8")
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(limits, "_CGROUP_LIMITS", paths)
+    assert limits.machine_memory.__wrapped__() == (limit or machine)
+    monkeypatch.setattr(limits, "_CGROUP_LIMITS", (tmp_path, tmp_path / "missing"))
+    assert limits.machine_memory.__wrapped__() == machine
