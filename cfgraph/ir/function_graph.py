@@ -180,6 +180,13 @@ def instantiate(
     return _FunctionInstantiator(function, attrs, library).make()
 
 
+def is_polymorphic(function: Function) -> bool:
+    """True if the body depends on attributes, which the function may fail to declare."""
+    definition = function.definition
+    # the name of an attribute may be empty
+    return bool(definition.attr_defs) or any(True for _ in _instance_attrs(definition))
+
+
 def _instance_attrs(definition: FunctionDefinition) -> Iterator[str]:
     """Names of the attributes that an instance depends on."""
     for arg in (*definition.inputs, *definition.outputs):

@@ -144,7 +144,9 @@ class Signature:
 
     def input_ends(self, attrs: Mapping[str, Any]) -> list[int]:
         """The cumulative number of inputs after each argument."""
-        return list(accumulate(len(self.arg_types(arg, attrs)) for arg in self.inputs))
+        # a type that is the attribute of a function counts, too
+        runs = (self._type_run(arg, attrs) for arg in self.inputs)
+        return list(accumulate(len(types) * count for types, count in runs))
 
     def arg_types(self, arg: ArgDef, attrs: Mapping[str, Any]) -> list[DType]:
         """The types of the tensors of one argument."""

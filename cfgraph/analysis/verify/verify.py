@@ -16,7 +16,7 @@ from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
 from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, calls_of
@@ -197,9 +197,10 @@ def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]
     ask for exponentially many bodies: beyond `_MAX_INSTANCES` the others are left to lowering.
     """
     functions = graph.functions
-    plain = [f.definition.nodes for f in functions.values() if not f.definition.attr_defs]
-    if len(plain) == len(functions):
+    polymorphic = {name for name, function in functions.items() if is_polymorphic(function)}
+    if not polymorphic:
         return
+    plain = [f.definition.nodes for name, f in functions.items() if name not in polymorphic]
     instances, seen = FunctionInstances(functions), set[FunctionGraph]()
     calls = [call for node in graph for call in calls_of(node)]
     calls += [call for nodes in plain for node in nodes for call in calls_of(node)]
@@ -207,8 +208,7 @@ def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]
         check_deadline()
         check_deadline()
         name, attrs = calls.pop()
-        function = functions.get(name)
-        if function is None or not function.definition.attr_defs:
+        if name not in polymorphic:
             continue
         try:
             instance = instances.get(name, attrs)
