@@ -344,8 +344,6 @@ class Generator:
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
         self._advance(merges, number, body_start)
-        if len(program.lines) == body_start:
-            program.add("pass")
         program.close()
         program.otherwise(loop_block)
         back = frame.next_iterations[0] if frame.next_iterations else None

@@ -179,6 +179,8 @@ class Program:
 
     def close(self) -> None:
         """End the current block."""
+        if self.lines[-1].block is self.block.parent:
+            self.add("pass")  # its nodes forward values and need no code
         self.block.end = len(self.lines) - 1
         assert self.block.parent is not None
         self.block = self.block.parent
