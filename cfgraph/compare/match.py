@@ -26,6 +26,7 @@ from cfgraph.ir.array_content import content_key
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.topological_order import topological_order
+from cfgraph.limits import check_deadline
 
 
 def attrs_equal(a: Any, b: Any) -> bool:
@@ -124,6 +125,7 @@ class _NodeFingerprints:
         """Return fingerprints that include the fingerprints of all producers."""
         upstream: Fingerprints = {}
         for node in order:
+            check_deadline()
             ends = [(upstream.get(t[0], _BACK_EDGE), self.own[t[0]], t[1]) for t in node.inputs]
             controls = tuple(sorted([upstream.get(c, _BACK_EDGE) for c in node.controls]))
             upstream[node] = self.number(("upstream", self.own[node], tuple(ends), controls))
@@ -133,6 +135,7 @@ class _NodeFingerprints:
         """Return fingerprints that include the fingerprints of all consumers."""
         downstream: Fingerprints = {}
         for node in reversed(order):
+            check_deadline()
             ends = [
                 (downstream.get(use[0], _BACK_EDGE), self.own[use[0]], use[1], _use_port(use))
                 for use in node.uses
@@ -164,6 +167,7 @@ def _nodes_with_sources(order: tuple[Node, ...], pairs: NodePairs) -> Iterator[t
     """Yield each node with the counterparts of its sources, without back edges."""
     visited: set[Node] = set()
     for node in order:
+        check_deadline()
         yield node, tuple([(pairs.get(t[0]), t[1]) for t in node.inputs if t[0] in visited])
         visited.add(node)
 

@@ -304,3 +304,9 @@ def test_memory_of_a_control_group(
     assert limits.machine_memory.__wrapped__() == (limit or machine)
     monkeypatch.setattr(limits, "_CGROUP_LIMITS", (tmp_path, tmp_path / "missing"))
     assert limits.machine_memory.__wrapped__() == machine
+
+
+def test_the_text_of_a_graph_ends_at_the_deadline() -> None:
+    graph = cfgraph.load(COUNTER)
+    with pytest.raises(RunTimeout), limited(timeout=0):
+        cfgraph.dumps(graph, format="graph")

@@ -27,6 +27,7 @@ from cfgraph.ir.text.inferred_attrs import (
     infer_node_attrs,
     lacks_inferable_attrs,
 )
+from cfgraph.limits import check_deadline
 
 # longer encoded attributes rarely repeat
 _MAX_CACHED_BYTES = 256
@@ -244,6 +245,7 @@ def _graph_lines(graph: Graph) -> Iterator[str]:
     printer = AttrPrinter()
     yield from _version_lines(graph)
     for node in graph:
+        check_deadline()
         line = _format_node(node, graph_def.original_inputs(node), printer)
         yield line + " exact" if lacks_inferable_attrs(node) and infer_node_attrs(node) else line
     for function in graph.functions.values():
@@ -336,6 +338,7 @@ def _format_body(definition: FunctionDefinition, printer: AttrPrinter) -> Iterat
     names = BodyTensors(definition.inputs, {node.name: node.op for node in definition.nodes})
     inferred = infer_body_attrs(names, definition.nodes)
     for node in definition.nodes:
+        check_deadline()
         line = _format_node(node, node.inputs, printer)
         exact = node.name in inferred or any(names.full(text) != text for text in node.inputs)
         yield line + " exact" if exact else line
