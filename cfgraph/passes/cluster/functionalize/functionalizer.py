@@ -51,6 +51,7 @@ from cfgraph.passes.cluster.functionalize.functionalize_while import (
     require_static_shapes,
     require_uniform_entry,
 )
+from cfgraph.passes.cluster.functionalize.shared_calls import SharedCalls
 from cfgraph.passes.cluster.functionalize.tensor_lists import (
     FunctionalizedLists,
     functionalize_lists,
@@ -223,7 +224,7 @@ class Functionalizer:
         if not merges:
             return False
         sides = predicate_sides(frame, order)
-        groups: dict[PredicateSides, list[ConditionalRegion]] = {}
+        calls: dict[PredicateSides, SharedCalls] = {}
         for merge in merges:
             try:
                 if merge in dependencies.in_cycle:
@@ -235,35 +236,17 @@ class Functionalizer:
                 self._require_nodes([merge, *inside], rules)
                 self._require_nesting(inside)
                 require_uniform_liveness(form, liveness)
-                group = groups.setdefault(form.predicate_sides, [])
-                self._add_to_group(group, form, liveness, dependencies)
+                if form.predicate_sides not in calls:
+                    calls[form.predicate_sides] = SharedCalls(liveness, dependencies)
+                calls[form.predicate_sides].add(form)
             except NotFunctionalizable as error:
                 ops = {merge.name: merge.op}
                 self.left_lowered[merge.name] = RegionReport(
                     "conditional", merge.name, ops, None, error.reason
                 )
-        for form in (form for forms in groups.values() for form in forms):
+        for form in (form for shared in calls.values() for form in shared.regions):
             self._functionalize_branches(form)
-        return any(groups.values())
-
-    def _add_to_group(
-        self,
-        group: list[ConditionalRegion],
-        form: ConditionalRegion,
-        liveness: LivenessRule,
-        dependencies: CycleGraph,
-    ) -> None:
-        """Let a Merge share the call of another with the same predicate unless a cycle closes."""
-        (merge,) = form.merges
-        vertex_of = dependencies.vertex_of
-        for region in group:
-            first = region.merges[0]
-            if not liveness.same_liveness(first, merge):
-                continue
-            if dependencies.merge(vertex_of[first], vertex_of[merge]) is not None:
-                region.merges.append(merge)
-                return
-        group.append(form)
+        return bool(calls)
 
     def _functionalize_branches(self, form: ConditionalRegion) -> None:
         inside, outside, _ = form.cone()
