@@ -38,7 +38,7 @@ _QUADRATIC = {
 }
 _FAMILIES = list(FAMILIES)
 _COMMANDS = list(growth.COMMANDS)
-# every family is in a sample of each seven, with one command or two
+# every family is in a sample of each eleventh case
 _CASES = [
     pytest.param(command, family, id=f"{command}-{family}")
     for shift in range(len(_COMMANDS))
@@ -56,7 +56,7 @@ def _calls(command: str, path: Path) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
-@pytest.mark.parametrize(("command", "family"), sampled(_CASES, 7))
+@pytest.mark.parametrize(("command", "family"), sampled(_CASES, 11))
 def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> None:
     small, large = (growth.write(family, size, tmp_path) for size in (_SIZE, _FACTOR * _SIZE))
     # modules are imported, and caches filled
@@ -87,3 +87,13 @@ def test_nodes_of_many_outputs_are_linear(op: str) -> None:
     [y] = cfgraph.Session(graph).run(["y"], feeds)
     assert np.array_equal(y, feeds[x.name])
     assert time.process_time() - started < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    ["check", "show", "lower", "convert", "grad", "cluster", "partition", "run", "diff"],
+)
+def test_a_hundred_thousand_functions_pass(command: str, tmp_path: Path) -> None:
+    path = growth.write("unused_functions", 100_000, tmp_path)
+    assert growth.run(command, path) in _SUCCESS

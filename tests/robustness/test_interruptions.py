@@ -82,6 +82,7 @@ def test_signals_at_many_moments(number: signal.Signals, tmp_path: Path) -> None
             interrupt(args, number, 1.5 * moments.random(), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_compiled_loop(tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="compiled loops need the extra xla")
     args = [*FOREVER, "xla", "--json"]
@@ -93,11 +94,13 @@ def test_a_signal_ends_a_compiled_loop(tmp_path: Path) -> None:
     assert json.loads(output)["error"]["message"] == "terminated"
 
 
-@pytest.mark.parametrize("engine", ["numpy", "xla"])
-def test_the_timeout_ends_a_loop_in_a_cluster(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "seconds"), [("numpy", "1"), pytest.param("xla", "3", marks=pytest.mark.slow)]
+)
+def test_the_timeout_ends_a_loop_in_a_cluster(engine: str, seconds: str, tmp_path: Path) -> None:
     if engine == "xla":
         pytest.importorskip("jax", reason="compiled loops need the extra xla")
-    args = [*FOREVER, engine, "--timeout", "3"]
+    args = [*FOREVER, engine, "--timeout", seconds]
     with start(args, tmp_path) as process:
         _, errors = process.communicate(timeout=_PATIENCE)
     assert process.returncode == 6

@@ -58,7 +58,7 @@ def test_a_killed_writer_leaves_one_version_whole(kills: int, graphs: Path, tmp_
     assert os.listdir(tmp_path) == ["target.pb"]
 
 
-@pytest.mark.parametrize("writers", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("writers", [4, pytest.param(50, marks=pytest.mark.slow)])
 def test_of_many_writers_one_wins(writers: int, graphs: Path, tmp_path: Path) -> None:
     names = ["counter.pb", "nested.pb", "lstm.pb"]
     versions = [cfgraph.dumps(cfgraph.load(graphs / name)) for name in names]

@@ -227,7 +227,7 @@ _LINES = [
     "grad {} -o out.pb",
     "convert {} -o out.pbtxt",
     "diff {} {}",
-    "run {} --timeout 2",
+    "run {} --timeout 2 --max-memory 1GiB",
 ]
 
 
