@@ -18,12 +18,16 @@ _FLOW: Final = "flow_in"
 
 
 class ResourceAccess(NamedTuple):
-    """An access of a node to a resource, which `name` names."""
+    """An access of a node to a resource, which `name` names.
+
+    `origin` is the node that makes a new resource each time it runs, such as a stack.
+    """
 
     node: Node
     resource: Hashable
     name: str
     writes: bool
+    origin: Node | None = None
 
 
 class EffectAnalysis:
@@ -44,7 +48,9 @@ class EffectAnalysis:
                 if op.effects.stateful or not is_handle:
                     origin = self.origin(node.inputs[slot])
                     writes = is_handle and not op.effects.reads_only
-                    yield ResourceAccess(node, _resource_key(origin), origin.node.name, writes)
+                    maker = origin.node if _makes_new_resource(origin.node) else None
+                    key = _resource_key(origin)
+                    yield ResourceAccess(node, key, origin.node.name, writes, maker)
 
     def origin(self, handle: Output) -> Output:
         """The output that a handle originates from, or the Merge of several handles."""
@@ -119,6 +125,12 @@ def _forwarded_handle(tensor: Output) -> Output | None:
     if op.role in FORWARDING_ROLES or op.aliasing.is_identity:
         return node.inputs[0]
     return node.inputs[0] if _forwards_updated_ref(op, tensor) else None
+
+
+def _makes_new_resource(node: Node) -> bool:
+    """True for a node that makes a resource from its inputs, not the handle of a lasting one."""
+    op = lookup(node.op)
+    return op is not None and op.effects.stateful and bool(node.inputs)
 
 
 def _is_next_iteration(node: Node) -> bool:

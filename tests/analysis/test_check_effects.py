@@ -180,7 +180,7 @@ def test_what_a_round_does_not_wait_for_may_come_after_the_loop() -> None:
     left = Exit(s2)
     """
     )
-    assert races(VARIABLE, loose) == [("more", "after")]
+    assert races(VARIABLE, loose) == [("more", "after"), ("more",)]
 
 
 def test_the_rounds_of_one_variable_may_wait_for_those_of_another() -> None:
@@ -196,6 +196,140 @@ def test_the_rounds_of_one_variable_may_wait_for_those_of_another() -> None:
     """
     )
     assert races(VARIABLE, chained.replace("Less(m, bound)", "Less(m, m2)")) == []
+
+
+def test_an_access_that_no_back_edge_waits_for_races_with_the_next_iteration() -> None:
+    (finding,) = messages(VARIABLE, LOOP.replace("CONTROL", "").replace("OTHER", ", ^out"))
+    assert finding.message == (
+        "AssignAddVariableOp 'more' uses 'v' in no defined order: 'more' in the next iteration"
+        " of /loop does not wait for 'more'"
+    )
+    assert finding.hint == "order the iterations, for example by a control edge '^more' into 'n'"
+    assert (finding.node, finding.related, finding.frame) == ("more", ("more",), "/loop")
+
+
+def test_iterations_that_do_not_overlap_do_not_race() -> None:
+    loose = LOOP.replace("CONTROL", "").replace("OTHER", "")
+    single = loose.replace('{frame_name="loop"', '{frame_name="loop", parallel_iterations=1')
+    assert races(VARIABLE, loose) == [("more",)]
+    assert races(VARIABLE, single) == []
+
+
+def test_an_access_that_depends_on_no_loop_variable_races_with_itself() -> None:
+    text = LOOP.replace("CONTROL", ", ^more").replace("OTHER", "")
+    assert races(VARIABLE, text) == []
+    assert races(VARIABLE, text.replace("Op(h, i)", "Op(h, bound)")) == [("more",)]
+
+
+def test_the_predicate_of_the_next_iteration_is_an_order() -> None:
+    # the effect of an iteration precedes the predicate of the next one, which all of it waits for
+    text = (
+        LOOP.replace("CONTROL", "").replace("OTHER", "")
+        + """
+    e2 = Enter(zero) {frame_name="loop"}
+    m2 = Merge(e2, n2)
+    s2 = Switch(m2, c)
+    i2 = Identity(s2:1, ^more)
+    n2 = NextIteration(i2)
+    left = Exit(s2)
+    """
+    )
+    assert races(VARIABLE, text) == [("more",)]
+    assert races(VARIABLE, text.replace("Less(m, bound)", "Less(m, m2)")) == []
+
+
+SIDES_OF_A_LOOP = """
+    zero = Const() {dtype=float32, value=float32[]:0}
+    e = Enter(zero) {frame_name="loop"}
+    h = Enter(v) {frame_name="loop", is_constant=true}
+    bound = Enter(x) {frame_name="loop", is_constant=true}
+    side = Enter(p) {frame_name="loop", is_constant=true}
+    m = Merge(e, n)
+    less = Less(m, bound)
+    c = LoopCond(less)
+    s = Switch(m, c)
+    i = Identity(s:1)
+    early = Less(i, zero_in)
+    zero_in = Const(^i) {dtype=float32, value=float32[]:1}
+    way = Switch(i, PREDICATE)
+    one = Identity(way:1)
+    write = AssignVariableOp(h, one)
+    other = Identity(way:0)
+    read = ReadVariableOp(h, ^other) {dtype=float32}
+    sync = ControlTrigger(AWAITED)
+    n = NextIteration(i, ^sync)
+    out = Exit(s)
+    y = Neg(out)
+"""
+
+
+@pytest.mark.parametrize(
+    ("predicate", "awaited", "pairs"),
+    [
+        ("early", "^read, ^write", []),
+        ("early", "^write", [("read", "write")]),
+        # one predicate for all iterations: they all take the same side
+        ("side", "^write", []),
+        ("side", "^read", [("write",)]),
+    ],
+)
+def test_the_sides_of_a_conditional_may_race_in_different_iterations(
+    predicate: str, awaited: str, pairs: list[tuple[str, ...]]
+) -> None:
+    text = SIDES_OF_A_LOOP.replace("PREDICATE", predicate).replace("AWAITED", awaited)
+    # a run that needs both accesses
+    assert races(VARIABLE, text, fetches=("y", "read", "write")) == pairs
+
+
+NESTED = """
+    zero = Const() {dtype=float32, value=float32[]:0}
+    size = Const() {dtype=int32, value=int32[]:-1}
+    e = Enter(zero) {frame_name="outer"}
+    bound = Enter(x) {frame_name="outer", is_constant=true}
+    m = Merge(e, n)
+    c = LoopCond(less)
+    less = Less(m, bound)
+    s = Switch(m, c)
+    i = Identity(s:1)
+    RESOURCE
+    h = Enter(handle) {frame_name="inner", is_constant=true}
+    e2 = Enter(i) {frame_name="inner"}
+    bound2 = Enter(bound) {frame_name="inner", is_constant=true}
+    m2 = Merge(e2, n2)
+    less2 = Less(m2, bound2)
+    c2 = LoopCond(less2)
+    s2 = Switch(m2, c2)
+    i2 = Identity(s2:1)
+    more = ACCESS
+    n2 = NextIteration(i2, ^more)
+    out2 = Exit(s2)
+    n = NextIteration(BACK)
+    out = Exit(s)
+    y = Neg(out)
+"""
+PUSH = NESTED.replace("ACCESS", "StackPushV2(h, i2)").replace("BACK", "i")
+
+
+def test_an_inner_loop_may_race_with_that_of_the_next_outer_iteration() -> None:
+    text = NESTED.replace("RESOURCE", "handle = Enter(v) {frame_name='outer', is_constant=true}")
+    text = text.replace("'", '"').replace("ACCESS", "AssignAddVariableOp(h, i2)")
+    assert races(VARIABLE, text.replace("BACK", "out2")) == []
+    (finding,) = messages(VARIABLE, text.replace("BACK", "i"))
+    assert (finding.related, finding.frame) == (("more",), "/outer")
+    assert finding.hint == "let 'more' depend on a loop variable that waits for 'more'"
+
+
+def test_a_stack_of_each_iteration_is_not_shared_with_the_next() -> None:
+    new = """
+    size_in = Enter(size) {frame_name="outer", is_constant=true}
+    handle = StackV2(size_in, ^i) {elem_type=float32}
+    """
+    shared = """
+    stack = StackV2(size) {elem_type=float32}
+    handle = Enter(stack) {frame_name="outer", is_constant=true}
+    """
+    assert races(VARIABLE, PUSH.replace("RESOURCE", new)) == []
+    assert races(VARIABLE, PUSH.replace("RESOURCE", shared)) == [("more",)]
 
 
 def test_effects_in_a_function_are_all_of_one_run() -> None:

@@ -114,6 +114,14 @@ class Deadness:
         both = self.formulas.all_of([self.predicate(a), self.predicate(b)])
         return self.solver.is_satisfiable(both) is not False
 
+    def can_follow(self, a: Node, b: Node, loop: Frame) -> bool:
+        """False if `b` is proven not to be live in the iteration of a loop after one with `a`."""
+        formulas = self.formulas
+        goes_on = formulas.any_of([self.of(node.inputs[0]) for node in loop.next_iterations])
+        later = formulas.in_next_iteration(self.predicate(b), loop.depth)
+        both = formulas.all_of([self.predicate(a), goes_on, later])
+        return self.solver.is_satisfiable(both) is not False
+
     def always_live(self, source: TokenSource) -> bool:
         """True if a source is proven to be live in every run and every iteration."""
         return self.solver.always(self.predicate(source)) is True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +22,8 @@ _ALL: Final = (1 << _LANES) - 1
 # shorter conjunctions are flattened; longer ones stay nested, which keeps flattening linear
 _FLAT: Final = 8
 _CHOICES: Final = 16
+# above all groups: numbers of values
+_NEXT_GROUPS: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,19 @@ class Formulas:
             elif self.args[at]:
                 replaced[at] = self.all_of([_signed(replaced, arg) for arg in self.args[at]])
         return _signed(replaced, formula)
+
+    def in_next_iteration(self, formula: int, depth: int) -> int:
+        """A formula about the next iteration of a loop at a depth: what the loop does not change
+        is the same, every other symbol is free.
+        """
+        copies: dict[int, int] = {}
+        for at in self.cone([formula], depth):
+            symbol = self.symbols.get(at)
+            if symbol is not None:
+                group = symbol.group and symbol.group + _NEXT_GROUPS
+                name = f"{symbol.name} of the next iteration"
+                copies[at] = self.symbol(("next", at), replace(symbol, name=name, group=group))
+        return self.substitute(formula, copies, depth)
 
     def evaluate(self, formula: int, values: Mapping[int, bool]) -> bool:
         """The value of a formula; symbols without a value are false."""

@@ -2,16 +2,20 @@
 
 Within an iteration the edges define the relation. Across iterations, an Exit waits for the values
 passed to the loop variables that it depends on: a node that precedes such a NextIteration in any
-iteration has run when the loop exits.
+iteration has run when the loop exits. A node waits for those of the previous iteration through the
+loop variables that it depends on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import compress
+from operator import and_, or_
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import EXIT, MERGE, NEXT_ITERATION, RECV, SEND
+from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SEND
 from cfgraph.ir.topological_order import OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
@@ -104,7 +108,8 @@ _NO_CUT: Collection[object] = ()
 class HappensBefore:
     """Map of every node to a bit mask of the `marked` nodes that precede it.
 
-    Two nodes of one loop are compared within one iteration.
+    Two nodes of one loop are compared within one iteration; `previous_iteration` has the order
+    between an iteration and the next one.
     """
 
     def __init__(self, graph_frames: Frames, marked: Sequence[Node]) -> None:
@@ -115,6 +120,10 @@ class HappensBefore:
         self.position = {node: index for index, node in enumerate(self.order)}
         self.bit = {node: 1 << index for index, node in enumerate(marked)}
         self.exit_predecessors: dict[Node, list[Node]] = {}
+        # by loop: the variables that each marked node depends on, as a bit mask of its Merges
+        self._variables: dict[Frame, dict[Node, int]] = {}
+        # by loop: the marked nodes that precede the next value of each variable
+        self._before_variables: dict[Frame, list[int]] = {}
         targets = self._enclosing_loops(marked)
         for frame, members in self._loops() if targets else ():
             if frame in targets:
@@ -129,6 +138,39 @@ class HappensBefore:
     def predecessors(self, node: Node) -> int:
         """The marked nodes that precede a node, including the node itself."""
         return self.of.get(node, 0) | self.bit.get(node, 0)
+
+    def previous_iteration(self, frame: Frame, node: Node) -> int:
+        """The marked nodes that precede a marked node of a loop in the previous iteration.
+
+        A node waits for the back edges of the loop variables that it depends on. A node that
+        depends on none starts with the iteration, which each device of the loop starts alone.
+        """
+        by_variable = self._before_variables.get(frame)
+        if by_variable is None:
+            by_variable = [self._before_variable(merge) for merge in frame.merges]
+            self._before_variables[frame] = by_variable
+        variables = self._variables[frame][node]
+        return reduce(or_, compress(by_variable, map(int, reversed(f"{variables:b}"))), 0)
+
+    def _before_variable(self, merge: Node) -> int:
+        """The marked nodes that precede the value of a loop variable for the next iteration."""
+        back = self._back_edges(merge)
+        if back:
+            return _intersection(map(self.predecessors, back))
+        # a variable that only enters has no next value to depend on
+        return -1 if all(self.roles[tensor.node.op] is ENTER for tensor in merge.inputs) else 0
+
+    def back_edge(self, frame: Frame, node: Node) -> Node | None:
+        """A NextIteration whose value a marked node of a loop depends on, if there is one."""
+        variables = self._variables[frame][node]
+        for index, merge in enumerate(frame.merges):
+            if variables >> index & 1 and (back := self._back_edges(merge)):
+                return back[0]
+        return None
+
+    def _back_edges(self, merge: Node) -> list[Node]:
+        sources = (tensor.node for tensor in merge.inputs)
+        return [source for source in sources if self.roles[source.op] is NEXT_ITERATION]
 
     def _enclosing_loops(self, nodes: Iterable[Node]) -> set[Frame]:
         """The loops that contain one of the nodes, at any depth."""
@@ -170,15 +212,17 @@ class HappensBefore:
             for source in self._sources(node):
                 mask |= reads.get(source, 0)
             reads[node] = mask
-        back = [
-            [tensor.node for tensor in merge.inputs if self.roles[tensor.node.op] is NEXT_ITERATION]
-            for merge in frame.merges
-        ]
+        self._variables[frame] = {node: mask for node, mask in reads.items() if node in self.bit}
+        back = [self._back_edges(merge) for merge in frame.merges]
         for leaving in frame.exits:
             rounds = _loop_carried_closure(reads.get(leaving, 0), back, reads)
             self.exit_predecessors[leaving] = [
                 node for variable in rounds for node in back[variable]
             ]
+
+
+def _intersection(masks: Iterable[int]) -> int:
+    return reduce(and_, masks, -1)
 
 
 def _loop_carried_closure(mask: int, back: list[list[Node]], reads: dict[Node, int]) -> list[int]:

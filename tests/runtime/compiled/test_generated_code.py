@@ -156,6 +156,39 @@ def test_a_merge_of_two_live_inputs_uses_tokens() -> None:
     assert pair.fallback == "a Merge may have two live inputs ('m')"
 
 
+STATE = """
+v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}
+init = AssignVariableOp(v, zero) {dtype=int32}
+h = Enter(v) {frame_name="loop", is_constant=true}
+old = ReadVariableOp(h, ^body) {dtype=int32}
+new = AddV2(old, body)
+write = AssignVariableOp(h, new) {dtype=int32}
+"""
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_iterations_that_race_use_tokens(is_ordered: bool) -> None:
+    # the write precedes the next iteration, or only the end of the run
+    text = loop().replace("NextIteration(add", "NextIteration(add, ^write") + STATE
+    if not is_ordered:
+        text = (
+            text.replace(", ^write", "")
+            + """
+            seen = Enter(zero) {frame_name="loop"}
+            m2 = Merge(seen, n2)
+            s2 = Switch(m2, cond)
+            b2 = Identity(s2:1, ^write)
+            n2 = NextIteration(b2)
+            done = Exit(s2)
+        """
+        )
+    pair = Pair(lambda: graph_of(text))
+    pair.run([], targets=["init"])
+    pair.run(["out:0"], {"n:0": np.int32(4)}, ["out" if is_ordered else "done"])
+    expected = "" if is_ordered else "accesses to a resource have no defined order ('old')"
+    assert pair.fallback == expected
+
+
 def test_names_of_a_graph_are_not_part_of_the_code() -> None:
     text = BRANCHES.replace("merge", "import_os/x").replace("minus", "run/__class__.y")
     assert source(graph_of(text), ["out:0"], ["x:0", "p:0"]) == CONDITIONAL
