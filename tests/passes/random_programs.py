@@ -119,8 +119,25 @@ class RandomProgram:
 def random_program(seed: int) -> RandomProgram:
     """A random program. `init` sets the variable, `memory:0` reads it."""
     author = ProgramAuthor(seed)
-    block = author.block(2, author.draw.randint(1, 4), 0)
-    inputs = [np.int32(author.draw.randint(-2, 3)) for _ in range(2)]
+    return _built_program(author.block(2, author.draw.randint(1, 4), 0), author.draw)
+
+
+def random_loop_program(seed: int) -> RandomProgram:
+    """A random program that is one loop: several iterations change the variable."""
+    author = ProgramAuthor(seed)
+    draw = author.draw
+    condition = author.block(4, 0, 0)
+    body = author.block(4, draw.randint(0, 2), 2, kept=2)
+    # the index makes each write another one
+    body.steps.insert(0, Write(0))
+    if draw.random() < 0.5:
+        body.steps.append(Write(draw.randrange(4)))
+    loop = Loop(draw.randint(2, 5), [0, 1], condition, body, draw.choice([1, 2, 10]))
+    return _built_program(Block(2, [loop]), draw)
+
+
+def _built_program(block: Block, draw: random.Random) -> RandomProgram:
+    inputs = [np.int32(draw.randint(-2, 3)) for _ in range(2)]
     graph = Graph()
     shape = Shape([])
     handle = graph.add("VarHandleOp", name="v", dtype=int32, shape=shape, shared_name=b"v").output()

@@ -19,12 +19,13 @@ import numpy as np
 
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from tests.analysis.random_graphs import RECIPES, random_graph
-from tests.passes.random_programs import random_program
+from tests.passes.random_programs import RandomProgram, random_loop_program, random_program
 
 # findings about answers that depend on the schedule
 RACES = frozenset({"CFG220", "CFG222", "CFG225"})
@@ -130,26 +131,43 @@ def _random_graph(kind: str) -> Callable[[random.Random], Program]:
 
 
 def _stateful(rng: random.Random) -> Program:
-    program = random_program(rng.randrange(1 << 30))
+    return _with_state(random_program(rng.randrange(1 << 30)))
+
+
+def _with_state(program: RandomProgram) -> Program:
     return Program(
         program.graph, program.feeds, tuple(program.fetches), tuple(program.targets), True
     )
 
 
 def _unordered(rng: random.Random) -> Program:
-    """A program with a variable whose nodes are lowered and have lost a control edge.
-
-    The edge is outside of loops: `check` compares accesses within one iteration, and without an
-    edge in a loop those of different iterations may race.
-    """
+    """A program with a variable whose nodes are lowered and have lost a control edge."""
     program = _stateful(rng)
     cfgraph.lower(program.graph)
-    found = frames(program.graph)
-    outer = [node for node in program.graph if found.of[node] is found.root]
-    edges = [(node, before) for node in outer for before in node.controls]
-    if edges:
-        program.graph.remove_control(*rng.choice(edges))
+    _remove_control(program.graph, list(program.graph), rng)
     return program
+
+
+def _unordered_loop(rng: random.Random) -> Program:
+    """A loop of several iterations that is lowered and has lost a control edge."""
+    program = _with_state(random_loop_program(rng.randrange(1 << 30)))
+    cfgraph.lower(program.graph)
+    found = frames(program.graph)
+    inner = [node for node in program.graph if found.of[node] is not found.root]
+    _remove_control(program.graph, inner, rng)
+    return program
+
+
+def _remove_control(graph: Graph, nodes: list[Node], rng: random.Random) -> bool:
+    """Remove one control edge at random, but none that alone puts a node into its loop."""
+    edges = [(node, before) for node in nodes for before in node.controls]
+    rng.shuffle(edges)
+    for node, before in edges:
+        graph.remove_control(node, before)
+        if all(finding.level != "error" for finding in verify(graph)):
+            return True
+        graph.add_control(node, before)
+    return False
 
 
 _PROGRAMS: dict[str, Callable[[random.Random], Program]] = {
@@ -157,6 +175,7 @@ _PROGRAMS: dict[str, Callable[[random.Random], Program]] = {
     "stateful": _stateful,
     "stateful again": _stateful,
     "unordered": _unordered,
+    "unordered loop": _unordered_loop,
 }
 
 
