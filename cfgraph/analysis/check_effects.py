@@ -30,13 +30,15 @@ def effect_findings(
     targets: Sequence[Node] = (),
     *,
     all_run: bool = False,
+    launches: bool = False,
 ) -> Iterator[Finding]:
     """Races of a graph: accesses in one run that no edge orders.
 
-    A run executes everything that `wanted` needs; without `wanted`, what any single node needs;
-    with `all_run`, all nodes.
+    A run executes everything that `targets` need; without `targets`, what any single node needs;
+    with `all_run`, all nodes. With `launches`, the call of a cluster counts as a write to each
+    resource that it takes.
     """
-    shared = _shared_accesses(graph, graph_frames)
+    shared = _shared_accesses(graph, graph_frames, launches=launches)
     marked = [access.node for accesses in shared for access in accesses]
     marked = list(dict.fromkeys(marked))
     if not marked:
@@ -59,10 +61,12 @@ def effect_findings(
             yield _next_iteration_finding(before, loop, *race)
 
 
-def _shared_accesses(graph: Iterable[Node], graph_frames: Frames) -> list[list[ResourceAccess]]:
+def _shared_accesses(
+    graph: Iterable[Node], graph_frames: Frames, *, launches: bool
+) -> list[list[ResourceAccess]]:
     """Accesses of each resource that a node writes, and that several nodes or iterations use."""
     by_resource: dict[Hashable, dict[Node, ResourceAccess]] = {}
-    for access in EffectAnalysis().accesses(graph):
+    for access in EffectAnalysis(launches=launches).accesses(graph):
         known = by_resource.setdefault(access.resource, {})
         if access.node not in known or access.writes:
             known[access.node] = access

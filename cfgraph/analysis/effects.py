@@ -31,14 +31,17 @@ class ResourceAccess(NamedTuple):
 
 
 class EffectAnalysis:
-    """The resource accesses of nodes; caches the origin of each handle."""
+    """The resource accesses of nodes; caches the origin of each handle.
 
-    def __init__(self) -> None:
+    With `launches`, the call of a cluster counts as a write to each resource that it takes.
+    """
+
+    def __init__(self, *, launches: bool = False) -> None:
         self._origins: dict[Output, Output] = {}
-        self._facts = _HandleUseByOp()
+        self._facts = _HandleUseByOp(launches)
 
     def accesses(self, nodes: Iterable[Node]) -> Iterator[ResourceAccess]:
-        """The accesses of nodes through their own inputs; function calls are excluded."""
+        """The accesses of nodes through their own inputs; other function calls are excluded."""
         for node in nodes:
             facts = self._facts[node.op]
             if facts is None:
@@ -76,10 +79,14 @@ class _HandleUse(NamedTuple):
 class _HandleUseByOp(dict[str, _HandleUse | None]):
     """Handle use by op name, with None for primitives, calls, and ops with a flow input."""
 
+    def __init__(self, launches: bool) -> None:
+        super().__init__()
+        self.included_calls = ("", "launch") if launches else ("",)
+
     def __missing__(self, name: str) -> _HandleUse | None:
         op = lookup(name)
         facts = None
-        if not (op is None or op.role or op.calls.kind or _has_flow(op)):
+        if not (op is None or op.role or op.calls.kind not in self.included_calls or _has_flow(op)):
             facts = _HandleUse(op, any(map(_is_handle, op.parsed().inputs)))
         self[name] = facts
         return facts

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from types import CodeType, TracebackType
 from typing import Any, Final
@@ -94,7 +95,8 @@ def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
     needs_tokens = generator.may_be_dead is not None and not repeatable
     writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
-    if len(writers) > 1:
+    # in a loop, one access may race with itself in the next iteration
+    if len(writers) > 1 or (writers and len(plan.frames.all) > 1):
         _require_ordered_effects(plan, generator)
     source, owners = program.source()
     names = {**FUNCTIONS, **program.constants}
@@ -107,10 +109,11 @@ def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
     from cfgraph.analysis.check_effects import effect_findings
 
     nodes = list(plan.nodes)
-    if next(effect_findings(nodes, plan.frames, None, all_run=True), None) is None:
+    search = partial(effect_findings, nodes, plan.frames, all_run=True, launches=True)
+    if next(search(None), None) is None:
         return
     exact = generator.classified.deadness
-    finding = next(effect_findings(nodes, plan.frames, exact, all_run=True), None)
+    finding = next(search(exact), None)
     if finding is not None:
         node = next((node for node in plan.nodes if node.name == finding.node), None)
         raise NotCompiled("accesses to a resource have no defined order", node)
