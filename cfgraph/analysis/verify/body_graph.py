@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.verify.context import NodeTypes, Signatures, VerifyContext, arg_types
+from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import port_number
+from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef, Signature
 
 
@@ -70,6 +72,11 @@ class _BodyReader:
             message = f"two nodes have the name {body.name!r}"
             self.fault("CFG104", message, body.name)
             return None
+        definition = registry.lookup(body.op)
+        if definition is not None and definition.role is Role.ARG:
+            message = f"{body.op} is not allowed in the body of a function"
+            hint = "read the argument by its name in the signature"
+            self.fault("CFG138", message, body.name, hint)
         return self.graph.create(body.name, body.op, attrs=dict(body.attrs), device=body.device)
 
     def connect(self, body: BodyNode, node: Node) -> None:
