@@ -23,11 +23,11 @@ except ImportError:  # Windows: nothing is locked, and nothing removed
     _can_lock = False
 
 _PREFIX: Final = ".cfgraph-"
-_PROCESS: Final = re.compile(re.escape(_PREFIX) + r"(\d{1,10})-").match
+# the number of a process, and eight characters by `mkstemp`
+_PROCESS: Final = re.compile(re.escape(_PREFIX) + r"(\d{1,10})-[a-z0-9_]{8}").fullmatch
 _STARTED: Final = time.time()
 # a younger file may belong to a process that has not yet locked it
 _MIN_AGE_SECONDS: Final = 60
-_MIN_AGE_WITHOUT_PROCESS_SECONDS: Final = 3600
 
 
 def create_temporary_file(folder: str | os.PathLike[str] | None) -> tuple[int, str]:
@@ -65,12 +65,9 @@ def _remove_if_left(path: Path) -> None:
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         return
-    process, now = _PROCESS(path.name), time.time()
-    if process is None:
-        is_old = status.st_mtime < now - _MIN_AGE_WITHOUT_PROCESS_SECONDS
-    else:
-        is_old = status.st_mtime < max(_STARTED, now - _MIN_AGE_SECONDS)
-    if not is_old or (process is not None and _is_running(int(process[1]))):
+    process = _PROCESS(path.name)
+    is_old = status.st_mtime < max(_STARTED, time.time() - _MIN_AGE_SECONDS)
+    if process is None or not is_old or _is_running(int(process[1])):
         return
     descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     try:
