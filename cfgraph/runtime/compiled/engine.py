@@ -12,7 +12,7 @@ from itertools import chain, count
 from types import CodeType, TracebackType
 from typing import Any, Final
 
-from cfgraph.errors import RunTimeout
+from cfgraph.errors import CfgraphError, RunTimeout
 from cfgraph.ir.devices import short_device_name
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
@@ -32,6 +32,8 @@ from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.simulator import Simulator
 
 UNLIMITED: Final = range((1 << 63) - 1)
+# Python compiles a function in one call, which no signal or limit interrupts
+_MAX_LINES: Final = 200_000
 # seconds between two checks of the deadline in a loop
 _CHECK_INTERVAL: Final = 0.005
 # of a node in generated code, where each output is a variable
@@ -43,8 +45,8 @@ _numbers: Final = count(1)
 class CompiledRun:
     """The generated function of a run.
 
-    `is_repeatable` if the run changes nothing that outlives it, so that it may be repeated to
-    explain an error. `needs_tokens_for_dead` if it is not, and a fetch may be dead, which only the
+    `is_repeatable`: the run changes nothing that outlives it, so that it may be repeated to
+    explain an error. `needs_tokens_for_dead`: it is not, and a fetch may be dead, which only the
     token executor can explain.
     """
 
@@ -92,6 +94,8 @@ def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
         raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
     generator = Generator(spec.graph, plan, len(spec.fetches))
     program = generator.generate()
+    if len(program.lines) > _MAX_LINES:
+        raise NotCompiled(f"the code of the run has more than {_MAX_LINES} lines")
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
     needs_tokens = generator.may_be_dead is not None and not repeatable
     writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
@@ -124,6 +128,10 @@ def _has_lasting_effect(plan: NodePlan) -> bool:
     return effects.stateful and not (
         effects.random or effects.reads_only or makes_handle(plan.node)
     )
+
+
+def _exceeds_iterations(error: Exception) -> bool:
+    return isinstance(error, CfgraphError) and error.code == "CFG704"
 
 
 class DeadlineChunks:
@@ -192,15 +200,17 @@ class CompiledSimulator:
             self._repeat()
             return
         limits, limit = current_limits(), self.step.max_iterations
-        iterations: Any = UNLIMITED if limit is None else range(limit + 1)
+        stop = len(UNLIMITED) if limit is None else min(limit + 1, len(UNLIMITED))
+        iterations: Any = range(stop)
         late = None
         if limits.deadline != math.inf:
             late = limits.check_deadline
-            iterations = DeadlineChunks(len(iterations), late)
+            iterations = DeadlineChunks(stop, late)
         try:
             self.results[:] = self.compiled.function(self.step, feeds, iterations, late)
         except Exception as error:
-            if isinstance(error, RunTimeout) or not self.compiled.is_repeatable:
+            located = isinstance(error, RunTimeout | MemoryError) or _exceeds_iterations(error)
+            if located or not self.compiled.is_repeatable:
                 raise self._located(error) from error.__cause__
             self._repeat()
 
@@ -220,8 +230,9 @@ class CompiledSimulator:
         return located_error(error, plan.node if plan else None, path, device)
 
     def clear(self) -> None:
-        """Drop fetched values."""
+        """Drop fetched and fed values."""
         self.results.clear()
+        self._feeds = ()
         self._tokens = None
 
     def quiescent_state(self) -> QuiescentState:

@@ -335,6 +335,8 @@ class Generator:
             scheduler.run(section)
             program.hoisted = outer
         program.open(f"for i{number} in iterations:", loop=number)
+        # the place of a timeout, which the iterator raises
+        program.lines[-1].plan = self.plan.nodes[frame.loop_conds[0]]
         loop_block = program.block
         scheduler.run(info.classes.always)
         self._leave(info, scheduler)

@@ -26,8 +26,8 @@ Literal = tuple["Test", int]
 class Test:
     """A predicate that selects one of several branches.
 
-    `predicate` is None for a flag that the inputs of the Merge `owner` set, and for the test of the
-    first iteration of a loop. `owner` is otherwise the first Switch on the predicate.
+    `predicate` is None for a flag that the inputs of the Merge `owner` set. `owner` is otherwise
+    the LoopCond, or the first Switch on the predicate.
     """
 
     predicate: Output | None

@@ -126,7 +126,7 @@ class Line:
 
 
 class Program:
-    """The lines of a function, in order. `loop_of` numbers the loops of the blocks."""
+    """The lines of a function, in order, and its variables and constants."""
 
     def __init__(self, parameters: str) -> None:
         self.parameters = parameters

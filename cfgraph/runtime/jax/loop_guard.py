@@ -54,7 +54,8 @@ def _is_before(count: Any, deadline: Any) -> Any:
 
 def guard_arguments(limits: Limits) -> tuple[Any, ...]:
     """The arguments that a guarded function has before its own."""
-    count = _NO_LIMIT if limits.max_iterations is None else limits.max_iterations
+    limit = limits.max_iterations
+    count = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
     deadline = () if limits.deadline == math.inf else (np.float64(limits.deadline),)
     return np.int64(count), *deadline
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,17 @@ def test_an_iteration_limit_is_exact() -> None:
     assert pair.run(["out:0"], {"n:0": np.int32(8)}, max_iterations=7)[1] == "CFG704"
 
 
-def test_a_deadline_ends_a_loop() -> None:
+def test_a_deadline_ends_a_loop_and_names_its_iteration() -> None:
     session = Session(graph_of(loop()), engine="compiled")
-    with pytest.raises(cfgraph.RunTimeout, match="exceeded its timeout"):
+    with pytest.raises(cfgraph.RunTimeout, match="exceeded its timeout") as caught:
         session.run(["out:0"], {"n:0": np.int32(2**31 - 1)}, timeout=0.05)
+    assert re.fullmatch(r"/\w+\[[1-9]\d*\]", str(caught.value.frame))
+
+
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**70])
+def test_a_limit_beyond_all_iterations_is_none(limit: int) -> None:
+    session = Session(graph_of(loop()), engine="compiled")
+    assert session.run(["out:0"], {"n:0": np.int32(3)}, max_iterations=limit, timeout=60) == [3]
 
 
 def test_a_predicate_with_a_shape_is_an_error_of_its_switch() -> None:
