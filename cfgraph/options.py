@@ -344,8 +344,8 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="auto|tokens|compiled|numpy|xla",
-        help="Engine of the run, tokens or compiled to Python, or of its clusters, numpy or xla; "
-        "auto compiles where that is possible, and runs each cluster on the faster engine.",
+        help="Engine of the run (compiled: Python code where possible, as with auto; tokens: the "
+        "token executor), or of its clusters (numpy, xla; the run then uses the token executor).",
     ),
 ]
 ExplainEngine = Annotated[

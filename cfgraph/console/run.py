@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.compare.differences import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
@@ -29,7 +29,11 @@ from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.prepare import RUN_ENGINES
 from cfgraph.runtime.session import Session
+
+# digits of a number of threads
+_MAX_DIGITS: Final = 5
 
 
 def run(path: str, options: RunOptions) -> int:
@@ -148,7 +152,7 @@ def _make_session(
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
         costs=_cost_model(options.clock),
-        jit=options.clusters.engine if options.clusters.jit else None,
+        jit=_cluster_engine(options.clusters.engine) if options.clusters.jit else None,
         engine=options.clusters.engine,
         lazy=options.clusters.lazy,
         regions=options.clusters.regions,
@@ -156,8 +160,17 @@ def _make_session(
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
         allow_io=io,
-        blas_threads=int(threads) if threads.isdecimal() else threads,
+        blas_threads=int(threads) if _is_number(threads) else threads,
     )
+
+
+def _cluster_engine(engine: str) -> str:
+    """Return the engine of clusters where `--engine` may name that of the run."""
+    return "auto" if engine in RUN_ENGINES else engine
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _cost_model(timing: ClockOptions) -> CostModel | None:

@@ -40,7 +40,7 @@ def checked_threads(count: int | str | None) -> int | str | None:
     if count is None or count == AUTO or is_number:
         return count
     message = f"blas_threads must be a positive number or auto, got {count!r}"
-    raise UsageError(message, hint="omit it to leave the number of threads unchanged")
+    raise UsageError(message, hint="a number of threads, or auto")
 
 
 def auto_threads(graph: Graph, plans: Sequence[Plan], feeds: Mapping[Output, Any]) -> int | None:
@@ -68,7 +68,14 @@ def chosen_threads(graph: Graph, nodes: Sequence[Node], feeds: Mapping[Output, A
         if op is None or any(dims is None or None in dims for dims in (*inputs, *outputs)):
             continue
         most = max(most, op.flops(inputs, outputs))  # type: ignore[arg-type]
-    return max(1, min(len(os.sched_getaffinity(0)), int(most / FLOPS_PER_THREAD)))
+    return max(1, min(_processors(), int(most / FLOPS_PER_THREAD)))
+
+
+def _processors() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS, Windows
 
 
 def _has_large_source(nodes: Sequence[Node], feeds: Mapping[Output, Any]) -> bool:

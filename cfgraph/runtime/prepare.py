@@ -43,6 +43,9 @@ from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.trace.events import Observer
 
 SCHEDULES: Final = ("fifo", "random")
+# engines of a run; the others are those of its clusters
+RUN_ENGINES: Final = ("tokens", "compiled")
+ENGINES: Final = ("auto", *RUN_ENGINES, "numpy", "xla")
 DEFAULT_DEVICE: Final = "cpu:0"
 
 
@@ -74,6 +77,9 @@ class RunConfig:
         if self.schedule not in SCHEDULES:
             message = f"unknown schedule {self.schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
+        if self.engine is not None and self.engine not in ENGINES:
+            message = f"unknown engine {self.engine!r}"
+            raise UsageError(message, hint=f"one of {', '.join(ENGINES)}")
         if self.rules != PlacementRules() and len(self.devices) < 2:
             message = "placement rules need more than one device"
             raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")

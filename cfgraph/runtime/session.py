@@ -38,7 +38,14 @@ from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import DEFAULT_DEVICE, PreparedRun, RunConfig, RunExecutor, prepare
+from cfgraph.runtime.prepare import (
+    DEFAULT_DEVICE,
+    RUN_ENGINES,
+    PreparedRun,
+    RunConfig,
+    RunExecutor,
+    prepare,
+)
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
@@ -50,7 +57,6 @@ if TYPE_CHECKING:
 MAX_PREPARED_RUNS: Final = 32
 
 # engines of a whole run; the other names are engines of its clusters
-RUN_ENGINES: Final = ("tokens", "compiled")
 
 RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool]
 
@@ -81,11 +87,12 @@ class Session:
     `numpy` calls their kernels in sequence, `xla` compiles them per input signature (with `lazy`
     when a signature is seen a second time), `auto` uses XLA for large clusters if jax is installed.
     With `regions` whole loops and conditionals are clustered. Clusters in the graph run by
-    `engine`, one of the three; the default is `auto`.
+    `engine`: `numpy`, `xla`, or `auto`, the default.
 
-    A run is generated as straight-line Python, with the same values and errors, where that is
-    possible and nothing observes the run; with `engine="tokens"`, never. `fallback` is the reason
-    why the last run used the token executor instead, or empty.
+    With the engines `auto` and `compiled`, a run is compiled to straight-line Python, with the same
+    values and errors, where that is possible and nothing observes the run; otherwise, and with the
+    other engines, the token executor runs it. `fallback` is the reason for which the last run used
+    the token executor, or empty.
 
     With `costs` the run uses a virtual clock: `elapsed` is its final time in seconds, and the trace
     has its times. `ran` is the graph of the last run: the needed part of the graph after lowering,
@@ -354,7 +361,7 @@ class Session:
             return None, error.text
 
     def _observed(self) -> str:
-        """The reason for which all runs of the session use the token executor, or ``."""
+        """The reason for which all runs of the session use the token executor, or an empty text."""
         config = self.config
         if config.engine not in (None, "auto", "compiled"):
             return f"the engine is {config.engine}"

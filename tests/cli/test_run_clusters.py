@@ -80,7 +80,7 @@ def test_lazy_compiles_nothing_in_a_single_call(command: Any, clustered: Path) -
 def test_an_unknown_engine_is_a_wrong_call(command: Any, clustered: Path) -> None:
     done = command("run", clustered, "--feed", "x=1", "--engine", "tpu")
     assert done.code == 2
-    assert "one of auto, numpy, xla" in done.err
+    assert "one of auto, tokens, compiled, numpy, xla" in done.err
 
 
 def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path: Path) -> None:
@@ -104,3 +104,17 @@ def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path
         2,
         True,
     )
+
+
+@pytest.mark.parametrize("engine", ["tokens", "compiled", "auto"])
+def test_the_engine_of_a_run_leaves_that_of_its_clusters_open(
+    command: Any, chain: Path, engine: str
+) -> None:
+    done = command("run", chain, "--feed", "x=3", "--fetch", "y:0", "--jit", "--engine", engine)
+    assert (done.code, done.out) == (0, "y:0  float32[]  = 4.0\n")
+
+
+def test_a_number_of_threads_with_many_digits_is_a_usage_error(command: Any, chain: Path) -> None:
+    threads = "9" * 5000
+    done = command("run", chain, "--feed", "x=3", "--fetch", "y:0", "--blas-threads", threads)
+    assert done.code == 2
