@@ -27,8 +27,8 @@ from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 # nodes of a graph after functions are expanded
 DEFAULT_MAX_NODES: Final = 2_000_000
 _MAX_EXACT_COUNT: Final = 10**12
-# the share of the machine's memory that a value may take by default
-_MEMORY_SHARE: Final = 4
+# a value may take this fraction of the machine's memory by default: 1/4
+_MEMORY_DIVISOR: Final = 4
 # of version 2 and of version 1
 _CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -63,7 +63,7 @@ def _cgroup_limit(path: Path) -> int:
 
 def default_max_memory() -> int:
     """The default limit of bytes: a quarter of the machine's memory."""
-    return machine_memory() // _MEMORY_SHARE
+    return machine_memory() // _MEMORY_DIVISOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,15 @@ def limited(
 
     Raises UsageError for a limit that is negative or not a number.
     """
-    sizes = {"max_nodes": max_nodes, "max_bytes": max_memory}
-    for name, value in {"timeout": timeout, **sizes}.items():
+    values = {
+        "timeout": timeout,
+        "max_iterations": max_iterations,
+        "max_nodes": max_nodes,
+        "max_memory": max_memory,
+    }
+    for name, value in values.items():
         if value is not None and not value >= 0:
-            raise UsageError(f"{name} must not be negative, got {value}")
+            raise UsageError(f"{name} must be a number of at least 0, got {value}")
     limits = _LIMITS.get()
     if timeout is not None:
         limits = replace(limits, deadline=min(limits.deadline, time.monotonic() + timeout))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -310,3 +311,11 @@ def test_the_text_of_a_graph_ends_at_the_deadline() -> None:
     graph = cfgraph.load(COUNTER)
     with pytest.raises(RunTimeout), limited(timeout=0):
         cfgraph.dumps(graph, format="graph")
+
+
+@pytest.mark.parametrize("name", ["timeout", "max_iterations", "max_nodes", "max_memory"])
+def test_a_negative_limit_is_rejected_by_its_name(name: str) -> None:
+    negative: dict[str, Any] = {name: -1}
+    message = f"{name} must be a number of at least 0"
+    with pytest.raises(UsageError, match=message), limited(**negative):
+        pass
