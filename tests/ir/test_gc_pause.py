@@ -32,6 +32,7 @@ def test_garbage_made_meanwhile_is_collected_later() -> None:
     assert gc.collect() > 0
 
 
+@pytest.mark.slow
 def test_what_was_dropped_is_let_go_of_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc_pause._PausedObjects, "survivors", 0)
     alive = weakref.WeakSet[Thing]()

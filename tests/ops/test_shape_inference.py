@@ -265,6 +265,7 @@ def chain(count: int) -> tuple[Graph, Node]:
     return graph, node
 
 
+@pytest.mark.slow
 def test_a_chain_of_100000_nodes_is_no_problem() -> None:
     graph, last = chain(100_001)
     inferred = infer_shapes(graph)

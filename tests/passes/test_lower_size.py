@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 import cfgraph
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
@@ -65,6 +67,7 @@ def recorded_graphs() -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
+@pytest.mark.slow
 def test_recorded_graphs_are_lowered_whole_and_once() -> None:
     count = 0
     for name in recorded_graphs():

@@ -9,7 +9,7 @@ from cfgraph.errors import CfgraphError, InvalidInput, RunTimeout, Unsupported
 from tests.robustness.seed_graphs import seed_graphs
 from tests.robustness.structure_mutations import mutate_structure
 
-MUTATIONS = 1500
+MUTATIONS = 500
 # what `check` does not report as an error, and why
 EXCEPTIONS = {
     "CFG134": "a note: recursion is valid in TensorFlow, and other commands accept it",
