@@ -50,7 +50,7 @@ def main() -> None:
         # the command had not begun, or its output was being written
         os._exit(request.exit_code)
     # the command has ended, and leaves with its own status
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGALRM))
     if watchdog.interrupted:
         # a large heap takes seconds to free
         os._exit(code)

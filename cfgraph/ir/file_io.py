@@ -63,9 +63,14 @@ class StagedFiles:
             descriptor, name = create_temporary_file(folder)
         except (OSError, ValueError) as error:
             raise _write_error(path, error) from None
-        # a second descriptor keeps the file locked after it is closed, until it is moved
-        self._locks.append(os.dup(descriptor))
         file = os.fdopen(descriptor, "wb")
+        try:
+            # a second descriptor keeps the file locked after it is closed, until it is moved
+            self._locks.append(os.dup(descriptor))
+        except OSError as error:
+            file.close()
+            os.unlink(name)
+            raise _write_error(path, error) from None
         if target in self._staged:
             file.close()
             os.unlink(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cfgraph.errors import CfgraphError
 from cfgraph.ir import temporary_files
 from cfgraph.ir.file_io import StagedFiles, write_atomically
 from cfgraph.ir.temporary_files import create_temporary_file
@@ -115,3 +117,15 @@ def test_a_file_is_locked_until_it_is_moved(tmp_path: Path) -> None:
         descriptor = os.open(tmp_path / staged, os.O_RDWR)
         assert not temporary_files._lock(descriptor)
         os.close(descriptor)
+
+
+def test_without_a_free_descriptor_no_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "dup", full)
+    with pytest.raises(CfgraphError, match="Too many open files"):
+        write_atomically(tmp_path / "g.pb", b"data")
+    assert not os.listdir(tmp_path)
