@@ -137,9 +137,9 @@ def _exceeds_iterations(error: Exception) -> bool:
 class DeadlineChunks:
     """Numbers of iterations that check a deadline every few milliseconds."""
 
-    def __init__(self, stop: int, late: Callable[[], None]) -> None:
+    def __init__(self, stop: int, check_deadline: Callable[[], None]) -> None:
         self.stop = stop
-        self.late = late
+        self.check_deadline = check_deadline
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(self._chunks())
@@ -148,7 +148,7 @@ class DeadlineChunks:
         start, size, last = 0, 1, time.monotonic()
         while start < self.stop:
             yield range(start, min(start + size, self.stop))
-            self.late()
+            self.check_deadline()
             start += size
             now = time.monotonic()
             if now - last < _CHECK_INTERVAL / 2:
@@ -202,12 +202,12 @@ class CompiledSimulator:
         limits, limit = current_limits(), self.step.max_iterations
         stop = len(UNLIMITED) if limit is None else min(limit + 1, len(UNLIMITED))
         iterations: Any = range(stop)
-        late = None
+        check_deadline = None
         if limits.deadline != math.inf:
-            late = limits.check_deadline
-            iterations = DeadlineChunks(stop, late)
+            check_deadline = limits.check_deadline
+            iterations = DeadlineChunks(stop, check_deadline)
         try:
-            self.results[:] = self.compiled.function(self.step, feeds, iterations, late)
+            self.results[:] = self.compiled.function(self.step, feeds, iterations, check_deadline)
         except Exception as error:
             located = isinstance(error, RunTimeout | MemoryError) or _exceeds_iterations(error)
             if located or not self.compiled.is_repeatable:

@@ -5,7 +5,7 @@ one liveness class stand under one `if`; a Merge is an assignment in each of its
 Enter, Exit, NextIteration, LoopCond, and Identity have no code: their outputs are the variables of
 their inputs. Work that does not change in a loop precedes it.
 
-    def run(step, feeds, iterations, late):
+    def run(step, feeds, iterations, check_deadline):
         v0, = feeds
         v1 = c0
         for i1 in iterations:
@@ -45,7 +45,7 @@ from cfgraph.runtime.compiled.program import Block, Program, Value
 from cfgraph.runtime.compiled.schedule import Item, Scheduler
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
-PARAMETERS: Final = "step, feeds, iterations, late"
+PARAMETERS: Final = "step, feeds, iterations, check_deadline"
 # CPython allows 20 nested loops
 _MAX_LOOPS: Final = 18
 _MAX_INDENT: Final = 95
@@ -292,7 +292,7 @@ class Generator:
     # -- code ------------------------------------------------------------------------------------
 
     def _scheduler(self) -> Scheduler:
-        return Scheduler(self._open_branch, self._other_branch, self._close_branch)
+        return Scheduler(self._open_branch, self._open_else, self._close_branch)
 
     def _run(self, scheduler: Scheduler, frame: Frame, sections: list[Liveness]) -> None:
         items = self.items_of[frame]
@@ -309,7 +309,7 @@ class Generator:
             form = f"if {{}} == {branch}:"
         self.program.open(form, [test.value])
 
-    def _other_branch(self, literal: Literal) -> None:
+    def _open_else(self, literal: Literal) -> None:
         assert self.last_block is not None
         self.program.otherwise(self.last_block)
 
@@ -339,7 +339,7 @@ class Generator:
         program.lines[-1].plan = self.plan.nodes[frame.loop_conds[0]]
         loop_block = program.block
         scheduler.run(info.classes.always)
-        self._leave(info, scheduler)
+        self._write_exit(info, scheduler)
         body_start = len(program.lines)
         assert info.classes.body is not None
         scheduler.run(info.classes.body)
@@ -360,7 +360,7 @@ class Generator:
         value.scalar = source.scalar
         self.program.add("{}", [source], [value])
 
-    def _leave(self, info: FrameInfo, scheduler: Scheduler) -> None:
+    def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> None:
         """Test the condition of a loop, and write what runs once it is false."""
         program, cond = self.program, info.frame.loop_conds[0]
         test = info.classes.loop_test
@@ -386,13 +386,13 @@ class Generator:
         for merge in merges:
             roles = [self.plan.nodes[output.node].op.role for output in merge.inputs]
             back = merge.inputs[roles.index(NEXT_ITERATION)]
-            target, source = values[Output(merge, 0)].found(), values[back].found()
+            target, source = values[Output(merge, 0)].resolved(), values[back].resolved()
             if source is not target:
                 pairs.append((target, source))
         moved = {source for _, source in pairs}
         rest = []
         for target, moved_source in pairs:
-            source = moved_source.found()
+            source = moved_source.resolved()
             block = source.def_block
             if (
                 target not in moved

@@ -82,7 +82,7 @@ class NodeWriter:
         program, values, node = self.program, self.values, plan.node
         if len(program.lines) - self.last_check > _LINES_PER_CHECK:
             check_deadline()
-            program.add("if late is not None: late()", (), (), plan)
+            program.add("if check_deadline is not None: check_deadline()", (), (), plan)
             self.last_check = len(program.lines)
         arguments = [values[output] for output in node.inputs]
         form = _OPERATORS.get(plan.kernel) if type(plan.kernel) is _BUILTIN else None
@@ -134,10 +134,10 @@ class NodeWriter:
     ) -> None:
         """Assign one input of a Merge to its variable, and set its index and its flag."""
         program = self.program
-        source = self.values[plan.node.inputs[slot]].found()
+        source = self.values[plan.node.inputs[slot]].resolved()
         if slot in plan.deref_slots:
             program.add("deref({})", [source], (), plan)
-        target = value.found()
+        target = value.resolved()
         if source is not target:
             if not source.open and source.def_block is program.block:
                 source.merge_into(target)

@@ -44,7 +44,7 @@ class Value:
         self.def_block: Block | None = None
         self.read_block: Block | None = None
 
-    def found(self) -> Value:
+    def resolved(self) -> Value:
         """The variable that this one has become."""
         value = self
         while value.merged is not None:
@@ -53,7 +53,7 @@ class Value:
 
     def merge_into(self, target: Value) -> None:
         """Make this variable the same as another."""
-        source, target = self.found(), target.found()
+        source, target = self.resolved(), target.resolved()
         if source is target:
             return
         source.merged = target
@@ -157,18 +157,18 @@ class Program:
     ) -> None:
         """Append a line to the current block."""
         block, position = self.block, len(self.lines)
-        found = [value.found() if value.merged is not None else value for value in arguments]
-        for value in found:
+        operands = [value.resolved() if value.merged is not None else value for value in arguments]
+        for value in operands:
             value.last_read = position
             value.read_block = block
         for target in targets:
-            value = target.found()
+            value = target.resolved()
             value.first_def = min(value.first_def, position)
             value.last_def = position
             value.definitions += 1
             known = value.def_block
             value.def_block = block if known is None or known is block else _joined(known, block)
-        self.lines.append(Line(block, form, found, targets, plan, self.hoisted))
+        self.lines.append(Line(block, form, operands, targets, plan, self.hoisted))
 
     def open(
         self, header: str, arguments: Sequence[Value] = (), *, loop: int | None = None
@@ -217,10 +217,10 @@ class Program:
         for index, line in enumerate(self.lines):
             names = [value.name for value in line.arguments]
             if any(value.merged is not None for value in line.arguments):
-                names = [value.found().name for value in line.arguments]
+                names = [value.resolved().name for value in line.arguments]
             text = line.form.format(*names)
             if line.targets:
-                targets = [value.found().name for value in line.targets]
+                targets = [value.resolved().name for value in line.targets]
                 # a variable that has become its own source needs no assignment
                 text = f"{', '.join(targets)} = {text}" if targets != [text] else "pass"
             simple = not line.form.endswith(":") and not line.form.startswith(("return", "break"))
