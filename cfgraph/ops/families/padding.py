@@ -123,7 +123,8 @@ def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
     if hasattr(value, "at"):
         return xp.pad(value, pairs, constant_values=fill)
     # np.pad is 20 times slower on small arrays
-    is_zero = fill == 0  # np.zeros takes cleared pages instead of writing them
+    # np.zeros takes cleared pages instead of writing them; a GPU would wait for the comparison
+    is_zero = isinstance(fill, int | np.ndarray | np.generic) and fill == 0
     result = xp.zeros(sizes, value.dtype) if is_zero else xp.full(sizes, fill, value.dtype)
     interior = [
         slice(before, before + size) for size, (before, _) in zip(value.shape, pairs, strict=True)
