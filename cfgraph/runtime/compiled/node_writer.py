@@ -145,7 +145,7 @@ class NodeWriter:
                 target.scalar = target.scalar and source.scalar
                 program.add("{}", [source], [target], plan)
         if index is not None:
-            program.add("{}", [program.constant(merge_index(slot))], [index], plan)
+            program.add("{}", [program.constant(np.int32(slot))], [index], plan)
         if flag is not None:
             program.add("True", (), [flag.value], plan)
 
@@ -205,12 +205,7 @@ def stateful_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:
 
 def frame_names(frame: Frame) -> tuple[str, ...]:
     """The names of the loops from the outermost to this one."""
-    names: list[str] = []
-    current = frame
-    while current.parent is not None:
-        names.append(current.name)
-        current = current.parent
-    return tuple(reversed(names))
+    return tuple(loop.name for loop in enclosing_loops(frame))
 
 
 def test(predicate: Any) -> bool:
@@ -226,11 +221,6 @@ def branch(predicate: Any, count: int) -> int:
         raise OpError(f"the predicate must be a scalar, but it has shape {list(predicate.shape)}")
     index = int(predicate)
     return index if 0 <= index < count else count - 1
-
-
-def merge_index(slot: int) -> Any:
-    """The second output of a Merge."""
-    return np.int32(slot)
 
 
 def exceeded(step: RunStep, name: str) -> ExecutionError:
