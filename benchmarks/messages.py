@@ -11,10 +11,10 @@ from typing import Any, Final
 import cfgraph
 from benchmarks.measurement import Row
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
+from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
 

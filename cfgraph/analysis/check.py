@@ -25,7 +25,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
 _LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)

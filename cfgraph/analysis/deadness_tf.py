@@ -24,7 +24,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 
 def _tf_frame(node: Node, graph_frames: Frames) -> Frame:

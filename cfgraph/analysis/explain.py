@@ -14,11 +14,10 @@ from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness.formulas import TRUE
 from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.loops.path_conditions import PathConditions
-from cfgraph.analysis.reachability import ancestors, sends_by_recv
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import topological_order
+from cfgraph.ir.traversal import ancestors, sends_by_recv, topological_order
 from cfgraph.ops.opdef.op import lookup, role_of
 
 _COLOCATED: Final = b"loc:@"

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from cfgraph.analysis.reachability import ancestors, rendezvous_key
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
@@ -20,7 +19,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles, ancestors, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 
 # in graphs of older producers the shape [] of a Placeholder means any shape

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frames, frames
-from cfgraph.analysis.reachability import is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles, is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 

@@ -16,7 +16,6 @@ from cfgraph.analysis.feeds_and_fetches import (
     must_be_fed,
 )
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
-from cfgraph.analysis.reachability import ancestors, is_transfer, reachable_from
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.ir import registry
@@ -25,7 +24,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles, ancestors, is_transfer, reachable_from
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
 from cfgraph.compare.divergence import Divergence, difference_message, first_divergence
 from cfgraph.compare.sample_point import (
@@ -24,6 +23,7 @@ from cfgraph.compare.sample_point import (
 )
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.runtime.engine.step import State

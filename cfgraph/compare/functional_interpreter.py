@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir import registry
@@ -20,7 +19,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import expanded_size
-from cfgraph.ir.topological_order import topological_order
+from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup

@@ -10,7 +10,6 @@ import numpy as np
 
 from cfgraph.analysis.gradient_paths import stopping_tensors
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.compare.finite_differences import (
     SINGLE_PRECISION,
     Accuracy,
@@ -29,6 +28,7 @@ from cfgraph.compare.sample_point import (
 )
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.derivatives import Derivative
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy

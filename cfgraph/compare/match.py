@@ -25,7 +25,7 @@ from typing import Any, Final
 from cfgraph.ir.array_content import content_key
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node
-from cfgraph.ir.topological_order import topological_order
+from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import check_deadline
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from cfgraph.analysis.feeds_and_fetches import declared_type, missing_feeds_error, must_be_fed
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.compare.functional_interpreter import run_functional
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
-from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
 from cfgraph.console import show_tables as tables
 from cfgraph.console.dot import graph_dot
@@ -39,6 +38,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.text.printer import AttrPrinter
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.options import Color

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.gradient_paths import ActivityAnalysis, format_path, gradient_path_through
-from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import calls_functions, function_calls
 from cfgraph.passes.gradients.checkpointing.policy import AUTO, differentiate_with_checkpoints
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate

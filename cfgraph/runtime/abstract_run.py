@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.reachability import sends_by_recv
 from cfgraph.analysis.resource_handles import stacks
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import AbstractTensor, Shape
+from cfgraph.ir.traversal import sends_by_recv
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.engine.plan import NodePlan, Plan

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cfgraph.analysis.feeds_and_fetches import is_input
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.node import node_name
+from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.inline_clusters import (
     InlinedNodes,
     called_function,

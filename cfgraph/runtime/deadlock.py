@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import FrameState, Iteration
 from cfgraph.runtime.engine.rendezvous import PendingRecv, Rendezvous

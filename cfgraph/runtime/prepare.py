@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cfgraph.analysis.reachability import ancestors, is_partitioned
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
@@ -22,6 +21,7 @@ from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
+from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.abstract_run import use_abstract_values

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan
 from cfgraph.runtime.engine.propagate import DEAD, PENDING_MASK, FrameState, Iteration

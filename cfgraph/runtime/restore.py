@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
@@ -26,6 +25,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.serde.checkpoint import Checkpoint
+from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.checkpoints import RestoreV2
 from cfgraph.ops.families.resource_variables import VarHandleOp
 from cfgraph.ops.families.variables import Variable, VariableV1

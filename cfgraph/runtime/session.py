@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
-from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
 from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.reachability import sends_by_key
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.runtime.deadlock import explain_deadlock
 from cfgraph.runtime.engine.executor import MISSING, Executor

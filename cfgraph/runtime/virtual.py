@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.reachability import RendezvousKey
 from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.limits import current_limits
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import Executor

@@ -13,7 +13,7 @@ from typing import Final
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.topological_order import topological_order
+from cfgraph.ir.traversal import topological_order
 from tests.analysis.liveness_oracle import ROOT, Liveness, Tag, liveness
 from tests.analysis.random_graphs import CONTINUES, ITERATIONS
 

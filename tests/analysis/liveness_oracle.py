@@ -16,7 +16,7 @@ from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 Tag = tuple[tuple[str, int], ...]
 Choose = Callable[[Output, Tag], int]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import cfgraph
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.traversal import ancestors
 from tests.conformance import recorded
 from tests.conformance.second_order import SecondOrder, weight_of
 

@@ -10,9 +10,9 @@ import pytest
 
 import cfgraph
 from cfgraph import Builder
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.traversal import ancestors
 from tests.passes.test_functionalize import counter_text, region_rejections
 
 Array = tuple[Builder, Output, Output, Output]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.opdef.op import is_functional
 from tests.conformance import recorded
 from tests.passes.random_programs import random_programs

@@ -12,8 +12,8 @@ import pytest
 import cfgraph
 from cfgraph import Graph, InvalidInput, Unsupported
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.graph import Node
+from cfgraph.ir.traversal import rendezvous_key
 from tests.passes.random_programs import random_program
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "passes" / "partition"

@@ -28,7 +28,7 @@ from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 
 def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:

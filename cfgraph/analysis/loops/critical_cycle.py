@@ -19,11 +19,11 @@ import numpy as np
 
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.regions import Region, regions
-from cfgraph.analysis.reachability import sends_by_recv
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 
 # loop variables times body nodes

@@ -16,7 +16,7 @@ from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
-from cfgraph.ir.topological_order import OpRoles, TopologicalOrder, topological_order
+from cfgraph.ir.traversal import OpRoles, TopologicalOrder, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10

@@ -16,7 +16,7 @@ from operator import and_, or_
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SEND
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
 

@@ -7,20 +7,275 @@ a path condition covers one iteration: the LoopCond of the loop is a decision th
 it is the condition under which the loop was entered.
 
 Predicates are identified by their origin: through Identity, LoopCond, LogicalNot, and constant
-Enters.
+Enters. Lists with the same history are one object, so the conditions of a graph form a tree. Each
+has a jump pointer (Myers, "An applicative random-access stack", 1983), with which a decision or a
+common prefix takes logarithmic time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property, reduce
 from typing import Final
 
-from cfgraph.analysis.loops.decision_tree import DecisionTree
-from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
+from cfgraph.analysis.loops.branch_decisions import BranchDecision, is_exhaustive
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, LOOP_COND, MERGE, SWITCH, Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 from cfgraph.ops.opdef.op import back_edge_of, lookup
+
+
+class PathCondition:
+    """A list of decisions; lists with the same history are one object.
+
+    `is_contradictory` is true if two of its decisions select different sides of one source, and
+    `undecided` is the number of its decisions without sides.
+    """
+
+    __slots__ = (
+        "_jump",
+        "_more",
+        "_recent",
+        "decision",
+        "depth",
+        "is_contradictory",
+        "outer",
+        "undecided",
+    )
+
+    def __init__(
+        self, outer: PathCondition | None = None, decision: BranchDecision | None = None
+    ) -> None:
+        self.outer = outer
+        self.decision = decision
+        self.depth: int = 0
+        self.undecided: int = 0
+        self.is_contradictory: bool = False
+        self._more: dict[tuple[Output, int], PathCondition] = {}
+        self._jump: PathCondition = self
+        # sides by source of the decisions that follow those of `_jump`
+        self._recent: dict[Output, int] = {}
+        if outer is not None and decision is not None:
+            self._extend(outer, decision)
+
+    def _extend(self, outer: PathCondition, decision: BranchDecision) -> None:
+        self.depth = outer.depth + 1
+        self.undecided = outer.undecided + (not decision.sides)
+        contradicts = outer.side_of(decision.source) is not None
+        self.is_contradictory = outer.is_contradictory or contradicts
+        self._jump, middle = outer, outer._jump
+        if outer.depth - middle.depth == middle.depth - middle._jump.depth:
+            self._jump = middle._jump
+            self._recent |= middle._recent
+            self._recent |= outer._recent
+        self._recent[decision.source] = decision.side
+
+    def decisions(self) -> list[BranchDecision]:
+        """The decisions, outermost first."""
+        return self._after(0)
+
+    def side_of(self, source: Output) -> int | None:
+        """The side that the last decision about a source selects, or None without any."""
+        condition = self
+        while condition.depth:
+            side = condition._recent.get(source)
+            if side is not None:
+                return side
+            condition = condition._jump
+        return None
+
+    def contains(self, decision: BranchDecision) -> bool:
+        """True if a decision with the same source and side is in the list."""
+        if self.is_contradictory:
+            return any(mine[:2] == decision[:2] for mine in self.decisions())
+        return self.side_of(decision.source) == decision.side
+
+    def shared_prefix(self, other: PathCondition) -> PathCondition:
+        """The longest list that both lists start with."""
+        depth = min(self.depth, other.depth)
+        first, second = self._at(depth), other._at(depth)
+        while first is not second:
+            if first._jump is not second._jump:
+                first, second = first._jump, second._jump
+            else:
+                assert first.outer is not None
+                assert second.outer is not None
+                first, second = first.outer, second.outer
+        return first
+
+    def starts_with(self, prefix: PathCondition) -> bool:
+        """True if the list starts with the decisions of another."""
+        return self.depth >= prefix.depth and self._at(prefix.depth) is prefix
+
+    def beyond(self, outer: PathCondition) -> list[BranchDecision]:
+        """The decisions that are not part of another condition, outermost first."""
+        prefix = self.shared_prefix(outer)
+        rest = self._after(prefix.depth)
+        if prefix is outer or not rest:
+            return rest
+        return [decision for decision in rest if not outer.contains(decision)]
+
+    def is_decided_beyond(self, outer: PathCondition) -> bool:
+        """True if each decision that is not part of another condition has sides."""
+        if self.starts_with(outer):
+            return self.undecided == outer.undecided
+        return all(decision.sides for decision in self.beyond(outer))
+
+    def also(self, decision: BranchDecision) -> PathCondition:
+        """This condition with one more decision, unless it contains it."""
+        longer = self._more.get(decision[:2])
+        if longer is not None:
+            return longer
+        return self if self.contains(decision) else self._and_then(decision)
+
+    def _and_then(self, decision: BranchDecision) -> PathCondition:
+        """The conjunction of this condition and one more decision that it does not contain yet."""
+        key = decision[:2]
+        longer = self._more.get(key)
+        if longer is None:
+            longer = self._more[key] = PathCondition(self, decision)
+        return longer
+
+    def union(self, *conditions: PathCondition) -> PathCondition:
+        """The decisions of all conditions; those of this one first."""
+        result = self
+        for condition in conditions:
+            prefix = result.shared_prefix(condition)
+            if prefix is result:
+                result = condition
+            elif prefix is not condition:
+                for decision in condition._after(prefix.depth):
+                    result = result.also(decision)
+        return result
+
+    def _at(self, depth: int) -> PathCondition:
+        """The first decisions, `depth` of them."""
+        condition = self
+        while condition.depth > depth:
+            jump = condition._jump
+            if jump.depth < depth:
+                assert condition.outer is not None
+                jump = condition.outer
+            condition = jump
+        return condition
+
+    def _after(self, depth: int) -> list[BranchDecision]:
+        """The decisions without the first `depth` ones."""
+        decisions: list[BranchDecision] = []
+        condition = self
+        while condition.depth > depth:
+            assert condition.decision is not None
+            assert condition.outer is not None
+            decisions.append(condition.decision)
+            condition = condition.outer
+        return decisions[::-1]
+
+
+class DecisionTree:
+    """Path conditions below `prefix`, the decisions with which all of them start."""
+
+    def __init__(self, conditions: Sequence[PathCondition]) -> None:
+        self.prefix = reduce(PathCondition.shared_prefix, conditions)
+        self._ends = Counter(conditions)
+        self._children: dict[PathCondition, list[PathCondition]] = {self.prefix: []}
+        for condition in conditions:
+            self._insert(condition)
+
+    def _insert(self, condition: PathCondition) -> None:
+        children = self._children
+        path: list[PathCondition] = []
+        while condition not in children:
+            path.append(condition)
+            assert condition.outer is not None
+            condition = condition.outer
+        for inner in reversed(path):
+            children[condition].append(inner)
+            children[inner] = []
+            condition = inner
+
+    @cached_property
+    def common(self) -> PathCondition:
+        """The decisions that all conditions contain."""
+        counts: Counter[tuple[Output, int]] = Counter()
+        for condition, count in self._counts().items():
+            if condition.decision is not None and condition is not self.prefix:
+                counts[condition.decision[:2]] += count
+        total = self._ends.total()
+        first = next(iter(self._ends))
+        shared = [item for item in first.beyond(self.prefix) if counts[item[:2]] == total]
+        return reduce(PathCondition.also, shared, self.prefix)
+
+    @cached_property
+    def is_exhaustive(self) -> bool:
+        """True if one of the conditions holds for all values of the predicates.
+
+        False beyond a bound on the number of cases.
+        """
+        if self._is_covered():
+            return True
+        if self._is_decided and self.common is self.prefix:
+            return False
+        return is_exhaustive([condition.beyond(self.common) for condition in self._ends])
+
+    @cached_property
+    def is_exclusive(self) -> bool:
+        """True if no two of the conditions can hold together, by their first difference."""
+        return self._is_decided and all(
+            count == 1 and not self._children[end] for end, count in self._ends.items()
+        )
+
+    def excludes(self, condition: PathCondition) -> bool:
+        """True if this one of the conditions and another one cannot hold together."""
+        if self.is_exclusive:
+            return True
+        if self._ends[condition] > 1:
+            return False
+        todo = [self.prefix]
+        while todo:
+            inner = todo.pop()
+            if inner in self._ends and inner is not condition:
+                return False
+            for child in self._children[inner]:
+                assert child.decision is not None
+                if condition.side_of(child.decision.source) in {None, child.decision.side}:
+                    todo.append(child)
+        return True
+
+    @cached_property
+    def _is_decided(self) -> bool:
+        """True if the first difference of any two conditions is the side of one predicate."""
+        return not any(end.is_contradictory for end in self._ends) and all(
+            len({child.decision.source for child in children if child.decision}) < 2
+            for children in self._children.values()
+        )
+
+    def _is_covered(self) -> bool:
+        """True if the conditions branch to all sides of a predicate wherever they differ."""
+        todo = [self.prefix]
+        while todo:
+            condition = todo.pop()
+            if condition in self._ends:
+                continue
+            decisions = [child.decision for child in self._children[condition] if child.decision]
+            sources = {decision.source for decision in decisions}
+            if len(sources) != 1 or len(decisions) != decisions[0].sides:
+                return False
+            todo += self._children[condition]
+        return True
+
+    def _counts(self) -> dict[PathCondition, int]:
+        """The number of conditions that start with each node of the tree."""
+        order = [self.prefix]
+        for condition in order:
+            order += self._children[condition]
+        counts: dict[PathCondition, int] = {}
+        for condition in reversed(order):
+            inner = sum(counts[child] for child in self._children[condition])
+            counts[condition] = self._ends[condition] + inner
+        return counts
+
 
 # roles of nodes that change a path condition
 DECIDING_ROLES: Final = (SWITCH, MERGE)

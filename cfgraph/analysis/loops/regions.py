@@ -14,12 +14,11 @@ from typing import Any
 
 from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.loops.frames import Frame, Frames, cycle_findings, frames
-from cfgraph.analysis.loops.path_condition import PathCondition
-from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathConditions
+from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import ENTER, MERGE, NEXT_ITERATION
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 
 @dataclass(slots=True, eq=False)

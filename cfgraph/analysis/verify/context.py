@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import Frames, frames
-from cfgraph.analysis.reachability import is_transfer
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.dtypes import DType
@@ -19,7 +18,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.ir.signature import MAX_COUNT, ArgDef, Signature
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles, is_transfer
 from cfgraph.limits import reserve
 
 # types and the number of their repetitions

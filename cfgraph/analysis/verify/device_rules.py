@@ -14,12 +14,11 @@ from typing import Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import describe_cycle
-from cfgraph.analysis.reachability import RendezvousKey, is_transfer, rendezvous_key
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles, RendezvousKey, is_transfer, rendezvous_key
 
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"

@@ -14,7 +14,6 @@ from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.findings import catalog
-from cfgraph.analysis.reachability import is_partitioned, sends_by_recv
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.console.picture.boxes import PictureBox, group_into_boxes, split_into_chunks
 from cfgraph.console.selection import GraphView, NodeSelection
@@ -25,6 +24,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.text.printer import AttrPrinter
+from cfgraph.ir.traversal import is_partitioned, sends_by_recv
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
 

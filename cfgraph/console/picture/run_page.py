@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.console.picture.html_page import page_bytes
 from cfgraph.console.picture.model import picture_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
@@ -18,6 +17,7 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import KEYS, Totals
 

@@ -25,7 +25,7 @@ from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.topological_order import topological_order
+from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import Limits, check_deadline, current_limits
 from cfgraph.ops.opdef.op import (
     KERNEL_FAILURES,

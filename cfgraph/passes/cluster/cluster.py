@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
@@ -26,6 +25,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import node_name
+from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
-from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
+from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
 from cfgraph.analysis.loops.while_loop import (
     WhileLoop,
     gradient_source_in_iteration,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.gradient_paths import ActivityAnalysis, carries_gradient
-from cfgraph.analysis.loops.path_condition import PathCondition
+from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Regions, regions
 from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported, UsageError

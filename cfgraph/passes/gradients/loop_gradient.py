@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.analysis.loops.path_condition import PathCondition
-from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop, while_loop
 from cfgraph.errors import Unsupported

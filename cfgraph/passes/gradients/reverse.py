@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from cfgraph.analysis.gradient_paths import ActivityAnalysis
-from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
-from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
+from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported

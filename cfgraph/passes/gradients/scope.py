@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
+from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes

@@ -14,7 +14,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles, topological_order
+from cfgraph.ir.traversal import OpRoles, topological_order
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, has_effect, is_a
 from cfgraph.passes.lower.functional_node import FunctionalNode

@@ -18,7 +18,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles, topological_order
+from cfgraph.ir.traversal import OpRoles, topological_order
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import calls_functions, lookup
 from cfgraph.passes.gradients.function_gradients import (

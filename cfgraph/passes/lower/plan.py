@@ -10,7 +10,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.topological_order import topological_order
+from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.families.constants import Const, Identity
 from cfgraph.ops.opdef.op import lookup

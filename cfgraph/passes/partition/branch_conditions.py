@@ -14,7 +14,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 from cfgraph.ops.opdef.op import Op, lookup
 
 

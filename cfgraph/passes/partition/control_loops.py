@@ -34,7 +34,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 from cfgraph.passes.partition.branch_conditions import BranchConditions
 from cfgraph.passes.partition.device_crossings import NodeDevices, sorted_devices
 

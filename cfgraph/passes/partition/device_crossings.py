@@ -10,7 +10,7 @@ from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 # every device that reads one of these has a copy, so that only its source crosses
 COPIED_ROLES = frozenset({Role.ENTER, Role.NEXT_ITERATION})

@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.loops.frames import Frame, frames
-from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report, op_counts

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.cost import Costs
-from cfgraph.analysis.reachability import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import DeviceName, known_devices_hint, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report, op_counts

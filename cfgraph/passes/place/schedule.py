@@ -16,7 +16,7 @@ from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
 # of an input: device, time of arrival, and tensor

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import rendezvous_key
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import NodePlan, Plan

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error, must_be_fed
 from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
-from cfgraph.analysis.reachability import ancestors, is_partitioned
 from cfgraph.analysis.verify.device_rules import check_duplicate_keys, check_partition_edges
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
@@ -18,6 +17,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.op import Op, lookup, numpy_kernel
 from cfgraph.runtime.engine.references import References

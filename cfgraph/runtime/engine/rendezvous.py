@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from cfgraph.analysis.reachability import RendezvousKey
+from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration
 
 Tag = tuple[Any, int]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.reachability import RendezvousKey, rendezvous_key
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
@@ -21,6 +20,7 @@ from cfgraph.ir.devices import is_gpu, short_device_name
 from cfgraph.ir.dtypes import DType, int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList

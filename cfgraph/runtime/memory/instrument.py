@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.analysis.reachability import rendezvous_key
 from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import rendezvous_key
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.families.stacks import Stack
 from cfgraph.ops.families.tensor_array import TensorArray

@@ -15,7 +15,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
-from cfgraph.ir.topological_order import OpRoles
+from cfgraph.ir.traversal import OpRoles
 
 Vertex = int
 # ranks, negative for predecessors, with their vertices

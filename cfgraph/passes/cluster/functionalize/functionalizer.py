@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, frames, nodes_by_frame
-from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.evaluation import MAX_NESTED_CALLS
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of

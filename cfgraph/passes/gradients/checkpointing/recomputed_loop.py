@@ -18,8 +18,9 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
+from cfgraph.analysis.loops.branch_decisions import BranchDecision
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.analysis.loops.path_condition import BranchDecision, PathCondition
+from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType

@@ -1,0 +1,221 @@
+"""Traversals of a graph: topological order of nodes, and reachability.
+
+The topological order lists sources before readers; back edges of loops are ignored. Reachability
+follows data, control, and rendezvous edges: a rendezvous edge leads from a Send to the Recv with
+the same key, so the ancestors of a node cross devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
+
+
+class OpRoles(dict[str, Role | None]):
+    """Roles by op name, with None for an ordinary op."""
+
+    def __missing__(self, op: str) -> Role | None:
+        definition = registry.lookup(op)
+        role: Role | None = definition.role if definition else None
+        self[op] = role
+        return role
+
+
+_NO_CUT: Final[frozenset[Output]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TopologicalOrder:
+    """Nodes in topological order, and the cycles that remain.
+
+    A cycle lists its nodes in the direction of data flow; the last feeds the first. Listed cycles
+    are disjoint. One edge of each is ignored, so that every node has a position.
+    """
+
+    nodes: tuple[Node, ...]
+    cycles: tuple[tuple[Node, ...], ...]
+
+
+def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) -> TopologicalOrder:
+    """Order nodes so that sources precede readers; otherwise the original order is kept.
+
+    Back edges (from a NextIteration to a Merge), edges of `cut` outputs, and edges from nodes
+    outside of `nodes` are ignored.
+    """
+    todo = dict.fromkeys(nodes)
+    walk = _DepthFirstSort(todo, cut, OpRoles())
+    order = walk.order
+    for node in list(todo):
+        if node not in todo:
+            continue
+        # fast path: most files list sources first
+        for item in node.inputs:
+            if item[0] in todo:
+                walk.visit(node)
+                break
+        else:
+            for control in node.controls:
+                if control in todo:
+                    walk.visit(node)
+                    break
+            else:
+                del todo[node]
+                order.append(node)
+    return TopologicalOrder(tuple(order), tuple(walk.cycles))
+
+
+class _DepthFirstSort:
+    """Iterative depth-first search against the edges."""
+
+    def __init__(self, todo: dict[Node, None], cut: Collection[Output], roles: OpRoles) -> None:
+        self.todo = todo
+        self.cut = cut
+        self.roles = roles
+        self.order: list[Node] = []
+        self.cycles: list[tuple[Node, ...]] = []
+
+    def visit(self, start: Node) -> None:
+        """Append a node after everything that it depends on."""
+        todo, order = self.todo, self.order
+        trail, indices, pending = [start], {start: 0}, [iter(self.needs(start))]
+        # highest trail index, up to each position, that belongs to a listed cycle
+        listed = [-1]
+        while trail:
+            for source in pending[-1]:
+                if source not in todo:
+                    continue
+                index = indices.get(source)
+                if index is None:
+                    indices[source] = len(trail)
+                    trail.append(source)
+                    listed.append(listed[-1])
+                    pending.append(iter(self.needs(source)))
+                    break
+                if listed[-1] < index:
+                    self.cycles.append(tuple(reversed(trail[index:])))
+                    listed[index:] = range(index, len(trail))
+            else:
+                node = trail.pop()
+                pending.pop()
+                listed.pop()
+                del indices[node], todo[node]
+                order.append(node)
+
+    def needs(self, node: Node) -> list[Node]:
+        """Sources that must come first and are not ordered yet."""
+        todo, cut = self.todo, self.cut
+        needs = [item for item in node.inputs if item[0] in todo]
+        if needs and cut:
+            needs = [item for item in needs if item not in cut]
+        if needs and self.roles[node.op] is MERGE:
+            needs = [item for item in needs if self.roles[item[0].op] is not NEXT_ITERATION]
+        needed = [item[0] for item in needs]
+        if node.controls:
+            needed.extend(control for control in node.controls if control in todo)
+        return needed
+
+
+class RendezvousKey(NamedTuple):
+    """Key shared by a Send and its Recv within one frame and iteration."""
+
+    send_device: str
+    recv_device: str
+    tensor_name: str
+
+    def __str__(self) -> str:
+        return f"{self.tensor_name!r} from {self.send_device} to {self.recv_device}"
+
+
+def rendezvous_key(node: Node) -> RendezvousKey:
+    """The key of a Send or a Recv. Raises InvalidInput if an attribute is missing."""
+    return RendezvousKey(*[_text(node.attr(name)) for name in RendezvousKey._fields])
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def is_transfer(node: Node, roles: OpRoles) -> bool:
+    """True for a Send or Recv whose other end is a node, not the client."""
+    return roles[node.op] in (Role.SEND, Role.RECV) and not node.attrs.get("client_terminated")
+
+
+def is_partitioned(graph: Graph) -> bool:
+    """True if the graph contains transfers between devices."""
+    roles = OpRoles()
+    if not any(roles[op] in (Role.SEND, Role.RECV) for op in graph.ops):
+        return False
+    return any(is_transfer(node, roles) for node in graph)
+
+
+def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
+    """The first Send of each key."""
+    roles, sends = OpRoles(), dict[RendezvousKey, Node]()
+    for node in nodes:
+        if roles[node.op] is Role.SEND and is_transfer(node, roles):
+            sends.setdefault(rendezvous_key(node), node)
+    return sends
+
+
+def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
+    """The Send of each Recv, without Recvs whose Send is not among the nodes."""
+    roles = OpRoles()
+    recvs = [node for node in nodes if roles[node.op] is Role.RECV and is_transfer(node, roles)]
+    sent = sends_by_key(nodes) if recvs else {}
+    pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
+    return {node: send for node, send in pairs if send is not None}
+
+
+def ancestors(
+    graph: Graph,
+    targets: Iterable[Node],
+    fed: Collection[Output] = (),
+    fed_nodes: Collection[Node] = (),
+) -> list[Node]:
+    """The nodes that `targets` depend on, in graph order.
+
+    Dependencies end at `fed` outputs, and at control edges from `fed_nodes` (placeholders, which do
+    not run when fed).
+    """
+    needed = set(targets)
+    queue = list(needed)
+    roles = OpRoles()
+    sends: dict[RendezvousKey, Node] | None = None
+    while queue:
+        node = queue.pop()
+        if not node.inputs and roles[node.op] is Role.RECV and is_transfer(node, roles):
+            sends = sends_by_key(graph) if sends is None else sends
+            send = sends.get(rendezvous_key(node))
+            if send is not None and send not in needed:
+                needed.add(send)
+                queue.append(send)
+        for tensor in node.inputs:
+            source = tensor[0]
+            if source not in needed and not (fed and tensor in fed):
+                needed.add(source)
+                queue.append(source)
+        for source in node.controls:
+            if source not in needed and source not in fed_nodes:
+                needed.add(source)
+                queue.append(source)
+    return [node for node in graph if node in needed]
+
+
+def reachable_from(graph: Graph, sources: Iterable[Node]) -> set[Node]:
+    """The sources and all nodes that depend on one of them."""
+    reached = set(sources)
+    readers: dict[Node, list[Node]] = {}
+    for node in graph if reached else ():
+        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+            readers.setdefault(source, []).append(node)
+    queue = list(reached)
+    while queue:
+        new = [node for node in readers.get(queue.pop(), ()) if node not in reached]
+        reached.update(new)
+        queue.extend(new)
+    return reached
