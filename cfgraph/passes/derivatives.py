@@ -22,11 +22,12 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import calls_functions, function_calls
 from cfgraph.passes.gradients.checkpointing.policy import AUTO, differentiate_with_checkpoints
-from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 from cfgraph.passes.gradients.function_gradients import (
     called_functions_with_gradient,
     rewrite_as_calls,
 )
+from cfgraph.passes.gradients.loop_gradient import reverse_loop
+from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
 from cfgraph.passes.lower.lower import lower
 
 UNCONNECTED: Final = ("none", "zero")
@@ -90,7 +91,7 @@ def gradients(
     )
     with graph.paused_gc():
         results = (
-            differentiate(graph, request)
+            differentiate(graph, request, reverse_loop)
             if recompute is None
             else differentiate_with_checkpoints(graph, request, recompute)
         )

@@ -262,6 +262,12 @@ def calls_functions(graph: Graph) -> bool:
     return any(op in graph.functions or function_calls(op).kind for op in graph.ops)
 
 
+def contains_op(graph: Graph, *kinds: type[Op]) -> bool:
+    """True if a node of the graph has a known op that is a subclass of one of `kinds`."""
+    ops = map(lookup, graph.ops)
+    return any(op is not None and issubclass(op, kinds) for op in ops)
+
+
 def is_cluster_call(op: type[Op] | None) -> bool:
     """True for an op that launches a compiled cluster."""
     return op is not None and op.calls.kind == "launch"

@@ -21,7 +21,8 @@ from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
 from cfgraph.ops.opdef.op import function_calls
-from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
+from cfgraph.passes.gradients.loop_gradient import reverse_loop
+from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
 
 CALL_OP: Final = "StatefulPartitionedCall"
 
@@ -163,7 +164,7 @@ class _GradientFunctions:
         xs = [graph[argument].output() for argument in arguments]
         ys = [graph[output].output() for output in outputs]
         request = GradientRequest(ys, xs, [node.output() for node in weights], zeros=xs)
-        gradients = differentiate(graph, request)
+        gradients = differentiate(graph, request, reverse_loop)
         results = {
             f"gradient_{index}": dx or _zeros_like(graph, x)
             for index, (x, dx) in enumerate(zip(xs, gradients, strict=True))

@@ -52,7 +52,8 @@ def reverse_loop(outer: ReverseMode, region: Region) -> Iterator[ReverseMode]:
     for enter in loop.invariants:
         _accumulate_invariant(outer, inner, scope, enter, guard)
     outer.scope.wait_for(scope.finished, guard)
-    outer.stacks.finish_loop(outer.scope, scope)
+    if outer.stacks is not None:
+        outer.stacks.finish_loop(outer.scope, scope)
     scope.finish()
 
 
@@ -65,8 +66,9 @@ def _require_own_gradients(outer: ReverseMode, frame: Frame) -> None:
 
 def has_gradient(outer: ReverseMode, region: Region) -> bool:
     """True if gradients reach an Exit of a loop, or were pushed for a pop in it."""
-    exits = [node.output() for node in region.frame.exits]
-    return any(outer.partials(x) for x in exits) or outer.stacks.reaches(region.frame)
+    if outer.stacks is not None and outer.stacks.reaches(region.frame):
+        return True
+    return any(outer.partials(node.output()) for node in region.frame.exits)
 
 
 def _start_variable(

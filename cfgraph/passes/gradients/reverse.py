@@ -1,101 +1,60 @@
-"""Reverse mode over a region: visit its items in reverse order and sum the partial gradients.
+"""Reverse-mode differentiation of a lowered graph, from tensors to tensors.
 
-Each item passes the gradients of its outputs to its inputs; the gradient of a tensor is the sum of
-the partial gradients from its readers. In conditionals a Merge becomes Switches, a Switch a Merge:
+y = f(x)   ──▶   gradients/x = sum over y of grad_y * dy/dx
 
-    Switch(x, p): dx = Merge(d false, d true)        Merge(a, b): da = Switch(dz, p):0, db = …:1
-
-The gradient of a live tensor is live, and the gradient of a dead tensor is dead. If only one side
-of a Switch is used, the other side contributes zeros that are live on that side alone. If a tensor
+A region's items are visited in reverse order. Each item passes the gradients of its outputs to its
+inputs; the gradient of a tensor is the sum of the partial gradients from its readers. If a tensor
 is read by a node that runs less often than the tensor is live, the partial gradient is merged with
 zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cfgraph.analysis.gradient_paths import ActivityAnalysis
-from cfgraph.analysis.loops.branch_decisions import BranchDecision
-from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
-from cfgraph.analysis.loops.regions import Region, Regions
+from cfgraph.analysis.gradient_paths import ActivityAnalysis, carries_gradient
+from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
-from cfgraph.errors import Unsupported
-from cfgraph.ir import registry
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir import dtypes, registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
+from cfgraph.ops.families.stacks import StackHandle
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
-from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, back_edge_of, lookup, role_of
+from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, back_edge_of, contains_op, lookup, role_of
+from cfgraph.passes.gradients.conditional_gradient import (
+    merge_gradient,
+    merge_with_zeros,
+    switch_gradient,
+)
+from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.scope import GradientScope
 from cfgraph.passes.gradients.stack_gradients import StackGradients
 
-# -- conditionals ------------------------------------------------------------------------------
 
+@dataclass(frozen=True, slots=True)
+class GradientRequest:
+    """Request for the gradients of the weighted sum of `ys` with respect to `xs`.
 
-def switch_gradient(
-    scope: GradientScope,
-    guards: PathConditions,
-    node: Node,
-    output_gradients: Sequence[Output | None],
-) -> Output | None:
-    """The gradient of a Switch's data, from the gradients of its outputs."""
-    if not any(output_gradients):
-        return None
-    sides: list[Output] = []
-    for port, dx in enumerate(output_gradients):
-        sides.append(dx if dx is not None else _side_zeros(scope, guards, node.output(port)))
-    return scope.add("Merge", sides, "Merge", {})
+    `weights` contains a tensor, an array, or None (ones) for each y. Gradients do not flow through
+    `stops`. An x in `zeros` gets zeros rather than None if no y depends on it. With `swap_memory`,
+    values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
+    custom gradient uses the gradient of its op instead.
+    """
 
-
-def _side_zeros(scope: GradientScope, guards: PathConditions, side: Output) -> Output:
-    """Zeros that are live where an output of a Switch is."""
-    if scope is scope.top and not _is_resource(side):
-        return scope.zeros_like(side)
-    zeros = scope.zeros_like(side.node.inputs[0])
-    return scope.guarded_by(zeros, [guards.decision(side)])
-
-
-def merge_gradient(
-    scope: GradientScope, guards: PathConditions, node: Node, slot: int, dz: Output
-) -> Output:
-    """The gradient of one input of a Merge."""
-    inner, outer = guards.of(node.inputs[slot]), guards.shared_by_inputs(node)
-    is_decided = inner.is_decided_beyond(outer)
-    if is_decided and inner is not outer and guards.alone(node, slot):
-        return scope.guarded_within(dz, inner, outer)
-    chosen = scope.add("Equal", (node.output(1), slot), "chosen", {})
-    dx = scope.add("Switch", (dz, chosen), "Switch", {}).node.output(1)
-    if not is_decided:
-        return dx
-    # the Merge may take another input although this one is live
-    zeros = scope.add("Switch", (scope.zeros_like(node.inputs[slot]), chosen), "Switch", {})
-    return scope.add("Merge", (zeros, dx), "Merge", {})
-
-
-def merge_with_zeros(
-    scope: GradientScope, x: Output, dx: Output, decisions: Iterable[BranchDecision]
-) -> Output:
-    """Extend a gradient that is live only under these decisions with zeros elsewhere."""
-    zeros, layers = scope.zeros_like(x), []
-    for decision in decisions:
-        if not decision.sides:
-            message = f"no predicate tells whether the reader of {x.name} is live"
-            raise Unsupported(message, node=decision.pred.node, code="CFG505")
-        other_ports = [port for port in range(decision.sides) if port != decision.port]
-        chosen = scope.guarded_by(zeros, [decision])
-        layers.append([Output(chosen.node, port) for port in other_ports])
-        zeros = chosen
-    for other_zeros in reversed(layers):
-        dx = scope.add("Merge", [dx, *other_zeros], "Merge", {})
-    return dx
-
-
-def _is_resource(x: Output) -> bool:
-    return x.dtype is not None and x.dtype.kind == "resource"
+    ys: Sequence[Output]
+    xs: Sequence[Output]
+    weights: Sequence[Any]
+    stops: Iterable[Output] = ()
+    zeros: Collection[Output] = ()
+    swap_memory: bool = False
+    ignore_custom: bool = False
 
 
 # -- regions -----------------------------------------------------------------------------------
@@ -113,7 +72,7 @@ class ReverseMode:
         region: Region,
         regions: Regions,
         activity: ActivityAnalysis,
-        stacks: StackGradients,
+        stacks: StackGradients | None,
         loop_rule: LoopRule,
     ) -> None:
         self.scope = scope
@@ -224,25 +183,25 @@ class ReverseMode:
                     dx = merge_gradient(self.scope, self.guards, node, slot, dz)
                     self.accumulate(x, dx, self.guards.of(x))
 
-    def _stack(self, node: Node) -> None:
+    def _stack(self, stacks: StackGradients, node: Node) -> None:
         """Push the gradient of a popped value; pop the gradient of a pushed one."""
         dx = self.output_gradients(node)[0]
         with self.ctx.scope(node):
-            if self.stacks.is_pop(node):
+            if stacks.is_pop(node):
                 if dx is not None:
-                    self.stacks.push(self.scope, node, dx, self.regions.frames.of)
+                    stacks.push(self.scope, node, dx, self.regions.frames.of)
                 return
             value = node.inputs[1]
             if not self.is_active(value):
                 return
-            for partial_gradient in (dx, self.stacks.pop(self.scope, node)):
+            for partial_gradient in (dx, stacks.pop(self.scope, node)):
                 if partial_gradient is not None:
                     self.accumulate(value, partial_gradient, self.guards.of_node(node))
 
     def _ordinary(self, node: Node) -> None:
         """Apply the gradient of an op. Raises Unsupported if it has none."""
-        if node in self.stacks.accesses:
-            self._stack(node)
+        if self.stacks is not None and node in self.stacks.accesses:
+            self._stack(self.stacks, node)
             return
         gradients = self.output_gradients(node)
         if not any(gradients):
@@ -315,3 +274,127 @@ def _call_gradient_function(
     return [
         call.output(port) if dtype.is_differentiable else None for port, dtype in enumerate(types)
     ]
+
+
+# -- from tensors to tensors ------------------------------------------------------------------
+
+
+def differentiate(
+    graph: Graph, request: GradientRequest, loop_rule: LoopRule
+) -> list[Output | None]:
+    """Add gradients to a lowered graph, in place; the result is None for an x that no y depends on.
+
+    `loop_rule` adds the gradient of a loop. Raises Unsupported for a node that cannot be
+    differentiated, with the graph unchanged.
+    """
+    stacks = StackGradients(graph) if contains_op(graph, StackHandle) else None
+    links = {} if stacks is None else stacks.pushes_by_pop()
+    activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
+    graph_regions = regions(graph, links)
+    weights = [weight for weight in request.weights if isinstance(weight, Output)]
+    for x in (*request.ys, *request.xs, *weights):
+        _require_outside_loops(graph_regions, x)
+    ctx = GradientContext(
+        graph,
+        graph_regions.frames,
+        activity.stops,
+        swap_memory=request.swap_memory,
+        ignore_custom=request.ignore_custom,
+    )
+    scope = GradientScope(ctx)
+    reverse = ReverseMode(scope, graph_regions.root, graph_regions, activity, stacks, loop_rule)
+    try:
+        return _add_gradients(reverse, request)
+    except Exception:
+        ctx.undo()
+        raise
+
+
+def _add_gradients(reverse: ReverseMode, request: GradientRequest) -> list[Output | None]:
+    for y, weight in zip(request.ys, request.weights, strict=True):
+        if carries_gradient(y) and reverse.is_active(y):
+            guard = reverse.guards.of(y)
+            reverse.accumulate(y, _initial_gradient(reverse.scope, y, weight, guard), guard)
+    reverse.run()
+    zeros = {*request.zeros, *_reachable_through_loops(reverse.regions, request)}
+    return [_named_gradient(reverse, x, x in zeros) for x in request.xs]
+
+
+def _reachable_through_loops(graph_regions: Regions, request: GradientRequest) -> list[Output]:
+    """The xs that a y depends on if every Exit of a loop depends on every Enter.
+
+    They have a gradient, if only zeros: the effect of an input may depend on the trip count.
+    """
+    links = {
+        node: frame.enters
+        for frame in graph_regions.frames.all
+        for node in frame.exits
+        if frame.enters
+    }
+    if not links:
+        return []
+    activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
+    return [x for x in request.xs if activity.is_active(x)]
+
+
+def _require_outside_loops(graph_regions: Regions, x: Output) -> None:
+    frame = graph_regions.frames.of_outputs[x.node]
+    if frame is not graph_regions.frames.root:
+        message = f"{x.name} is inside the loop {frame.path}"
+        exits = ", ".join(node.name for node in frame.exits[:3])
+        hint = f"it has a value per iteration; the loop's results are its Exits: {exits}"
+        raise Unsupported(message, node=x.node, frame=frame.path, hint=hint, code="CFG506")
+
+
+def _initial_gradient(scope: GradientScope, y: Output, weight: Any, guard: PathCondition) -> Output:
+    """The upstream gradient of a y, dead where the y is dead."""
+    dtype = y.dtype
+    assert dtype is not None
+    if weight is not None and not isinstance(weight, Output):
+        weight = scope.const(weight, dtype.base)
+    if weight is not None:
+        _require_compatible_shape(scope, y, weight)
+    decisions = guard.decisions()
+    if weight is None:
+        if decisions:
+            return scope.OnesLike(y, name="grad_ys")
+        one = scope.const(1, dtype.base)
+        return scope.Fill(scope.shape(y), one, name="grad_ys")
+    if dtype.base is dtypes.variant:
+        return scope.guarded_by(weight, decisions)
+    return scope.Mul(scope.OnesLike(y, name="grad_ys"), weight) if decisions else weight
+
+
+def _require_compatible_shape(scope: GradientScope, y: Output, weight: Output) -> None:
+    expected, actual = scope.known_shape(y), scope.known_shape(weight)
+    try:
+        expected.merge(actual)
+    except ValueError:
+        message = f"grad_ys for {y.name} has shape {actual}, expected {expected}"
+        raise UsageError(message, node=y.node) from None
+
+
+def _named_gradient(reverse: ReverseMode, x: Output, zeros: bool) -> Output | None:
+    """The gradient of an x, under the name of the x.
+
+    Zeros if a y depends on the x only through steps, such as Floor or Sign, or depends on another
+    output of the same node, whose gradient was passed on.
+    """
+    scope = reverse.scope
+    with reverse.ctx.result_scope(x):
+        total = reverse.gradient_of(x)
+        zeros = zeros or reverse.is_active(x) or _has_sibling_gradient(reverse, x)
+        if total is None and not zeros:
+            return None
+        gradient = total or scope.zeros_like(x)
+        return scope.add_node("Identity", [gradient], x.node.name).output()
+
+
+def _has_sibling_gradient(reverse: ReverseMode, x: Output) -> bool:
+    """True if another output of the same node passed a gradient on; this one counted as zeros."""
+    node = x.node
+    return (
+        carries_gradient(x)
+        and any(reverse.activity.are_active(node.inputs))
+        and any(reverse.output_gradients(node))
+    )

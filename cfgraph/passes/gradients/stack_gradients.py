@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.analysis.resource_handles import StackAccesses
+from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.gradients.accumulators import add_stack
 from cfgraph.passes.gradients.backward_loop import BackwardLoop
 from cfgraph.passes.gradients.scope import GradientScope
@@ -36,8 +36,8 @@ class GradientStack:
 class StackGradients:
     """Stacks of gradients, one per forward stack; `accesses` are the pushes and pops of a node."""
 
-    def __init__(self, accesses: dict[Node, StackAccesses]) -> None:
-        self.accesses = accesses
+    def __init__(self, graph: Graph) -> None:
+        self.accesses = stacks(graph)
         self._stacks: dict[Node, GradientStack] = {}
         self._reached: set[Frame] = set()
 

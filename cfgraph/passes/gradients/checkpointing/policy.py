@@ -13,7 +13,6 @@ from typing import Final
 from cfgraph.analysis.gradient_paths import ActivityAnalysis
 from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.while_loop import static_trip_count
-from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
@@ -23,7 +22,7 @@ from cfgraph.passes.gradients.checkpointing.recomputed_loop import (
     RecomputingLoopRule,
 )
 from cfgraph.passes.gradients.checkpointing.segment_loop import SegmentedLoop
-from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
+from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
 from cfgraph.passes.gradients.stack_gradients import StackGradients
 
 AUTO: Final = "auto"
@@ -60,7 +59,7 @@ class CheckpointPolicy:
 
     def __init__(self, graph: Graph, request: GradientRequest, every: int | str) -> None:
         self.graph = graph
-        stack_gradients = StackGradients(stacks(graph))
+        stack_gradients = StackGradients(graph)
         links = stack_gradients.pushes_by_pop()
         activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
         graph_regions = regions(graph, links)
