@@ -33,9 +33,6 @@ _QUADRATIC = {
     ("regions", "nested_ifs"): "one analysis per level, up to 16 levels",
     ("regions", "loops_in_conditionals"): "one analysis per level, up to 16 levels",
     ("partition", "nested_whiles"): "each loop gets a control loop in all outer ones",
-    ("run", "nested_loops"): "each loop ends with a dead iteration of all inner ones",
-    ("run", "nested_whiles"): "each loop ends with a dead iteration of all inner ones",
-    ("run", "loops_in_conditionals"): "each loop ends with a dead iteration of all inner ones",
 }
 _FAMILIES = list(FAMILIES)
 _COMMANDS = list(growth.COMMANDS)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.runtime.engine.plan import NodePlan
+from cfgraph.runtime.engine.plan import FramePlan, NodePlan
 from cfgraph.runtime.engine.propagate import (
     DEAD,
     PENDING_MASK,
@@ -40,7 +40,8 @@ class NodeContext:
     """Context of a node's closures: the queue, the step, and the consumers of each output.
 
     `control` is None where the consumers of output 0 include the consumers of the control edges;
-    `channel` connects a Send or Recv to its peer.
+    `channel` connects a Send or Recv to its peer. `skippable` are the frames that do not run if all
+    their Enters are dead, each with the functions that deliver its dead Exits.
     """
 
     ready: list[tuple[Fire, Iteration]]
@@ -48,6 +49,7 @@ class NodeContext:
     ports: list[Consumers]
     control: Consumers | None
     channel: Channel | None = None
+    skippable: Mapping[FramePlan, dict[str, Kill]] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[Consumers]:
@@ -183,12 +185,17 @@ def control_trigger(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
 
 
 def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
-    """Forward the value, or its deadness, into the child frame of this iteration."""
+    """Forward the value, or its deadness, into the child frame of this iteration.
+
+    A frame that may be skipped receives dead tokens once another Enter is live; if none is, its
+    Exits are dead at once.
+    """
     constant = bool(plan.node.attr("is_constant"))
     send, kill = context.send_all(), context.kill_all()
     invariant = _LoopInvariant(context.groups)
     base, child_plan, ready, step = plan.base, plan.child, context.ready, context.step
     assert child_plan is not None
+    dead_exits = context.skippable.get(child_plan)
 
     def child(iteration: Iteration) -> FrameState:
         children = iteration.children
@@ -199,6 +206,8 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
             frame = children[child_plan] = FrameState(
                 child_plan, iteration, ready, step.max_iterations
             )
+            if dead_exits is not None:
+                frame.dead_enters = []
             iteration.outstanding += 1
         frame.entering -= 1
         return frame
@@ -207,6 +216,8 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
         value = iteration.values[base]
         iteration.values[base] = None
         frame = child(iteration)
+        if frame.dead_enters is not None:
+            _deliver_dead_enters(frame)
         inner = frame.first
         assert inner is not None
         if constant:
@@ -218,8 +229,7 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
             inner.outstanding += send(inner, value)
         _finish_entered(iteration, frame)
 
-    def dead(iteration: Iteration) -> None:
-        frame = child(iteration)
+    def deliver_dead(frame: FrameState) -> None:
         inner = frame.first
         assert inner is not None
         if constant:
@@ -229,9 +239,25 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
             invariant.enter(frame, None)
         else:
             inner.outstanding += kill(inner)
+
+    def dead(iteration: Iteration) -> None:
+        frame = child(iteration)
+        if frame.dead_enters is None:
+            deliver_dead(frame)
+        elif frame.entering:
+            frame.dead_enters.append(deliver_dead)
+        elif dead_exits is not None:
+            frame.dead_exits = dead_exits
         _finish_entered(iteration, frame)
 
     return live, dead
+
+
+def _deliver_dead_enters(frame: FrameState) -> None:
+    """Deliver the dead Enters that came before the first live one."""
+    delivered, frame.dead_enters = frame.dead_enters or (), None
+    for deliver in delivered:
+        deliver(frame)
 
 
 def _finish_entered(iteration: Iteration, frame: FrameState) -> None:
@@ -278,6 +304,8 @@ def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Forward the value to the iteration that entered the frame; deadness when the frame ends."""
     send, kill = context.send_all(), context.kill_all()
     base, name = plan.base, plan.node.name
+    if plan.frame in context.skippable:
+        context.skippable[plan.frame][name] = kill
 
     def live(iteration: Iteration) -> None:
         value = iteration.values[base]

@@ -14,12 +14,14 @@ from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
+from cfgraph.runtime.engine.dead_frames import skippable_frames
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
-from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.engine.plan import FramePlan, NodePlan, Plan
 from cfgraph.runtime.engine.propagate import (
     Consumers,
     Fire,
     Iteration,
+    Kill,
     Send,
     merge_control_input,
     merge_data_input,
@@ -89,6 +91,9 @@ class _Linker:
         self.step = step
         self.rendezvous = rendezvous
         self.fed = frozenset(plan.feeds.values())
+        self.skippable: dict[FramePlan, dict[str, Kill]] = {}
+        if not traced:
+            self.skippable = {frame: {} for frame in skippable_frames(plan)}
         self.readers: dict[tuple[Node, int], Consumers] = {}
         self.has_consumers: set[tuple[Node, int]] = {*plan.fetches.values()}
         for node in plan.nodes:
@@ -129,7 +134,7 @@ class _Linker:
         extra = None if ports and control is ports[0] else control
         transfers = plan.op.role in TRANSFER_NODES
         channel = self.channel(plan.node) if transfers else None
-        context = NodeContext(self.ready, self.step, ports, extra, channel)
+        context = NodeContext(self.ready, self.step, ports, extra, channel, self.skippable)
         make = _NODE_MAKERS.get(plan.op.role, kernel_node) if plan.op.role else kernel_node
         live, dead = make(plan, context)
         live = _dereferencing(plan, _moving_inputs(plan, live))

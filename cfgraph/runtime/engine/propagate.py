@@ -64,11 +64,13 @@ class FrameState:
     """One instance of a loop, or the root: its iterations, and the state that new ones start from.
 
     `values`, `pending`, and `roots` are the initial state of an iteration. Constant Enters write
-    into them, so that a loop invariant costs nothing per iteration.
+    into them, so that a loop invariant costs nothing per iteration. `dead_enters` are the dead
+    Enters that have not been delivered: all that arrived, as long as the frame may be skipped.
     """
 
     __slots__ = (
         "alive",
+        "dead_enters",
         "dead_exits",
         "deferred",
         "ended",
@@ -98,6 +100,7 @@ class FrameState:
         self.roots: list[Fire] = []
         self.entering = plan.enters
         self.deferred: list[tuple[Send, Any]] = []
+        self.dead_enters: list[Callable[[FrameState], None]] | None = None
         self.dead_exits: dict[str, Kill] = {}
         self.exited: set[str] = set()
         # the last iteration of each finished child loop, for messages only

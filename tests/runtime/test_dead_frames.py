@@ -1,0 +1,97 @@
+"""Frames that a dead entry skips: answers are those of a traced run, which skips none."""
+
+from __future__ import annotations
+
+import cProfile
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from benchmarks.families import FAMILIES
+from cfgraph.errors import CfgraphError
+from cfgraph.runtime.trace.events import Recorder
+
+# a loop in the branch of a conditional; EXTRA are nodes in the loop
+_BRANCH = """
+p = Placeholder() {dtype=bool, shape=[]}
+x = Const() {dtype=float32, value=float32[]:3}
+sx = Switch(x, p)
+enter = Enter(sx:1) {frame_name="loop"}
+limit = Enter(LIMIT) {frame_name="loop", is_constant=CONSTANT}
+merge = Merge(enter, next)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+next = NextIteration(double)
+double = AddV2(switch:1, switch:1)
+exit = Exit(switch)
+m = Merge(sx:0, exit)
+late = Const(^m) {dtype=float32, value=float32[]:20}
+high = Const() {dtype=float32, value=float32[]:20}
+"""
+
+
+def _answer(graph: cfgraph.Graph, fetch: str, feeds: dict[str, Any], trace: Any = None) -> object:
+    session = cfgraph.Session(graph, engine="tokens")
+    try:
+        return session.run([fetch], feeds, trace=trace, allow_dead=True)
+    except CfgraphError as error:
+        return str(error)
+
+
+def _both_answers(text: str, fetch: str, feeds: dict[str, Any]) -> tuple[object, object]:
+    graph = cfgraph.loads(text.encode(), "graph")
+    traced = _answer(graph, fetch, feeds, Recorder())
+    return _answer(graph, fetch, feeds), traced
+
+
+@pytest.mark.parametrize("pred", [False, True])
+@pytest.mark.parametrize("constant", ["false", "true"])
+@pytest.mark.parametrize("limit", ["sx:1", "high", "late"])
+@pytest.mark.parametrize("fetch", ["m", "exit", "less", "limit", "merge:1"])
+def test_answers_are_those_of_a_traced_run(
+    pred: bool, constant: str, limit: str, fetch: str
+) -> None:
+    # live and dead Enters, in both orders; an Enter that waits for the loop; fetches inside
+    text = _BRANCH.replace("LIMIT", limit).replace("CONSTANT", constant)
+    skipping, traced = _both_answers(text, fetch, {"p": pred})
+    assert skipping == traced
+
+
+@pytest.mark.parametrize("pred", [False, True])
+def test_a_trigger_in_a_dead_loop_is_live(pred: bool) -> None:
+    text = _BRANCH.replace("LIMIT", "sx:1").replace("CONSTANT", "true") + (
+        "trigger = ControlTrigger(^enter)\n"
+        "one = Const(^trigger) {dtype=int32, value=int32[]:1}\n"
+        "revived = Exit(one)\nout = Identity(revived)\n"
+    )
+    skipping, traced = _both_answers(text, "out", {"p": pred})
+    assert skipping == traced == [1]
+
+
+def test_a_merge_without_an_enter_waits_for_its_back_edge() -> None:
+    text = (
+        _BRANCH.replace("LIMIT", "sx:1").replace("CONSTANT", "true")
+        + "outer = Identity(enter)\nm2 = Merge(outer, n2)\ns2 = Switch(m2, cond)\n"
+        "n2 = NextIteration(s2:1)\nexit2 = Exit(s2)\nout = Identity(exit2)\n"
+    )
+    skipping, traced = _both_answers(text, "out", {"p": False})
+    assert skipping == traced
+    assert "has no value" in str(skipping) or "got no value" in str(skipping)
+
+
+@pytest.mark.parametrize("family", ["nested_loops", "nested_whiles", "loops_in_conditionals"])
+def test_nested_loops_end_in_linear_time(family: str) -> None:
+    def calls(count: int) -> int:
+        session = cfgraph.Session(
+            cfgraph.loads(FAMILIES[family](count).encode(), "graph"), engine="tokens"
+        )
+        session.run(["y"], feeds)
+        profile = cProfile.Profile()
+        assert profile.runcall(session.run, ["y"], feeds) == [-1]
+        return sum(entry.callcount for entry in profile.getstats())
+
+    feeds = {"x": np.float32(1)}
+    assert calls(48) < 4.2 * calls(12)
