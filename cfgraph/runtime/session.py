@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
@@ -23,7 +22,7 @@ from cfgraph.limits import limited, reserve
 from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
-from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
+from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
@@ -31,7 +30,6 @@ from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.gpu_simulator import GpuSimulator
@@ -46,6 +44,7 @@ from cfgraph.runtime.prepare import (
     RunExecutor,
     prepare,
 )
+from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
 
 # a session keeps this many prepared fetch-sets and drops the oldest
 MAX_PREPARED_RUNS: Final = 32
-
-# engines of a whole run; the other names are engines of its clusters
 
 RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool]
 
@@ -176,13 +173,12 @@ class Session:
             self._meter.require(self.config.devices or _named_devices(graph) or [DEFAULT_DEVICE])
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._run_numbers = count(1)
-        self._members = ClusterMembers(graph)
-        self._uninlined = InlinedClusters(graph, {})
         self._prepared: dict[RunKey, PreparedRun] = {}
         self._planned: Any = None  # the version of the graph that the runs are prepared for
         # held to prepare a run, and during runs that wait for each other
         self._lock = RLock()
         self._end_lock = Lock()
+        self._names = NameResolver(graph, self._lock)
 
     @property
     def rules(self) -> PlacementRules:
@@ -223,20 +219,15 @@ class Session:
         ExecutionError when the run fails (also when a fetch is dead or gets no value), RunTimeout
         after `timeout` seconds, which include the preparation of the run.
         """
-        names, targets = _fetch_names(fetches), list(targets)
-        opened = self._uninlined
-        if self.graph.functions:
-            with self._lock:
-                opened = self._members.resolve([*names, *targets, *(feeds or ())])
-        tensors, nodes = _resolve_names(opened.graph, names, targets)
-        fed = _feed_values(opened.graph, feeds or {})
+        names = self._names.resolve(fetch_names(fetches), list(targets), feeds or ())
+        tensors, fed = names.fetches, names.fed_values(feeds or {})
         if self.config.costs is None and (without_values or until_iteration is not None):
             message = "only a run with a virtual clock can omit values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
-        key = tensors, nodes, tuple(fed), without_values
-        prepared, seconds = self._prepared_run(key, opened, trace, timeout, fed)
+        key = tensors, names.targets, tuple(fed), without_values
+        prepared, seconds = self._prepared_run(key, names.opened, trace, timeout, fed)
         with (
             prepared.guard,
             # time spent waiting for another run does not count
@@ -395,39 +386,6 @@ class Session:
             if gpu is not None:
                 return GpuSimulator(gpu, graph, plans, step, fetches, trace, meter)
         return Simulator(graph, plans, step, fetches, trace, meter)
-
-
-def _fetch_names(fetches: str | Iterable[str]) -> list[str]:
-    """The fetches as a list. Raises UsageError for a mapping: results are in list order."""
-    if isinstance(fetches, Mapping):
-        message = "fetches is a mapping, expected a list of names; results are in its order"
-        raise UsageError(message, hint=f"fetches={list(fetches.values())}")
-    return [fetches] if isinstance(fetches, str) else list(fetches)
-
-
-def _resolve_names(
-    graph: Graph, names: Iterable[str], targets: Iterable[str]
-) -> tuple[tuple[Output, ...], tuple[Node, ...]]:
-    """The tensors to fetch and the nodes to run. Raises UsageError if there are none."""
-    tensors = tuple(fetched_tensor(graph, name) for name in names if not name.startswith("^"))
-    fetched_nodes = [name[1:] for name in names if name.startswith("^")]
-    nodes = tuple(graph[name.removeprefix("^")] for name in [*fetched_nodes, *targets])
-    if not tensors and not nodes:
-        message = "nothing to fetch or to run"
-        raise UsageError(message, hint="name at least one fetch or target")
-    return tensors, nodes
-
-
-def _feed_values(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
-    """The fed values. Raises UsageError for unknown names and for values that do not fit."""
-    fed: dict[Output, Any] = {}
-    for name, value in feeds.items():
-        tensor = fed_tensor(graph, name)
-        if tensor in fed:
-            message = f"{tensor.name} is fed more than once"
-            raise UsageError(message, node=tensor.node)
-        fed[tensor] = feed_value(graph, tensor, value)
-    return fed
 
 
 def _named_devices(graph: Graph) -> Sequence[str]:

@@ -14,6 +14,7 @@ ORDER = (
         "jax",
         "abstract_run",
         "cluster_members",
+        "run_names",
         "cluster_runner",
         "quiescent_state",
     ),

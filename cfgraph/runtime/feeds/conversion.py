@@ -20,26 +20,48 @@ _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(N
 
 
 def feed_value(graph: Graph, tensor: Output, value: Any) -> Any:
-    """The value that kernels receive for a fed one: an array of the tensor's dtype, or a scalar.
+    """The value that kernels receive for a fed one. Raises UsageError if it does not fit."""
+    return FeedConverter(graph, tensor).convert(value)
 
-    An array fed for a resource handle is the value of a new variable.
+
+class FeedConverter:
+    """Conversion of fed values to arrays of a tensor's dtype, or to scalars.
+
+    An array fed for a resource handle is the value of a new variable. Raises UsageError if the
+    readers of a tensor without a dtype disagree about it.
     """
-    dtype, shape = feed_type(graph, tensor)
-    declared, _ = declared_type(graph, tensor)
-    kind = declared.kind if declared else ""
-    if kind == "variant":
-        return value
-    if kind == "resource" and not _is_array_like(value):
-        if not isinstance(value, Resource):
-            message = f"feed {tensor.name}: {type(value).__name__!r} is not a resource"
-            raise UsageError(message, code="CFG034", hint="feed an array, or a fetched resource")
-        return value
-    array = _feed_array(tensor, value, dtype, shape)
-    if kind == "resource":
-        dtype = dtype or DType.from_numpy(array.dtype)
-        value_shape = Shape(array.shape)
-        return Variable(dtype, value_shape, tensor.node.name, resource=True, value=array)
-    return array
+
+    def __init__(self, graph: Graph, tensor: Output) -> None:
+        self.tensor = tensor
+        self.dtype, self.shape = feed_type(graph, tensor)
+        declared, _ = declared_type(graph, tensor)
+        self.kind = declared.kind if declared else ""
+        plain = self.dtype is not None and not self.dtype.is_object
+        self.numpy = self.dtype.numpy if plain and self.dtype else None
+
+    def convert(self, value: Any) -> Any:
+        """The value that kernels receive for a fed one. Raises UsageError if it does not fit."""
+        tensor, kind = self.tensor, self.kind
+        if kind == "variant":
+            return value
+        if kind == "resource" and not _is_array_like(value):
+            if not isinstance(value, Resource):
+                message = f"feed {tensor.name}: {type(value).__name__!r} is not a resource"
+                hint = "feed an array, or a fetched resource"
+                raise UsageError(message, code="CFG034", hint=hint)
+            return value
+        array: Any
+        if type(value) is np.ndarray and value.dtype is self.numpy and value.ndim:
+            if not self.shape.accepts(value.shape):
+                _feed_array(tensor, value, self.dtype, self.shape)
+            array = value.copy()
+        else:
+            array = _feed_array(tensor, value, self.dtype, self.shape)
+        if kind == "resource":
+            dtype = self.dtype or DType.from_numpy(array.dtype)
+            value_shape = Shape(array.shape)
+            return Variable(dtype, value_shape, tensor.node.name, resource=True, value=array)
+        return array
 
 
 def _is_array_like(value: Any) -> bool:
