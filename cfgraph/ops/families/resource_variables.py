@@ -120,7 +120,7 @@ class ReadVariableOp(Op):
     """The value of a variable."""
 
     signature = "resource: resource -> value: dtype"
-    effects = SideEffects(stateful=True, reads_only=True)
+    effects = SideEffects(stateful=True, reads_only=True, atomic=True)
     compilation = CompilerSupport(compiled=True)
     # the gradient of the value is the gradient of the handle
     gradient = staticmethod(identity_gradient)

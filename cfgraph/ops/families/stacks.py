@@ -81,7 +81,7 @@ class StackV2(StackHandle):
 
     signature = "max_size: int32 -> handle: resource"
     attrs = "elem_type: type, stack_name: string = ''"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
@@ -106,7 +106,7 @@ class Stack_(StackHandle, name="Stack"):
 
     signature = "-> handle: Ref(string)"
     attrs = "elem_type: type, stack_name: string = ''"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, atomic=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -122,7 +122,7 @@ class StackPushV2(Op):
 
     signature = "handle: resource, elem: T -> output: T"
     attrs = "swap_memory: bool = false"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(host_inputs=(0,), swap_role="push")
 
     @classmethod
@@ -144,7 +144,7 @@ class StackPopV2(Op):
     """Pop the most recently pushed value."""
 
     signature = "handle: resource -> elem: elem_type"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(host_inputs=(0,), swap_role="pop")
 
     @classmethod
@@ -157,7 +157,7 @@ class StackCloseV2(Op):
     """Free a stack before the run ends."""
 
     signature = "handle: resource ->"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(host_inputs=(0,))
 
     @classmethod

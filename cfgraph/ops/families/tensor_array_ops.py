@@ -131,7 +131,7 @@ class TensorArrayOp(Op, abstract=True):
     `access` is its effect on elements: `read`, `write`, or empty.
     """
 
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, atomic=True)
     access: ClassVar[str] = ""
     placement = HostPlacement(host_inputs=(0,))
 

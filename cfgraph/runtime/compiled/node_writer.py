@@ -102,13 +102,15 @@ class NodeWriter:
         program.add(form, arguments, targets, plan)
 
     def _call(self, plan: NodePlan, fields: list[str]) -> str:
-        if plan.op.effects.stateful:
+        kernel, effects = plan.kernel, plan.op.effects
+        if effects.stateful and (effects.random or plan.op.calls.kind):
             frame = self.plan.frames.of[plan.node]
-            kernel = stateful_kernel(plan, frame)
+            kernel = located_kernel(plan, frame)
             indices = "".join(f"{self._counter(f)}, " for f in enclosing_loops(frame))
             fields = ["step", f"({indices})", *fields]
-        else:
-            kernel = plan.kernel
+        elif effects.stateful:
+            kernel = kernel if effects.atomic else locked_kernel(kernel)
+            fields = ["step", *fields]
         name = self.program.constant(kernel, "k").name
         return f"{name}({', '.join(fields)})"
 
@@ -184,8 +186,18 @@ class CompiledIteration:
         return "".join(f"/{name}[{index}]" for name, index in pairs) or "/"
 
 
-def stateful_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:
-    """The kernel of a stateful node, which takes the step, the iterations, and the inputs."""
+def locked_kernel(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of a stateful node, which takes the step and the inputs."""
+
+    def run(step: RunStep, *inputs: Any) -> Any:
+        with step.state.lock:
+            return kernel(step, *inputs)
+
+    return run
+
+
+def located_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:
+    """The kernel of a node that depends on its iteration: it takes the iterations as well."""
     kernel, node = plan.kernel, plan.node
     names = frame_names(frame)
 

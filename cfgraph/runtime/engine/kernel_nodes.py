@@ -82,6 +82,9 @@ def _stateful(plan: NodePlan, context: NodeContext) -> Any:
     step, kernel, node = context.step, plan.kernel, plan.node
     lock = step.state.lock
 
+    def run_atomic(iteration: Iteration, *inputs: Any) -> Any:
+        return kernel(step, *inputs)
+
     def run(iteration: Iteration, *inputs: Any) -> Any:
         step.node = node
         step.iteration = iteration
@@ -93,6 +96,8 @@ def _stateful(plan: NodePlan, context: NodeContext) -> Any:
         step.iteration = iteration
         return kernel(step, *inputs)
 
+    if plan.op.effects.atomic:
+        return run_atomic
     # the kernel of a call locks the state itself if its function uses it
     return run_call if plan.op.calls.kind else run
 
