@@ -18,6 +18,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.implementations import select_implementation
 from cfgraph.ir.library import expanded_size
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
@@ -111,7 +112,9 @@ class _FunctionalInterpreter:
         if op.calls.kind == "for":
             return self.count(node.attr("body"), first, rest)
         if op.calls.kind == "call":
-            return self.call(node.attr("f"), rest)
+            func = node.attr("f")
+            name = select_implementation(self.instances.library, func.name, node.device)
+            return self.call(Func(name, func.attrs), rest)
         raise _unsupported_error(node)
 
     def loop(self, node: Node, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ from cfgraph.console.selection import GraphView, find_node
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.implementations import called_implementation
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration
@@ -204,13 +205,15 @@ class NodeExplanation:
     """Static facts about a node and, if it was run, the outcome.
 
     `unconditional` is set for a predicate or a Switch: the nodes that run whatever the value of the
-    predicate, although only one branch uses them.
+    predicate, although only one branch uses them. `implementation` is set for a call of a function
+    with several implementations: the one that its device selects.
     """
 
     facts: Explanation
     unconditional: UnconditionalWork | None
     outcome: NodeOutcome | None
     full: bool
+    implementation: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `node` of the document."""
@@ -224,6 +227,8 @@ class NodeExplanation:
                     for side, nodes in self.unconditional.of.items()
                 },
             }
+        if self.implementation is not None:
+            extra["implementation"] = self.implementation
         return _node_json(self.facts) | extra
 
     def print(self, out: Page) -> None:
@@ -231,6 +236,8 @@ class NodeExplanation:
         _print_node(out, self.facts, [*_edge_rows(self.facts, self.full), *self._more()])
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
+        if self.implementation is not None:
+            yield "calls", self.implementation, "the implementation for its device"
         if self.unconditional is not None:
             count = len(self.unconditional.switches)
             switches = "1 Switch" if count == 1 else f"{count} Switches"
@@ -278,7 +285,9 @@ def _explain(
     outcome = (
         None if prepared is None else prepared.run_node(facts.node, in_root=facts.frame == "/")
     )
-    return "node", NodeExplanation(facts, _unconditional_work(graph, facts), outcome, full)
+    unconditional = _unconditional_work(graph, facts)
+    called = called_implementation(graph, facts.node)
+    return "node", NodeExplanation(facts, unconditional, outcome, full, called)
 
 
 def _is_loop(graph: Graph, subject: str) -> bool:

@@ -11,6 +11,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.implementations import siblings
 from cfgraph.ir.signature import ArgDef
 
 
@@ -40,6 +41,8 @@ def called_functions(
 ) -> set[str]:
     """Names of the functions that a graph, or some of its nodes, calls, plus those called from
     `more`.
+
+    With a function its other implementations count, one of which a device may select.
     """
     if not graph.functions:
         return set()
@@ -54,6 +57,7 @@ def called_functions(
         names.add(name)
         if name in graph.gradient_functions:
             todo.append(graph.gradient_functions[name])
+        todo.extend(siblings(graph.functions, name))
         for node in function.definition.nodes:
             todo.extend(_called_names(node.op, node.attrs))
     return names

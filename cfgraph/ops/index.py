@@ -53,6 +53,7 @@ FAMILIES: Final = {
         "Div DivNoNan FloorDiv FloorMod Mod MulNoNan RealDiv TruncateDiv TruncateMod Xdivy "
         "Xlog1py Xlogy"
     ),
+    "dynamic_slices": "XlaDynamicSlice XlaDynamicUpdateSlice",
     "einsum": "Einsum",
     "elementary": (
         "Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Exp Expm1 Inv InvGrad Log Log1p Neg "
@@ -72,6 +73,11 @@ FAMILIES: Final = {
         "_ListToArray _Retval _While"
     ),
     "gather": "Gather GatherNd GatherV2",
+    "generators": (
+        "NonDeterministicInts RngReadAndSkip RngSkip StatefulRandomBinomial "
+        "StatefulStandardNormal StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform "
+        "StatefulUniformFullInt StatefulUniformInt"
+    ),
     "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
     "linear_solve": (
@@ -137,6 +143,10 @@ FAMILIES: Final = {
         "LSTMBlockCell LSTMBlockCellGrad"
     ),
     "reduction": "All Any ArgMax ArgMin EuclideanNorm Max Mean Min Prod Sum",
+    "rejection_samplers": (
+        "StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 "
+        "StatelessRandomPoisson"
+    ),
     "reshape": "ExpandDims Rank Reshape Shape ShapeN Size Squeeze",
     "resizing": "ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad",
     "resource_variables": (
@@ -225,6 +235,7 @@ FAMILIES: Final = {
         "TensorListPopBack TensorListPushBack TensorListPushBackBatch TensorListReserve "
         "TensorListResize TensorListSetItem"
     ),
+    "truncated_sampling": "StatelessParameterizedTruncatedNormal StatelessShuffle",
     "unique": "ListDiff Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Where",
     "variables": (
         "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "

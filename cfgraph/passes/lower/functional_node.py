@@ -10,6 +10,8 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.implementations import select_implementation
+from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import function_calls
 
 
@@ -62,17 +64,25 @@ def read_functional_node(node: Node, instances: FunctionInstances) -> Functional
     Raises InvalidInput if a function does not exist or its signature does not match.
     """
     if node.op in instances.library:
-        return FunctionalNode("call", (instances.get(node.op, node.attrs),), 0)
+        name = select_implementation(instances.library, node.op, node.device)
+        return FunctionalNode("call", (instances.get(name, node.attrs),), 0)
     calls = function_calls(node.op)
     spare = calls.kind != "call" and bool(node.attrs.get("_lower_using_switch_merge"))
     functions = [
-        instances.get(func.name, func.attrs, spare=spare)
+        instances.get(_selected(node, calls, func, instances), func.attrs, spare=spare)
         for key in calls.functions
         for func in _as_functions(node.attr(key))
     ]
     if calls.kind == "if":
         functions.reverse()
     return FunctionalNode(calls.kind, tuple(functions), calls.first_argument)
+
+
+def _selected(node: Node, calls: FunctionCalls, func: Func, instances: FunctionInstances) -> str:
+    """The function to run: TensorFlow selects an implementation for calls only."""
+    if calls.kind != "call":
+        return func.name
+    return select_implementation(instances.library, func.name, node.device)
 
 
 def _as_functions(value: Any) -> tuple[Func, ...]:

@@ -1,0 +1,268 @@
+"""Random generators whose state is a variable: a counter of 128 bits and a key, as int64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families.random_sampling import Sampler
+from cfgraph.ops.families.rejection_samplers import (
+    draw_binomial,
+    sample_parameters,
+    samples_per_parameter,
+)
+from cfgraph.ops.families.stateless_random import (
+    check_integer_bounds,
+    check_shape,
+    draw_in_range,
+    draw_in_shape,
+)
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef import philox
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.philox import PhiloxStream
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+_PHILOX: Final = 1
+_STATE_SIZE: Final = 3
+# Philox samples that each number reserves
+_RESERVED: Final = 256
+_MASK: Final = (1 << 64) - 1
+
+
+def reserve_numbers(cell: Variable, algorithm: Any, count: int, start: int = 0) -> PhiloxStream:
+    """The stream of a generator, which then advances past `count` numbers.
+
+    The state begins at element `start` of the variable.
+    """
+    if algorithm.ndim:
+        message = f"algorithm must be of shape [], not {list(algorithm.shape)}"
+        raise OpError(message)
+    if int(algorithm) != _PHILOX:
+        message = f"Unsupported algorithm id: {int(algorithm)}; known is 1 (Philox)"
+        raise OpError(message)
+    state = cell.read()
+    if state.dtype != np.int64 or state.ndim != 1:
+        message = f"RNG state must be a vector of int64, not {state.dtype}{list(state.shape)}"
+        raise OpError(message)
+    if len(state) < start + _STATE_SIZE:
+        message = f"the RNG state must hold at least {start + _STATE_SIZE} numbers"
+        raise OpError(message)
+    low, high, key = (int(x) & _MASK for x in state[start : start + _STATE_SIZE])
+    stream = PhiloxStream(key, low, high)
+    after = stream.skip(count * _RESERVED)
+    updated = np.array(state)
+    updated[start : start + 2] = np.array([after.low, after.high], np.uint64).view(np.int64)
+    cell.value = updated
+    return stream
+
+
+class RngReadAndSkip(Op):
+    """State of a generator, which then advances past `delta` numbers."""
+
+    signature = "resource: resource, alg: int32, delta: uint64 -> value: int64"
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(compiled=True)
+    placement = HostPlacement(host_inputs=(1, 2))
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def read_and_skip(step: Any, cell: Variable, algorithm: Any, delta: Any) -> Any:
+            before = cell.read()
+            reserve_numbers(cell, algorithm, int(delta))
+            return np.array(before[:_STATE_SIZE])
+
+        return read_and_skip
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape(None)]
+
+
+class RngSkip(Op):
+    """Advance a generator past `delta` numbers."""
+
+    signature = "resource: resource, algorithm: int64, delta: int64 ->"
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(compiled=True)
+    placement = HostPlacement(host_inputs=(1, 2))
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def skip(step: Any, cell: Variable, algorithm: Any, delta: Any) -> None:
+            reserve_numbers(cell, algorithm, int(delta))
+
+        return skip
+
+
+class GeneratorSampler(Op, abstract=True):
+    """Op that draws from a generator, in the shape of input 2."""
+
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(compiled=True, constant_inputs=(2,))
+    placement = HostPlacement(host_inputs=(1, 2))
+    draw: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        draw, dtype = cls.draw, node.attr("dtype").numpy
+
+        def sample(step: Any, cell: Variable, algorithm: Any, shape: Any) -> Any:
+            count = int(np.prod(check_shape(shape), dtype=object))
+            stream = reserve_numbers(cell, algorithm, count)
+            return xp.asarray(draw_in_shape(draw, stream, shape, dtype))
+
+        return sample
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.shape_value(2)]
+
+
+_SAMPLER: Final = "resource: resource, algorithm: int64, shape: shape_dtype -> output: dtype"
+_FLOAT: Final = "dtype: type = float32, shape_dtype: type = int64"
+
+
+class StatefulUniform(GeneratorSampler):
+    """Uniform distribution on [0, 1), from a generator."""
+
+    signature = _SAMPLER
+    attrs = _FLOAT
+    draw = staticmethod(philox.draw_uniform)
+
+
+class StatefulStandardNormalV2(GeneratorSampler):
+    """Standard normal distribution, from a generator."""
+
+    signature = _SAMPLER
+    attrs = _FLOAT
+    draw = staticmethod(philox.draw_normal)
+
+
+class StatefulTruncatedNormal(GeneratorSampler):
+    """Standard normal distribution truncated at two deviations, from a generator."""
+
+    signature = _SAMPLER
+    attrs = _FLOAT
+    draw = staticmethod(philox.draw_truncated_normal)
+
+
+class StatefulUniformFullInt(GeneratorSampler):
+    """Uniform distribution over all integers of the dtype, from a generator."""
+
+    signature = _SAMPLER
+    attrs = "dtype: type = uint64, shape_dtype: type = int64"
+    draw = staticmethod(philox.draw_full_range_integers)
+
+
+class StatefulStandardNormal(GeneratorSampler):
+    """Standard normal distribution, from a generator whose state begins with its algorithm."""
+
+    signature = "resource: resource, shape: shape_dtype -> output: dtype"
+    attrs = _FLOAT
+    compilation = CompilerSupport(compiled=False, constant_inputs=(1,))
+    placement = HostPlacement(host_inputs=(1,))
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype").numpy
+
+        def sample(step: Any, cell: Variable, shape: Any) -> Any:
+            state = cell.read()
+            if not state.size:
+                message = "Size of tensor must be at least 1"
+                raise OpError(message)
+            count = int(np.prod(check_shape(shape), dtype=object))
+            stream = reserve_numbers(cell, state.reshape(-1)[0], count, 1)
+            return xp.asarray(draw_in_shape(philox.draw_normal, stream, shape, dtype))
+
+        return sample
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.shape_value(1)]
+
+
+class StatefulUniformInt(GeneratorSampler):
+    """Uniform integers in [minval, maxval), from a generator."""
+
+    signature = (
+        "resource: resource, algorithm: int64, shape: shape_dtype, minval: dtype, maxval: dtype "
+        "-> output: dtype"
+    )
+    attrs = "dtype: type = int64, shape_dtype: type = int64"
+    placement = HostPlacement(host_inputs=(1, 2, 3, 4))
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype").numpy
+
+        def sample(
+            step: Any, cell: Variable, algorithm: Any, shape: Any, low: Any, high: Any
+        ) -> Any:
+            check_integer_bounds(np.ones(1), low, high)
+            count = int(np.prod(check_shape(shape), dtype=object))
+            stream = reserve_numbers(cell, algorithm, count)
+            return xp.asarray(draw_in_range(stream, shape, low, high, dtype))
+
+        return sample
+
+
+class StatefulRandomBinomial(GeneratorSampler):
+    """Samples of the binomial distribution per count and probability, from a generator."""
+
+    signature = (
+        "resource: resource, algorithm: int64, shape: S, counts: T, probs: T -> output: dtype"
+    )
+    attrs = (
+        "S: {int32, int64}, T: {float16, float32, float64, int32, int64} = float64, "
+        "dtype: {float16, float32, float64, int32, int64} = int64"
+    )
+    placement = HostPlacement(host_inputs=(1, 2, 3, 4))
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype").numpy
+
+        def sample(
+            step: Any, cell: Variable, algorithm: Any, shape: Any, counts: Any, probs: Any
+        ) -> Any:
+            sizes = check_shape(shape)
+            batch = np.broadcast_shapes(counts.shape, probs.shape)
+            samples, batches = samples_per_parameter(sizes, batch)
+            # an estimate of TensorFlow's, not what is drawn
+            reserved = batches * 200 * (samples + 3) // 4
+            stream = reserve_numbers(cell, algorithm, reserved)
+            return sample_parameters(draw_binomial, stream, sizes, dtype, [counts, probs])
+
+        return sample
+
+
+class NonDeterministicInts(Sampler):
+    """Integers that no seed determines; here those of the run's generators."""
+
+    signature = "shape: shape_dtype -> output: dtype"
+    attrs = "dtype: type = int64, shape_dtype: type = int64"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype").numpy
+        limits = np.iinfo(dtype)
+
+        def sample(step: Any, shape: Any) -> Any:
+            sizes = check_shape(shape)
+            draw = step.generator(0, 0).integers
+            return draw(limits.min, limits.max, sizes, dtype=dtype, endpoint=True)
+
+        return sample
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        shape = context.shape_value(0)
+        return [UNKNOWN_SHAPE if shape.rank is None else shape]
