@@ -15,8 +15,10 @@ from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
 from cfgraph.console.run_request import RunOptions
 from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
+from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
+from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_duration
 from cfgraph.runtime.cluster_runner import ClusterRunner, CompiledCluster
 from cfgraph.runtime.session import Session
@@ -208,8 +210,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         each = f", {format_duration(ns / until)} per iteration" if until else ""
         notes.append(f"virtual time: {format_duration(ns)}{after}{each}")
     if options.clusters.explain and outcome.session:
-        reason = outcome.session.fallback
-        notes.append(f"engine: tokens, since {reason}" if reason else "engine: compiled")
+        notes.append(_engine_note(outcome.session))
     if outcome.launches:
         notes.extend(cluster_notes(outcome.launches))
     if outcome.session:
@@ -226,6 +227,17 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
             why += ", or it is inside a cluster, where taps do not reach"
         notes.append(f"--tap {pattern} matched no executed node: {why}")
     return notes
+
+
+def _engine_note(session: Session) -> str:
+    """The engine of the last run, and the reason for the token executor."""
+    if session.fallback:
+        return f"engine: tokens, since {session.fallback}"
+    graph = session.ran
+    if graph is None or not is_partitioned(graph):
+        return "engine: compiled"
+    devices = sorted({node.device for node in graph})
+    return f"engine: compiled, one function for {short_device_names(devices)}"
 
 
 def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, RunTimeout
 from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.generate import Generator
+from cfgraph.runtime.compiled.merged_devices import crosses_devices, merge_devices
 from cfgraph.runtime.compiled.node_writer import (
     FUNCTIONS,
     CompiledIteration,
@@ -47,7 +49,7 @@ class CompiledRun:
 
     `is_repeatable`: the run changes nothing that outlives it, so that it may be repeated to
     explain an error. `needs_tokens_for_dead`: it is not, and a fetch may be dead, which only the
-    token executor can explain.
+    token executor can explain. `device_of` has the devices of the nodes of a run on several.
     """
 
     plan: Plan
@@ -57,6 +59,7 @@ class CompiledRun:
     function: Callable[..., tuple[Any, ...]]
     is_repeatable: bool
     needs_tokens_for_dead: bool
+    device_of: Mapping[Node, str]
 
     def simulator(
         self, spec: RunSpec, step: RunStep, make_tokens: Callable[[], Simulator]
@@ -85,10 +88,15 @@ class CompiledRun:
 
 
 def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
-    """Generate and compile the function of a run. Raises NotCompiled with a reason."""
-    if len(plans) != 1:
-        raise NotCompiled("the run has several devices")
+    """Generate and compile the function of a run. Raises NotCompiled with a reason.
+
+    A run on several devices has one function, in which messages are variables.
+    """
+    device_of: Mapping[Node, str] = {}
     plan = plans[0]
+    if crosses_devices(plans):
+        spec, plan = merge_devices(spec, plans)
+        device_of = {node: node.device for node in plan.nodes}
     wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
     if wide is not None:
         raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
@@ -105,7 +113,8 @@ def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
     source, owners = program.source()
     names = {**FUNCTIONS, **program.constants}
     exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
-    return CompiledRun(plan, program, source, owners, names["run"], repeatable, needs_tokens)
+    function = names["run"]
+    return CompiledRun(plan, program, source, owners, function, repeatable, needs_tokens, device_of)
 
 
 def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
@@ -222,7 +231,11 @@ class CompiledSimulator:
 
     def _located(self, error: Exception) -> Exception:
         plan, path = self.compiled.position(error)
-        device = short_device_name(self.compiled.plan.device)
+        compiled = self.compiled
+        device = compiled.plan.device
+        if plan is not None:
+            device = compiled.device_of.get(plan.node, device)
+        device = short_device_name(device)
         if isinstance(error, RunTimeout):
             error = timeout_error("the run exceeded its timeout", path)
             error.device = device

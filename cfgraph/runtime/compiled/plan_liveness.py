@@ -207,6 +207,9 @@ class PlanLiveness:
     def _is_back_edge(self, output: Output) -> bool:
         return output not in self.fed and self.plan.nodes[output.node].op.role is NEXT_ITERATION
 
+    def _is_variable(self, node: Node) -> bool:
+        return self.plan.nodes[node].op.role is MERGE and any(map(self._is_back_edge, node.inputs))
+
     def _require_loop_merge(self, node: Node) -> None:
         if len(node.inputs) != 2 or node.controls:
             raise NotCompiled("a loop variable has more than two sources", node)
@@ -254,10 +257,24 @@ class PlanLiveness:
             if info is self.root:
                 continue
             self._check_entry(info)
+            self._check_variables(info)
             for node in info.frame.next_iterations:
                 self._check_back_edge(node, info)
             for section in (info.classes.exit, info.classes.body):
                 self._check_merged_sides(section, info)
+
+    def _check_variables(self, info: FrameInfo) -> None:
+        """A loop variable is a Merge; other nodes have its inputs in some iterations only."""
+        if not info.is_loop:
+            return
+        frame, nodes = info.frame, self.plan.nodes
+        for node in (*frame.enters, *frame.next_iterations):
+            if nodes[node].op.role is ENTER and node.attr("is_constant"):
+                continue
+            for use in node.uses:
+                if use.node in nodes and not self._is_variable(use.node):
+                    message = "a node reads the initial or the next value of a loop variable"
+                    raise NotCompiled(message, use.node)
 
     def _check_merged_sides(self, section: Liveness | None, info: FrameInfo) -> None:
         """A loop whose two sides are merged again has code that depends on both."""

@@ -1,0 +1,177 @@
+"""Runs on several devices have the same values and errors in generated code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.session import Session
+from tests.conformance import recorded
+from tests.passes.random_programs import random_programs
+from tests.runtime.compiled.agreement import ENGINES, Pair, difference
+from tests.runtime.partitioned_graphs import counting, nesting, partitioned
+from tests.runtime.test_deadlock import without
+from tests.runtime.test_devices import CONDITIONAL, GATED
+from tests.sampled import sampled
+
+
+def graph_of(text: str) -> Graph:
+    return cfgraph.loads(text.encode(), "graph")
+
+
+def pair_of(text: str, **options: Any) -> Pair:
+    return Pair(lambda: graph_of(text), **options)
+
+
+@pytest.mark.parametrize("count", [0, 1, 57])
+def test_a_loop_on_two_devices_is_one_loop(count: int) -> None:
+    pair = pair_of(counting())
+    assert pair.run(["out:0"], {"n:0": np.int32(count)}) == [count]
+    assert not pair.fallback
+
+
+def test_nested_loops_on_two_devices_are_nested_loops() -> None:
+    pair = pair_of(nesting())
+    for outer, inner in ((0, 3), (3, 0), (2, 5)):
+        pair.run(["out:0"], {"n_outer:0": np.int32(outer), "n_inner:0": np.int32(inner)})
+        assert not pair.fallback
+
+
+@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize("message", [False, True])
+def test_a_merge_reads_a_message_whatever_the_control_inputs_of_its_recv(
+    gate: bool, message: bool
+) -> None:
+    feeds = {"x:0": np.float32(2), "p:0": np.bool_(gate), "q:0": np.bool_(message)}
+    # a Merge that reads one message twice has two live inputs
+    text = GATED.replace("Merge(recv, recv)", "Merge(recv)")
+    pair = pair_of(text)
+    pair.run(["out:0", "plain:0"], feeds, allow_dead=True)
+    assert not pair.fallback
+    pair_of(GATED).run(["out:0", "plain:0"], feeds, allow_dead=True)
+
+
+FIVE = partitioned(C="five = Const() {dtype=int32, value=int32[]:5}")
+
+
+@pytest.mark.parametrize("fetch", ["out", "merge:1", "square", "r_s", "r_f", "after", "late"])
+@pytest.mark.parametrize("p", [False, True])
+def test_messages_carry_deadness(fetch: str, p: bool) -> None:
+    feeds = {"p:0": np.bool_(p), "x:0": np.int32(5)}
+    name = fetch if ":" in fetch else f"{fetch}:0"
+    for text in (CONDITIONAL, CONDITIONAL.replace("_Send(square)", "_Send(five, ^square)") + FIVE):
+        pair = pair_of(text)
+        pair.run([name], feeds, allow_dead=True)
+        pair.run([name], feeds)
+    pair = pair_of(CONDITIONAL)
+    pair.run([name], feeds, allow_dead=True)
+    assert not pair.fallback
+
+
+def test_a_message_can_be_fed() -> None:
+    pair = pair_of(CONDITIONAL)
+    feeds = {"r_s:0": np.int32(3), "sw:0": np.int32(4), "p:0": np.bool_(True)}
+    assert pair.run(["out:0"], feeds) == [3]
+    assert pair.run(["r_s:0", "neg:0"], {"r_s:0": np.int32(3), "r_f:0": np.int32(4)}) == [3, -4]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (without(counting(), "s_sum"), "no _Send has the key of a _Recv ('add')"),
+        (
+            without(counting(), "cn_B").replace("Merge(ce_B, cn_B)", "Merge(ce_B)"),
+            "a loop does not iterate on each device ('ce_B')",
+        ),
+        (
+            counting().replace("r_body = _Recv(^cm_B)", "r_body = _Recv()"),
+            "",  # an invalid graph
+        ),
+        (
+            counting()
+            .replace("r_body = _Recv(^cm_B)", "r_body = _Recv()")
+            .replace("one = Const(^cm_B)", "one = Const()"),
+            "a _Recv is in another frame than its _Send",
+        ),
+        (counting().replace("Switch(cm_B, r_cond)", "Switch(cm_B, yes)") + partitioned(
+            B="yes = Const(^cm_B) {dtype=bool, value=bool[]:true}"
+        ), "a loop variable is not updated in every iteration"),
+    ],
+)  # fmt: skip
+def test_a_wait_that_may_not_end_uses_tokens(text: str, reason: str) -> None:
+    pair = pair_of(text)
+    outcome = pair.run(["out:0"], {"n:0": np.int32(3)}, max_iterations=50)
+    assert isinstance(outcome, tuple)
+    assert pair.fallback.startswith(reason)
+
+
+def test_devices_that_wait_for_each_other_use_tokens() -> None:
+    text = partitioned(
+        A="x = _Recv() {RECV B->A x float32}\ny = Neg(x)\ns_y = _Send(y) {SEND A->B y}",
+        B="z = _Recv() {RECV A->B y float32}\nout = Neg(z)\ns_x = _Send(out) {SEND B->A x}",
+    )
+    pair = pair_of(text)
+    assert pair.run(["out:0"])[1] == "CFG708"
+    assert pair.fallback.startswith("devices wait for each other in a cycle")
+
+
+def test_an_error_names_the_device_of_its_node() -> None:
+    text = counting().replace("AddV2(r_body, one)", "FloorDiv(one, r_body)")
+    outcome = pair_of(text).run(["out:0"], {"n:0": np.int32(3)})
+    assert outcome[3:6] == ("sum", "/loop[0]", "cpu:1")
+
+
+def _placed(graph: Graph, seed: int) -> Graph:
+    graph = copy_graph(graph)
+    cfgraph.lower(graph)
+    cfgraph.place(graph, devices="cpu:0-2", seed=seed, soft_placement=True)
+    cfgraph.partition(graph)
+    return graph
+
+
+@pytest.mark.parametrize("first", sampled(range(0, 240, 10), 8))
+def test_random_programs_on_random_devices_agree(first: int) -> None:
+    for seed, program in random_programs(range(first, first + 10)):
+        graph = _placed(program.graph, seed)
+        states = {engine: State() for engine in ENGINES}
+        pair = Pair(lambda graph=graph: graph, states)
+        pair.run([], targets=["init"])
+        values = pair.run(program.fetches, program.feeds, program.targets, timeout=60)
+        assert [int(value) for value in values] == program.expected, seed
+        assert pair.run(["memory:0"]) == [program.memory], seed
+
+
+def _cases() -> list[Any]:
+    cases = [
+        case
+        for case in recorded.cases()
+        if case["kind"] == "session" and "host" not in case["tags"]
+    ]
+    return [pytest.param(case, id=case["id"]) for case in cases]
+
+
+@pytest.mark.parametrize("case", sampled(_cases(), 25))
+def test_recorded_sessions_on_random_devices_agree(case: dict[str, Any]) -> None:
+    states, alone = {engine: State() for engine in ENGINES}, State()
+    for seed, run in enumerate(case["runs"]):
+        feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
+        tensors = [name for name in run["fetches"] if ":" in name]
+        targets = [name for name in run["fetches"] if ":" not in name]
+        try:
+            graph = _placed(recorded.graph(run["graph"]), seed)
+        except CfgraphError:
+            return  # not valid on purpose, or a reference would cross
+        pair = Pair(lambda graph=graph: graph, states)
+        outcome = pair.run(tensors, feeds, targets, timeout=60)
+        if isinstance(outcome, tuple):
+            return
+        whole = Session(recorded.graph(run["graph"]), engine="tokens", state=alone)
+        values = whole.run(tensors, feeds, targets, timeout=60)
+        assert not any(map(difference, outcome, values))
