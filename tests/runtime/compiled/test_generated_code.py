@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 import cfgraph
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
+from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.prepare import RunConfig, prepare
@@ -76,7 +77,10 @@ def source(graph: Graph, fetches: list[str], feeds: list[str]) -> str:
     tensors = tuple(graph[name.split(":")[0]].output() for name in fetches)
     fed = tuple(graph[name.split(":")[0]].output() for name in feeds)
     spec, plans = prepare(
-        RunSpec(graph, tensors, (), fed), session._uninlined, RunConfig(), session.cluster_runner
+        RunSpec(graph, tensors, (), fed),
+        InlinedClusters(graph, {}),
+        RunConfig(),
+        session.cluster_runner,
     )
     return compile_run(spec, plans).source
 
