@@ -6,7 +6,7 @@ to or from the last call, excludes all others.
 
 from __future__ import annotations
 
-from cfgraph.ir.node import Node
+from cfgraph.ir.graph import Node
 from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.functionalize.functionalize_cond import ConditionalRegion
