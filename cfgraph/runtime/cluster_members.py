@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
-from cfgraph.passes.cluster.inline_clusters import (
+from cfgraph.passes.cluster.encapsulate import (
     InlinedNodes,
     called_function,
     cluster_calls,

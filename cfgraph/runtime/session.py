@@ -19,7 +19,7 @@ from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
-from cfgraph.ops.opdef.step import Resource
+from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_members import InlinedClusters
@@ -344,7 +344,7 @@ class Session:
         if reason:
             return None, reason
         from cfgraph.runtime.compiled.engine import compile_run
-        from cfgraph.runtime.compiled.fallback import NotCompiled
+        from cfgraph.runtime.compiled.program import NotCompiled
 
         try:
             return compile_run(spec, plans), ""

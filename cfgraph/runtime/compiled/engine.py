@@ -17,7 +17,6 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
-from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import crosses_devices, merge_devices
 from cfgraph.runtime.compiled.node_writer import (
@@ -26,7 +25,7 @@ from cfgraph.runtime.compiled.node_writer import (
     enclosing_loops,
     frame_names,
 )
-from cfgraph.runtime.compiled.program import Program
+from cfgraph.runtime.compiled.program import NotCompiled, Program
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.program import NotCompiled
 
 # CPython allows 100 levels of indentation, some of which are loops
 MAX_DEPTH: Final = 80
