@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -39,6 +40,8 @@ _MAX_LINES: Final = 200_000
 _CHECK_INTERVAL: Final = 0.005
 # of a node in generated code, where each output is a variable
 _MAX_OUTPUTS: Final = 4096
+# iterations after which an exceeded limit is not located again by the token executor
+_MAX_REPEATED: Final = 100_000
 _numbers: Final = count(1)
 
 
@@ -217,10 +220,21 @@ class CompiledSimulator:
         try:
             self.results[:] = self.compiled.function(self.step, feeds, iterations, check_deadline)
         except Exception as error:
-            located = isinstance(error, RunTimeout | MemoryError) or _exceeds_iterations(error)
-            if located or not self.compiled.is_repeatable:
+            if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
                 raise self._located(error) from error.__cause__
-            self._repeat()
+            if not _exceeds_iterations(error):
+                self._repeat()
+                return
+            error = self._located(error)
+            if (
+                limit is not None
+                and limit <= _MAX_REPEATED
+                and len(self.compiled.plan.frames.all) > 2
+            ):
+                # another loop may exceed the limit first
+                with suppress(RunTimeout):
+                    self._repeat()
+            raise error from error.__cause__
 
     def _repeat(self) -> None:
         """Repeat the run on the token executor, which has the same result or error."""
