@@ -11,8 +11,8 @@ from typing import Any, Final
 import cfgraph
 from benchmarks.measurement import Row
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir.files import merge_partitions
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.partition.partition import partition

@@ -259,6 +259,19 @@ def run(args: Sequence[str], watchdog: Watchdog | None = None) -> int:
     if instruction := os.environ.get(_COMPLETE):
         done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
         return done
+    return _run(group, args, watchdog)
+
+
+def run_function(function: Callable[..., None], args: Sequence[str]) -> int:
+    """Run a function with the arguments of a command line, as `run` does a command."""
+    script = typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+    script.command()(function)
+    return _run(get_command(script), args, None)
+
+
+def _run(group: Any, args: Sequence[str], watchdog: Watchdog | None) -> int:
     ctx: Any = None
     start_document()
     try:

@@ -1,4 +1,4 @@
-"""Write a graph in another format: pb, pbtxt, or graph (readable text)."""
+"""Write a graph in another format: pb, pbtxt, graph (readable text), or py (Python)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Exit, Graph, Json, Output, Quiet, To
+from cfgraph.options import Exit, Fetch, Graph, Json, Output, Quiet, Target
 
 
 def main(
     graph: Graph,
     output: Output = None,
-    to: To = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="Output format: pb, pbtxt, graph, or py, a Python program that computes the same "
+            "values. Default: from the suffix of FILE, else pb.",
+        ),
+    ] = None,
     from_format: Annotated[
         str | None,
         typer.Option(
@@ -28,10 +36,23 @@ def main(
             help="Read the result back; exit with status 1 and write nothing if it differs.",
         ),
     ] = False,
+    fetch: Fetch = [],
+    feed: Annotated[
+        list[str],
+        typer.Option(
+            "--feed",
+            metavar="NAME",
+            help="With py: make a tensor a parameter. Default: the inputs that the fetches need. "
+            "Repeatable.",
+        ),
+    ] = [],
+    target: Target = [],
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a graph in another format: pb, pbtxt, or graph (readable text)."""
+    """Write a graph in another format: pb, pbtxt, graph (readable text), or py (Python)."""
     from cfgraph.console.convert import convert
+    from cfgraph.console.convert_python import PythonOptions
 
-    raise Exit(convert(graph, output, to, from_format, json, quiet, verify))
+    python = PythonOptions(fetch, feed, target)
+    raise Exit(convert(graph, output, to, from_format, json, quiet, verify, python))

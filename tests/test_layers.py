@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = ("__main__", "console", "options", "schemas", "watchdog")
+CLI = ("__main__", "console", "options", "schemas", "script", "watchdog")
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",
@@ -40,7 +40,7 @@ HEAVY = {
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names")}
+PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "cluster_members")}
 
 # the engine inside a function: a run on the token executor starts without it
 COMPILED_INSIDE = {"cfgraph/runtime/session.py"}

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import GraphDiff
+from cfgraph.console.convert_python import PythonOptions, python_source, write_python
 from cfgraph.console.diff import diff_json, print_diff
-from cfgraph.console.graph_files import STDIN, artifact, output_format, read_graph, write_graph
+from cfgraph.console.graph_files import (
+    STDIN,
+    Source,
+    artifact,
+    output_format,
+    read_graph,
+    write_graph,
+)
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.files import dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph
+
+# the format of `--to` that no command reads
+PYTHON: Final = "py"
 
 
 def convert(
@@ -23,6 +35,7 @@ def convert(
     json: bool,
     quiet: bool,
     verify: bool = False,
+    python: PythonOptions | None = None,
 ) -> int:
     """Read a graph and write it; returns the exit code.
 
@@ -34,6 +47,15 @@ def convert(
         message = "the JSON document is written to standard output"
         raise UsageError(message, hint="write the graph to a file: -o FILE")
     source = read_graph(path, from_format, quiet)
+    if to == PYTHON or (to is None and output is not None and output.endswith(".py")):
+        if verify:
+            message = "--verify compares formats of graphs, and Python is none"
+            raise UsageError(message, hint="run the file, and `cfgraph run --expect`")
+        _convert_to_python(source, output, python or PythonOptions(), json)
+        return 0
+    if python is not None and python.is_set:
+        message = "only a Python file has fetches, feeds, and targets"
+        raise UsageError(message, hint="add --to py")
     changes = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
     written = None if changes else write_graph(source.graph, output, to, quiet=quiet)
     if changes:
@@ -50,6 +72,18 @@ def convert(
         inputs = [source.to_json()]
         print_document("convert", inputs=inputs, result=result, artifacts=artifacts, exit_code=code)
     return int(bool(changes))
+
+
+def _convert_to_python(
+    source: Source, output: str | None, python: PythonOptions, json: bool
+) -> None:
+    """Write a graph as a Python file."""
+    paths = write_python(python_source(source.graph, python), output)
+    if json:
+        kinds = ("python", "arrays")
+        artifacts = [artifact(kind, path) for kind, path in zip(kinds, paths, strict=False)]
+        result = {"verify": None}
+        print_document("convert", inputs=[source.to_json()], result=result, artifacts=artifacts)
 
 
 def _round_trip(graph: Graph, output: str | None, to: str | None) -> Graph:

@@ -18,19 +18,18 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
     FORMATS,
-    MANIFEST,
     SavedVariables,
     decode_graph,
     dropped_field_bytes,
     dumps,
     format_for_path,
-    is_partition_folder,
     open_graph,
     saved_variables,
     stage_graph,
     unknown_suffix,
 )
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
 
 STDIN: Final = "-"
 

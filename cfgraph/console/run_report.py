@@ -161,7 +161,7 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
         return
     out = page(options.printing.color)
     absent = "dead" if options.clock.until_iteration is None else "not computed yet"
-    _print_values(out, outcome, options.printing.full, absent)
+    print_values(out, outcome.values, outcome.files, options.printing.full, absent)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
     if outcome.memory:
@@ -170,9 +170,14 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
         note(text, options.printing.quiet)
 
 
-def _print_values(out: Page, outcome: RunOutcome, full: bool, absent: str) -> None:
+def print_values(
+    out: Page,
+    values: Mapping[Output, Any],
+    files: Mapping[Output, str],
+    full: bool,
+    absent: str = "dead",
+) -> None:
     """Print `name  type  = value` per fetched tensor, or the file that it was written to."""
-    values = outcome.values
     kinds = {item: _value_type(item, value) for item, value in values.items()}
     names = max((width(item.name) for item in values), default=0)
     types = max(map(width, kinds.values()), default=0)
@@ -180,8 +185,8 @@ def _print_values(out: Page, outcome: RunOutcome, full: bool, absent: str) -> No
         head = [(pad(item.name, names), "cyan"), ("  " + pad(kinds[item], types) + "  ", "dim")]
         if value is None:
             out.spans([*head, (absent, "dim")])
-        elif item in outcome.files:
-            out.spans([*head, ("-> ", "dim"), (outcome.files[item], "")])
+        elif item in files:
+            out.spans([*head, ("-> ", "dim"), (files[item], "")])
         else:
             text = value_text(value, full)
             out.spans([*head, ("=\n" if "\n" in text else "= ", "dim"), (text, "")])

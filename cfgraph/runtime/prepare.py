@@ -25,6 +25,7 @@ from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.abstract_run import use_abstract_values
+from cfgraph.runtime.cluster_members import InlinedClusters, recluster_run
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.plan import (
     ClusterKernels,
@@ -39,7 +40,6 @@ from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.quiescent_state import QuiescentState
-from cfgraph.runtime.run_names import InlinedClusters, recluster_run
 from cfgraph.runtime.trace.events import Observer
 
 SCHEDULES: Final = ("fifo", "random")

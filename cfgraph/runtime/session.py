@@ -19,9 +19,10 @@ from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
-from cfgraph.ops.opdef.op import Resource
+from cfgraph.ops.opdef.step import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
+from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
@@ -43,7 +44,7 @@ from cfgraph.runtime.prepare import (
     RunExecutor,
     prepare,
 )
-from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
+from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
@@ -343,7 +344,7 @@ class Session:
         if reason:
             return None, reason
         from cfgraph.runtime.compiled.engine import compile_run
-        from cfgraph.runtime.compiled.program import NotCompiled
+        from cfgraph.runtime.compiled.fallback import NotCompiled
 
         try:
             return compile_run(spec, plans), ""

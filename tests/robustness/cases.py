@@ -29,6 +29,8 @@ _READS = (
     "explain {} NODE NODE",
     "convert {} -o out.graph --verify",
     "convert {} -o out.pbtxt",
+    "convert {} -o out.py",
+    "convert {} -o out.py --fetch TENSOR --feed TENSOR",
 )
 _PASSES = (
     "lower {} -o out.pb",
@@ -94,6 +96,7 @@ _RARE = (
 _OPTIONS = (
     "run {} --feed VALUE",
     "run {} FEEDS --fetch VALUE",
+    "convert {} -o out.py --fetch VALUE --feed VALUE",
     "run {} FEEDS --expect VALUE",
     "run {} FEEDS --target VALUE",
     "run {} FEEDS --devices VALUE",

@@ -19,6 +19,7 @@ from typing import Any
 
 from cfgraph import cli
 from tests.robustness.cases import Case
+from tests.robustness.generated_python import source_fault
 
 MIB = 1 << 20
 DOCUMENTED_STATUSES = frozenset({0, 1, 2, 3, 4, 5, 6})
@@ -122,6 +123,13 @@ def run_line(line: Sequence[str], size: int = 0) -> tuple[int, Finding | None]:
         return status, Finding("memory", words[0], tuple(words), f"{grown // MIB} MiB")
     if status == 1 and _must_agree(words):
         return status, Finding("promise", words[0], tuple(words), output[-2000:])
+    if status == 0 and words[0] == "convert" and Path("out.py").exists():
+        try:
+            fault = source_fault(Path("out.py"))
+        except Exception as error:
+            fault = f"{type(error).__name__} in the file"
+        if fault:
+            return status, Finding("promise", "out.py", tuple(words), fault)
     return status, None
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.ir.files import merge_partitions
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.trace.events import Recorder

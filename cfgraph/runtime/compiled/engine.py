@@ -6,7 +6,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -18,15 +17,18 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
+from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import crosses_devices, merge_devices
 from cfgraph.runtime.compiled.node_writer import (
+    FAST,
     FUNCTIONS,
+    CodeStyle,
     CompiledIteration,
     enclosing_loops,
     frame_names,
 )
-from cfgraph.runtime.compiled.program import NotCompiled, Program
+from cfgraph.runtime.compiled.program import Program
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
@@ -40,8 +42,6 @@ _MAX_LINES: Final = 200_000
 _CHECK_INTERVAL: Final = 0.005
 # of a node in generated code, where each output is a variable
 _MAX_OUTPUTS: Final = 4096
-# iterations after which an exceeded limit is not located again by the token executor
-_MAX_REPEATED: Final = 100_000
 _numbers: Final = count(1)
 
 
@@ -90,33 +90,40 @@ class CompiledRun:
 
 
 def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
-    """Generate and compile the function of a run. Raises NotCompiled with a reason.
+    """Generate and compile the function of a run. Raises NotCompiled with a reason."""
+    generator = generate_run(spec, plans)
+    plan, program = generator.plan, generator.program
+    crosses = crosses_devices(plans)
+    device_of = {node: node.device for node in plan.nodes} if crosses else {}
+    repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
+    needs_tokens = generator.may_be_dead is not None and not repeatable
+    source, owners = program.source()
+    names = {**FUNCTIONS, **{value.name: value.content for value in program.constants}}
+    exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
+    function = names["run"]
+    return CompiledRun(plan, program, source, owners, function, repeatable, needs_tokens, device_of)
+
+
+def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) -> Generator:
+    """The generator of a run, after it has written the program. Raises NotCompiled with a reason.
 
     A run on several devices has one function, in which messages are variables.
     """
-    device_of: Mapping[Node, str] = {}
     plan = plans[0]
     if crosses_devices(plans):
         spec, plan = merge_devices(spec, plans)
-        device_of = {node: node.device for node in plan.nodes}
     wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
     if wide is not None:
         raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
-    generator = Generator(spec.graph, plan, len(spec.fetches))
+    generator = Generator(spec.graph, plan, len(spec.fetches), style)
     program = generator.generate()
     if len(program.lines) > _MAX_LINES:
         raise NotCompiled(f"the code of the run has more than {_MAX_LINES} lines")
-    repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
-    needs_tokens = generator.may_be_dead is not None and not repeatable
     writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
     # in a loop, one access may race with itself in the next iteration
     if len(writers) > 1 or (writers and len(plan.frames.all) > 1):
         _require_ordered_effects(plan, generator)
-    source, owners = program.source()
-    names = {**FUNCTIONS, **program.constants}
-    exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
-    function = names["run"]
-    return CompiledRun(plan, program, source, owners, function, repeatable, needs_tokens, device_of)
+    return generator
 
 
 def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
@@ -220,21 +227,10 @@ class CompiledSimulator:
         try:
             self.results[:] = self.compiled.function(self.step, feeds, iterations, check_deadline)
         except Exception as error:
-            if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
+            located = isinstance(error, RunTimeout | MemoryError) or _exceeds_iterations(error)
+            if located or not self.compiled.is_repeatable:
                 raise self._located(error) from error.__cause__
-            if not _exceeds_iterations(error):
-                self._repeat()
-                return
-            error = self._located(error)
-            if (
-                limit is not None
-                and limit <= _MAX_REPEATED
-                and len(self.compiled.plan.frames.all) > 2
-            ):
-                # another loop may exceed the limit first
-                with suppress(RunTimeout):
-                    self._repeat()
-            raise error from error.__cause__
+            self._repeat()
 
     def _repeat(self) -> None:
         """Repeat the run on the token executor, which has the same result or error."""

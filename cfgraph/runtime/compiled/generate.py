@@ -37,10 +37,12 @@ from cfgraph.ir.role import (
 )
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
-from cfgraph.runtime.compiled.liveness_classes import Item, Literal, Liveness, Scheduler, Test
-from cfgraph.runtime.compiled.node_writer import NodeWriter
+from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.liveness_classes import Literal, Liveness, Test
+from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
-from cfgraph.runtime.compiled.program import Block, NotCompiled, Program, Value
+from cfgraph.runtime.compiled.program import Block, Program, Value
+from cfgraph.runtime.compiled.schedule import Item, Scheduler
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations, check_deadline"
@@ -54,13 +56,14 @@ _ITEMS_PER_CHECK: Final = 512
 class Generator:
     """Writes the function of a plan. Raises NotCompiled where that is not possible."""
 
-    def __init__(self, graph: Graph, plan: Plan, fetch_count: int) -> None:
+    def __init__(self, graph: Graph, plan: Plan, fetch_count: int, style: CodeStyle = FAST) -> None:
         self.plan = plan
+        self.style = style
         self.fetch_count = fetch_count
         self.classified = PlanLiveness(graph, plan)
         self.frames = plan.frames
         self.program = Program(PARAMETERS)
-        self.code = NodeWriter(self.classified, self.program)
+        self.code = NodeWriter(self.classified, self.program, style)
         self.items: dict[Node, Item] = {}
         self.items_of: dict[Frame, list[Item]] = {frame: [] for frame in self.frames.all}
         self.loop_items: dict[Frame, Item] = {}
@@ -79,12 +82,12 @@ class Generator:
         program = self.program
         feeds = [self._feed(index) for index in range(len(self.plan.feeds))]
         self._make_items()
-        if feeds:
+        if feeds and self.style.unpacks_feeds:
             program.add("feeds" if len(feeds) > 1 else "feeds[0]", (), feeds)
         results = self._fetch_items()
         scheduler = self._scheduler()
         self._run(scheduler, self.frames.root, [self.classified.root.classes.always])
-        fields = "".join("{}, " for _ in range(self.fetch_count))
+        fields = ", ".join(["{}"] * self.fetch_count) + "," * (self.fetch_count == 1)
         returned = [results.get(index) for index in range(self.fetch_count)]
         outputs = [
             value if value is not None else self.code.values[self.plan.fetches[index]]
@@ -332,7 +335,7 @@ class Generator:
             program.hoisted, outer = number, program.hoisted
             scheduler.run(section)
             program.hoisted = outer
-        program.open(f"for i{number} in iterations:", loop=number)
+        program.open(self.style.loop.format(number), loop=number)
         # the place of a timeout, which the iterator raises
         program.lines[-1].plan = self.plan.nodes[frame.loop_conds[0]]
         loop_block = program.block
@@ -345,6 +348,8 @@ class Generator:
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
         self._advance(merges, number, body_start)
         program.close()
+        if not self.style.checks_limits:
+            return
         program.otherwise(loop_block)
         back = frame.next_iterations[0] if frame.next_iterations else None
         name = program.constant(frame.name)
@@ -367,7 +372,7 @@ class Generator:
             (node for node, known in self.classified.test_of.items() if known is test), cond
         )
         condition = self.code.values[Output(cond, 0)]
-        program.open("if {0} is not TRUE and not test({0}):", [condition])
+        program.open(self.style.exit_test, [condition])
         program.lines[-1].plan = self.plan.nodes[switch]
         assert info.classes.exit is not None
         scheduler.run(info.classes.exit)

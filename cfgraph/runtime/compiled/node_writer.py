@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import ExecutionError
-from cfgraph.ir.graph import Output
+from cfgraph.ir.graph import Node, Output
 from cfgraph.limits import check_deadline, iteration_limit_error
-from cfgraph.ops.opdef.op import Elementwise, OpError
+from cfgraph.ops.opdef.op import Elementwise, Op, OpError
 from cfgraph.runtime.compiled.liveness_classes import Test
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.program import Program, Value
@@ -42,11 +43,29 @@ _OPERATORS: Final[dict[Callable[..., Any], str]] = {
 _BUILTIN: Final = type(operator.add)
 
 
+@dataclass(frozen=True, slots=True)
+class CodeStyle:
+    """Forms of the generated code that depend on its use.
+
+    `loop` has a field for the number of the loop, the tests have one for a predicate.
+    """
+
+    checks_limits: bool = True
+    unpacks_feeds: bool = True
+    loop: str = "for i{} in iterations:"
+    exit_test: str = "if {0} is not TRUE and not test({0}):"
+    branch_test: str = "{0} is TRUE or test({0})"
+
+
+FAST: Final = CodeStyle()
+
+
 class NodeWriter:
     """Writes the code of the nodes of a plan. `values` contains the variables of their outputs."""
 
-    def __init__(self, classified: PlanLiveness, program: Program) -> None:
+    def __init__(self, classified: PlanLiveness, program: Program, style: CodeStyle) -> None:
         self.plan = classified.plan
+        self.style = style
         self.classified = classified
         self.program = program
         self.values: dict[Output, Value] = {}
@@ -61,7 +80,8 @@ class NodeWriter:
             result = plan.kernel()
         except Exception:  # raised again when the node runs
             return False
-        self.values.setdefault(Output(plan.node, 0), self.program.constant(result))
+        constant = self.program.constant(result, plan=plan)
+        self.values.setdefault(Output(plan.node, 0), constant)
         return True
 
     def forward(self, plan: NodePlan) -> None:
@@ -82,16 +102,18 @@ class NodeWriter:
         program, values, node = self.program, self.values, plan.node
         if len(program.lines) - self.last_check > _LINES_PER_CHECK:
             check_deadline()
-            program.add("if check_deadline is not None: check_deadline()", (), (), plan)
+            if self.style.checks_limits:
+                program.add("if check_deadline is not None: check_deadline()", (), (), plan)
             self.last_check = len(program.lines)
         arguments = [values[output] for output in node.inputs]
+        scalar = all(v.scalar for v in arguments) and issubclass(plan.op, Elementwise)
         form = _OPERATORS.get(plan.kernel) if type(plan.kernel) is _BUILTIN else None
         if form is None or plan.deref_slots or len(arguments) != form.count("{}"):
             fields = ["{}"] * len(arguments)
             for slot in plan.deref_slots:
                 fields[slot] = "{}" if slot in plan.forwarded_slots else "deref({})"
-            form = self._call(plan, fields)
-        scalar = all(v.scalar for v in arguments) and issubclass(plan.op, Elementwise)
+            called, form = self._call(plan, fields)
+            arguments.insert(0, called)
         fed = self.classified.fed
         targets = []
         for port in range(plan.outputs):
@@ -101,18 +123,16 @@ class NodeWriter:
                 values[output] = target
         program.add(form, arguments, targets, plan)
 
-    def _call(self, plan: NodePlan, fields: list[str]) -> str:
-        kernel, effects = plan.kernel, plan.op.effects
-        if effects.stateful and (effects.random or plan.op.calls.kind):
+    def _call(self, plan: NodePlan, fields: list[str]) -> tuple[Value, str]:
+        kernel, op = plan.kernel, plan.op
+        if op.effects.stateful:
             frame = self.plan.frames.of[plan.node]
-            kernel = located_kernel(plan, frame)
-            indices = "".join(f"{self._counter(f)}, " for f in enclosing_loops(frame))
-            fields = ["step", f"({indices})", *fields]
-        elif effects.stateful:
-            kernel = kernel if effects.atomic else locked_kernel(kernel)
+            kernel = stateful_kernel(kernel, plan.node, op, frame_names(frame))
+            if is_located(op):
+                indices = ", ".join(map(self._counter, enclosing_loops(frame)))
+                fields = [f"({indices},)" if indices else "()", *fields]
             fields = ["step", *fields]
-        name = self.program.constant(kernel, "k").name
-        return f"{name}({', '.join(fields)})"
+        return self.program.constant(kernel, "k", plan), f"{{}}({', '.join(fields)})"
 
     def _counter(self, frame: Frame) -> str:
         return f"i{self.numbers[frame]}" if self.classified.info[frame].is_loop else "0"
@@ -120,7 +140,7 @@ class NodeWriter:
     def test(self, test: Test, predicate: Output) -> None:
         owner = self.plan.nodes[test.owner] if test.owner else None
         test.value = self.program.variable(scalar=True, prefix="b")
-        form = "{0} is TRUE or test({0})"
+        form = self.style.branch_test
         if test.branches != 2:
             form = f"branch({{}}, {test.branches})"
         self.program.add(form, [self.values[predicate]], [test.value], owner)
@@ -186,20 +206,23 @@ class CompiledIteration:
         return "".join(f"/{name}[{index}]" for name, index in pairs) or "/"
 
 
-def locked_kernel(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of a stateful node, which takes the step and the inputs."""
+def is_located(op: type[Op]) -> bool:
+    """True for an op with state that depends on its iteration."""
+    return op.effects.stateful and (op.effects.random or bool(op.calls.kind))
 
-    def run(step: RunStep, *inputs: Any) -> Any:
+
+def stateful_kernel(
+    kernel: Callable[..., Any], node: Node, op: type[Op], names: tuple[str, ...]
+) -> Callable[..., Any]:
+    """The kernel of a stateful node, which takes the step and the inputs.
+
+    One that depends on its iteration takes the iterations, of loops with these `names`, before the
+    inputs.
+    """
+
+    def run_locked(step: RunStep, *inputs: Any) -> Any:
         with step.state.lock:
             return kernel(step, *inputs)
-
-    return run
-
-
-def located_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:
-    """The kernel of a node that depends on its iteration: it takes the iterations as well."""
-    kernel, node = plan.kernel, plan.node
-    names = frame_names(frame)
 
     def run(step: RunStep, indices: tuple[int, ...], *inputs: Any) -> Any:
         step.node = node
@@ -212,7 +235,9 @@ def located_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:
         step.iteration = CompiledIteration(names, indices)
         return kernel(step, *inputs)
 
-    return run_call if plan.op.calls.kind else run
+    if is_located(op):
+        return run_call if op.calls.kind else run
+    return kernel if op.effects.atomic else run_locked
 
 
 def frame_names(frame: Frame) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """Generated code before it is printed: lines in nested blocks, over variables.
 
 Variables get their names when the code is printed, so that two variables may become one until then.
-No name or text of a graph is part of the code. `NotCompiled` is raised for a run that generated
-code cannot represent: the token executor runs it.
+No name or text of a graph is part of the code.
 """
 
 from __future__ import annotations
@@ -10,23 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.ir.graph import Node
 from cfgraph.runtime.engine.plan import NodePlan
-
-
-class NotCompiled(Exception):
-    """Generated code cannot represent the run; `reason` says why, of which node."""
-
-    def __init__(self, reason: str, node: Node | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.node = node
-
-    @property
-    def text(self) -> str:
-        """The reason with the name of the node."""
-        return f"{self.reason} ({self.node.name!r})" if self.node is not None else self.reason
-
 
 _UNSET: Final = 1 << 60
 
@@ -84,13 +67,14 @@ class Value:
 
 
 class Constant(Value):
-    """A value that is known when the code is generated."""
+    """A value that is known when the code is generated; `plan` is of the node that it is from."""
 
-    __slots__ = ("content",)
+    __slots__ = ("content", "plan")
 
-    def __init__(self, name: str, content: Any) -> None:
+    def __init__(self, name: str, content: Any, plan: NodePlan | None) -> None:
         super().__init__(name, scalar=getattr(content, "ndim", 1) == 0)
         self.content = content
+        self.plan = plan
 
 
 class Block:
@@ -150,7 +134,7 @@ class Program:
         self.lines: list[Line] = []
         self.block = Block(None, 0)
         self.values: list[Value] = []
-        self.constants: dict[str, Any] = {}
+        self.constants: list[Constant] = []
         self.hoisted = 0  # the loop whose invariants are being written
 
     def variable(self, *, scalar: bool = False, prefix: str = "v") -> Value:
@@ -159,10 +143,10 @@ class Program:
         self.values.append(value)
         return value
 
-    def constant(self, content: Any, prefix: str = "c") -> Constant:
+    def constant(self, content: Any, prefix: str = "c", plan: NodePlan | None = None) -> Constant:
         """A new constant."""
-        value = Constant(f"{prefix}{len(self.constants)}", content)
-        self.constants[value.name] = content
+        value = Constant(f"{prefix}{len(self.constants)}", content, plan)
+        self.constants.append(value)
         return value
 
     def add(
@@ -227,9 +211,12 @@ class Program:
             drops.setdefault(line, []).append((block, value))
         return drops
 
-    def source(self) -> tuple[str, list[int]]:
-        """The Python source, and the index of the line that each of its lines belongs to."""
-        drops = self._drops()
+    def source(self, *, drops_values: bool = True) -> tuple[str, list[int]]:
+        """The Python source, and the index of the line that each of its lines belongs to.
+
+        It drops arrays after their last use if `drops_values`.
+        """
+        drops = self._drops() if drops_values else {}
         printed, owners = [f"def run({self.parameters}):"], [-1]
         for index, line in enumerate(self.lines):
             names = [value.name for value in line.arguments]

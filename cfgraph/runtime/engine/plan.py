@@ -118,14 +118,12 @@ def run_partitions(
 class FramePlan:
     """Layout of a frame: the number of slots of an iteration, and its initial pending counts.
 
-    Slot 0 receives values that no input reads. `back_edge` is the node that errors of the iteration
-    limit name, whichever NextIteration is first.
+    Slot 0 receives values that no input reads.
     """
 
     name: str
     parallel: int
     enters: int
-    back_edge: str | None = None
     slots: int = 1
     pending: list[int] = field(default_factory=list)
 
@@ -296,8 +294,7 @@ def _op_with_nodes(op: str, names: list[str]) -> str:
 
 
 def _frame_plan(frame: Frame) -> FramePlan:
-    back_edge = frame.next_iterations[0].name if frame.next_iterations else None
-    return FramePlan(frame.name, frame.parallel_iterations, len(frame.enters), back_edge)
+    return FramePlan(frame.name, frame.parallel_iterations, len(frame.enters))
 
 
 def _plan_node(

@@ -115,9 +115,7 @@ class FrameState:
         newest = self.newest
         index = newest.index + 1
         if self.limit is not None and index > self.limit:
-            error = iteration_limit_error(self.plan.name, self.limit, newest.path)
-            error.node = self.plan.back_edge
-            raise error
+            raise iteration_limit_error(self.plan.name, self.limit, newest.path)
         iteration = Iteration(self, index)
         newest.next = iteration
         self.newest = iteration

@@ -13,10 +13,10 @@ from hypothesis import Phase, given, settings
 import cfgraph
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
+from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.prepare import RunConfig, prepare
-from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from tests.build.programs import programs
 from tests.build.test_programs import SLOW, STARTS, written
@@ -38,7 +38,7 @@ def run(step, feeds, iterations, check_deadline):
         v1 = v1 + c1
     else:
         raise exceeded(step, c2)
-    return (v1, )
+    return (v1,)
 """
 
 BRANCHES = """
@@ -60,7 +60,7 @@ def run(step, feeds, iterations, check_deadline):
     else:
         v2 = -v0
     v6 = -v2
-    return (v6, )
+    return (v6,)
 """
 
 

@@ -1,0 +1,131 @@
+"""Conversion of a graph to a Python file: `convert --to py`."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input, must_be_fed
+from cfgraph.analysis.verify.verify import require_analyzable
+from cfgraph.console.graph_files import STDIN
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.traversal import ancestors
+from cfgraph.passes.cluster.inline_clusters import cluster_calls, inline_clusters
+from cfgraph.passes.lower.plan import constant_value
+from cfgraph.runtime.cluster_members import InlinedClusters
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.compiled.decompile import PythonSource, decompile
+from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.script import archive_path
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.prepare import RunConfig, prepare
+
+
+@dataclass(frozen=True, slots=True)
+class PythonOptions:
+    """Names of the tensors that the Python function returns and takes, and of its targets."""
+
+    fetches: Sequence[str] = ()
+    feeds: Sequence[str] = ()
+    targets: Sequence[str] = ()
+
+    @property
+    def is_set(self) -> bool:
+        """True if any of the options was used."""
+        return bool(self.fetches or self.feeds or self.targets)
+
+
+def python_source(graph: Graph, options: PythonOptions) -> PythonSource:
+    """The Python source of a graph.
+
+    Raises UsageError for unknown names, Unsupported for a graph that generated code cannot
+    represent, and the errors of preparing a run.
+    """
+    calls = cluster_calls(graph)
+    if calls:
+        require_analyzable(graph)
+        names = [node.name for node in calls]
+        graph = copy_graph(graph)
+        inline_clusters(graph, [graph[name] for name in names])
+    fetches = Fetches(graph)
+    for name in options.fetches:
+        fetches.fetch(name)
+    for name in options.targets:
+        fetches.target(name)
+    nothing_named = not options.fetches and not options.targets
+    if nothing_named:
+        fetches.default()
+    tensors, targets = tuple(fetches.tensors), tuple(fetches.targets)
+    named = [fed_tensor(graph, name) for name in options.feeds]
+    feeds = _feeds(graph, [*(tensor.node for tensor in tensors), *targets], named)
+    defaults = {
+        tensor.name: default
+        for tensor in feeds
+        if tensor not in named and (default := _default_value(tensor)) is not None
+    }
+    spec = RunSpec(graph, tensors, targets, feeds)
+    # what the graph may do with files is decided when the Python file runs
+    config = RunConfig(io=IoPolicy(allow_all=True))
+    spec, plans = prepare(spec, InlinedClusters(graph, {}), config, ClusterRunner(None))
+    try:
+        return decompile(spec, plans, defaults=defaults, allow_dead=nothing_named)
+    except NotCompiled as error:
+        message = f"the graph has no form in Python: {error.reason}"
+        hint = "`cfgraph run` runs it on the token executor"
+        raise Unsupported(message, node=error.node, hint=hint, code="CFG714") from None
+
+
+def _feeds(graph: Graph, roots: Iterable[Node], named: Sequence[Output]) -> tuple[Output, ...]:
+    """The named tensors, and the inputs that a run needs in addition."""
+    needed = ancestors(graph, [*roots], frozenset(named))
+    inputs = [
+        node.output()
+        for node in needed
+        if must_be_fed(node) or (is_input(node) and _default_value(node.output()) is not None)
+    ]
+    order = {node: index for index, node in enumerate(graph)}
+    feeds = dict.fromkeys([*named, *inputs])
+    return tuple(sorted(feeds, key=lambda tensor: (order[tensor.node], tensor.port)))
+
+
+def _default_value(tensor: Output) -> Any:
+    """The constant that an input has if it is not fed, or None."""
+    node = tensor.node
+    if not is_input(node) or len(node.inputs) != 1:
+        return None
+    value = constant_value(node.inputs[0])
+    return value[()] if value is not None and value.ndim == 0 and value.dtype != object else value
+
+
+def write_python(source: PythonSource, output: str | None) -> list[str]:
+    """Write the source, and its arrays next to it; returns the paths of the files.
+
+    Without an `output`, the source is written to standard output. Raises UsageError for a source
+    with arrays without a file.
+    """
+    if output in (None, STDIN):
+        if source.arrays:
+            message = "arrays of the graph are written next to the Python file"
+            raise UsageError(message, hint="write the graph to a file: -o FILE.py")
+        sys.stdout.write(source.text)
+        return []
+    assert output is not None
+    paths = [output]
+    with StagedFiles() as files:
+        files.write(output, source.text.encode())
+        if source.arrays:
+            paths.append(str(archive_path(output)))
+            stream = io.BytesIO()
+            np.savez(stream, allow_pickle=False, **source.arrays)
+            files.write(paths[1], stream.getvalue())
+    return paths

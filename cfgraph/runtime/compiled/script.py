@@ -1,0 +1,190 @@
+"""Support for Python files that `cfgraph convert --to py` has written.
+
+    script = Script(__file__, feeds={"n": ("n:0", "Placeholder() {dtype=int32}")}, ...)
+    concat = kernel("ConcatV2", "float32", "float32", "int32")
+
+A kernel is described by its op, the dtypes of its inputs, and its attributes in the text format.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import count as iterations
+from linecache import getline
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.text.inferred_attrs import complete_node_attrs
+from cfgraph.ir.text.lexer import LineReader
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import format_name
+from cfgraph.ir.text.values import parse_attrs
+from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
+from cfgraph.ops.opdef.step import Resource
+from cfgraph.runtime.compiled.literals import raw, strings
+from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
+from cfgraph.runtime.engine.executor import located_error
+from cfgraph.runtime.engine.references import dereference
+from cfgraph.runtime.engine.step import RunStep, State
+from cfgraph.runtime.feeds.conversion import feed_value
+from cfgraph.runtime.io_policy import IoPolicy
+
+__all__ = ["Script", "iterations", "kernel", "raw", "stateful", "strings"]
+
+
+def __getattr__(name: str) -> Any:
+    """The functions that generated code calls."""
+    if name in FUNCTIONS and name.isidentifier() and not name.startswith("_"):
+        return FUNCTIONS[name]
+    raise AttributeError(name)
+
+
+def kernel(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
+    """The kernel of a node without state."""
+    node = kernel_node(op, dtypes, attrs)
+    return numpy_kernel(node, _definition(op))
+
+
+def stateful(
+    op: str, *dtypes: str | None, name: str, loops: tuple[str, ...] = (), attrs: str = "{}"
+) -> Callable[..., Any]:
+    """The kernel of a node with state: a function of the step and the inputs.
+
+    One that depends on its iteration takes the iterations of the `loops` before the inputs.
+    """
+    node, definition = kernel_node(op, dtypes, attrs, name), _definition(op)
+    return stateful_kernel(numpy_kernel(node, definition), node, definition, loops)
+
+
+def _definition(op: str) -> type[Op]:
+    definition = lookup(op)
+    if definition is None:
+        raise Unsupported(f"no kernel for {op}", code="CFG701")
+    return definition
+
+
+def kernel_node(op: str, dtypes: Sequence[str | None], attrs: str, name: str = "node") -> Node:
+    """A node with inputs of some dtypes, in a graph of its own."""
+    graph = Graph()
+    inputs = []
+    for index, dtype in enumerate(dtypes):
+        base = f"{name}/input_{index}"
+        if dtype is None:
+            inputs.append(graph.create(base, "UnknownInput").output())
+        else:
+            attr = {"dtype": DType.from_name(dtype)}
+            inputs.append(graph.create(base, "Placeholder", attrs=attr).output())
+    node = graph.create(name, op, inputs, attrs=parse_attrs(LineReader(attrs, 1)))
+    complete_node_attrs([node])
+    return node
+
+
+class Script:
+    """A graph as a Python file: its inputs, its outputs, and the variables of its runs.
+
+    `feeds` contains the names of the fed tensors and their nodes in the text format, by parameter;
+    `fetches` the names and dtypes of the fetched tensors. A dead fetch is an error unless
+    `allow_dead`. `state` contains the variables, which one run leaves to the next.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        feeds: Mapping[str, tuple[str, str]],
+        fetches: Sequence[tuple[str, str | None]],
+        allow_dead: bool = False,
+    ) -> None:
+        self.path = path
+        self.tensors = {parameter: tensor for parameter, (tensor, _) in feeds.items()}
+        self.definitions = dict(feeds.values())
+        self.fetches = tuple(fetches)
+        self.allow_dead = allow_dead
+        self.seed = 0
+        self.state = State()
+        self.io = IoPolicy()
+        self._runs = 0
+
+    @cached_property
+    def inputs(self) -> Graph:
+        """A graph with the fed tensors."""
+        lines = []
+        for tensor, definition in self.definitions.items():
+            base, port = split_tensor_name(tensor)
+            name = format_name(base)
+            if port:
+                source = format_name(f"{base}/values")
+                copies = ", ".join([source] * (port + 1))
+                lines += [f"{source} = {definition}", f"{name} = IdentityN({copies})"]
+            else:
+                lines.append(f"{name} = {definition}")
+        return parse_graph("\n".join(lines))
+
+    @cached_property
+    def arrays(self) -> Mapping[str, Any]:
+        """The arrays in the file next to the script."""
+        path = archive_path(self.path)
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return {key: archive[key] for key in archive.files}
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"cannot read the arrays: {error}", path=str(path)) from None
+
+    def array(self, key: str, dtype: str | None = None) -> Any:
+        """An array of that file; with a `dtype`, one that the file stores as bytes."""
+        array = self.arrays[key]
+        return array if dtype is None else array.view(DType.from_name(dtype).numpy)
+
+    def run(self, compute: Callable[..., tuple[Any, ...]], *feeds: Any) -> list[Any]:
+        """Run once; the feeds are in the order of `self.tensors`."""
+        values = []
+        for name, value in zip(self.definitions, feeds, strict=True):
+            tensor = self.inputs.tensor(name)
+            values.append(feed_value(self.inputs, tensor, value))
+        self._runs += 1
+        step = RunStep(self.state, self.seed, self.io)
+        step.start_run(self._runs, time.perf_counter_ns(), None, None)
+        try:
+            with np.errstate(all="ignore"):
+                results = compute(step, *values)
+        except Exception as error:
+            raise self._located(error, compute) from error.__cause__
+        return [
+            self._result(name, value)
+            for (name, _), value in zip(self.fetches, results, strict=True)
+        ]
+
+    def _located(self, error: Exception, compute: Callable[..., Any]) -> Exception:
+        """An error with the line of the file that raised it, and the node in its comment."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not compute.__code__:
+            trace = trace.tb_next
+        if trace is None:
+            return error
+        comment = getline(self.path, trace.tb_lineno).rpartition("  # ")[2]
+        located = located_error(error, Node(comment.rpartition(" (")[0], "", {}, ""), "", "")
+        if isinstance(located, CfgraphError):
+            located.path = f"{self.path}:{trace.tb_lineno}"
+        return located
+
+    def _result(self, name: str, value: Any) -> Any:
+        if value is None and not self.allow_dead:
+            message = f"{name} is dead: it is on a branch that was not taken"
+            raise UsageError(message, code="CFG702")
+        if isinstance(value, Resource):
+            value = dereference(value)
+        return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def archive_path(path: str) -> Path:
+    """The file with the arrays of a script."""
+    return Path(path.removesuffix(".py") + ".npz")

@@ -1,0 +1,72 @@
+"""The command line of a Python file that `cfgraph convert --to py` has written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any, NoReturn
+
+from cfgraph import options
+from cfgraph.analysis.feeds_and_fetches import missing_feeds_error
+from cfgraph.cli import run_function
+from cfgraph.console.output import page
+from cfgraph.console.run_report import print_values
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.node import split_tensor_name
+from cfgraph.runtime.compiled.script import Script
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
+from cfgraph.runtime.restore import restore
+
+_BROKEN_PIPE_EXIT_CODE = 141
+
+
+def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
+    """Run the function of a script with the feeds of the command line, and print the results."""
+
+    def command(
+        feed: options.Feed = [],  # noqa: B006 - typer copies it
+        feeds: options.Feeds = [],  # noqa: B006
+        variables: options.Variables = None,
+        seed: options.Seed = 0,
+        full: options.Full = False,
+        color: options.ColorChoice = options.Color.auto,
+    ) -> None:
+        """Run the graph and print the fetched values."""
+        values = read_feeds(script.inputs, feed, feeds, seed)
+        parameters = signature(run).parameters
+        missing = [
+            script.inputs.tensor(tensor)
+            for name, tensor in script.tensors.items()
+            if tensor not in values and parameters[name].default is Parameter.empty
+        ]
+        if missing:
+            raise missing_feeds_error(script.inputs, missing)
+        if variables is not None:
+            script.state = restore(variables)
+        script.seed = seed
+        fed = {name: tensor for name, tensor in script.tensors.items() if tensor in values}
+        results = run(**{name: values[tensor] for name, tensor in fed.items()})
+        fetched = zip(script.fetches, results, strict=True)
+        printed = {_output(name, dtype): value for (name, dtype), value in fetched}
+        print_values(page(color), printed, {}, full)
+
+    try:
+        code = run_function(command, sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _BROKEN_PIPE_EXIT_CODE
+    sys.exit(code)
+
+
+def _output(name: str, dtype: str | None) -> Output:
+    """An output of this name and dtype."""
+    base, port = split_tensor_name(name)
+    port = port or 0
+    graph = Graph()
+    dtypes = () if dtype is None else (DType.from_name(dtype),) * (port + 1)
+    node = graph.create(base, "IdentityN" if dtypes else "Fetched", attrs={"T": dtypes})
+    return Output(node, port)
