@@ -120,7 +120,8 @@ class CycleGraph:
     def indirect_path(self, a: Vertex, b: Vertex) -> list[Vertex] | None:
         """Return a path from `a` to `b` over at least one other vertex, or None."""
         previous: dict[Vertex, Vertex] = {}
-        self._search_forward(a, b, previous)
+        if self._predecessors_after(b, a):
+            self._search_forward(a, b, previous)
         if b not in previous:
             return None
         path = [b]
@@ -146,37 +147,46 @@ class CycleGraph:
         """Merge two vertices into the larger; return None, unchanged, if that closes a cycle."""
         early, late = sorted((a, b), key=self.rank.__getitem__)
         large, small = (b, a) if self._size(a) < self._size(b) else (a, b)
+        leading = self._predecessors_after(late, early)
+        if not leading:
+            self._reorder([large], [self.rank[early]])
+            self._absorb(large, small)
+            return large
         reached: dict[Vertex, Vertex] = {}
         self._search_forward(early, late, reached)
         if late in reached:
             return None
-        leading = self._search_backward(late, self.rank[early])
+        self._add_predecessors(leading, early)
         positions = sorted(self.rank[vertex] for vertex in (early, *leading, *reached))
         order = [*sorted(leading, key=self.rank.__getitem__), large]
         order.extend(sorted(reached, key=self.rank.__getitem__))
-        for vertex, position in zip(order, positions, strict=True):
+        self._reorder(order, positions)
+        self._absorb(large, small)
+        return large
+
+    def _reorder(self, vertices: Iterable[Vertex], positions: Iterable[int]) -> None:
+        for vertex, position in zip(vertices, positions, strict=True):
             if self.rank[vertex] != position:
                 self.rank[vertex] = position
                 self._update_heaps(vertex)
-        self._absorb(large, small)
-        return large
 
     def _size(self, vertex: Vertex) -> int:
         edges = len(self.successors[vertex]) + len(self.predecessors[vertex])
         return len(self.nodes[vertex]) + edges
 
-    def _search_backward(self, late: Vertex, limit: int) -> list[Vertex]:
-        """Return the transitive predecessors of `late` that rank above `limit`."""
-        queue = self._neighbors_within(self.predecessors, self._earlier, late, -limit, -1)
+    def _predecessors_after(self, vertex: Vertex, early: Vertex) -> list[Vertex]:
+        """Return the predecessors of a vertex that rank above `early`."""
+        limit = -self.rank[early]
+        return self._neighbors_within(self.predecessors, self._earlier, vertex, limit, -1)
+
+    def _add_predecessors(self, queue: list[Vertex], early: Vertex) -> None:
+        """Add the transitive predecessors that rank above `early`."""
         seen = set(queue)
         for vertex in queue:
-            for source in self._neighbors_within(
-                self.predecessors, self._earlier, vertex, -limit, -1
-            ):
+            for source in self._predecessors_after(vertex, early):
                 if source not in seen:
                     seen.add(source)
                     queue.append(source)
-        return queue
 
     def _neighbors_within(
         self,
