@@ -15,7 +15,7 @@ from cfgraph.analysis.explain import (
     explain_node,
     unconditional_work,
 )
-from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle
+from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
@@ -94,7 +94,7 @@ class LoopExplanation:
         return f"about {times:.1f} iterations can overlap, given enough devices"
 
     def _seconds(self, item: Item) -> float:
-        return self.cost(item) if isinstance(item, Node) else sum(map(self._seconds, item.order))
+        return item_cost(item, self.cost)
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""

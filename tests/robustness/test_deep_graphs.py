@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import growth
 from cfgraph import cli
 
 DEPTH = 1200
@@ -54,3 +55,12 @@ def test_no_command_recurses_over_a_graph(
     Path("g.graph").write_text(GRAPHS[name])
     for line in LINES:
         assert cli.run(line.split()) == 0, (line, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("subject", ["w0", f"w{DEPTH // 2}"])
+def test_a_loop_with_many_loops_inside_is_explained(
+    subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = growth.write("nested_loops", DEPTH, tmp_path)
+    assert cli.run(["explain", str(path), subject]) == 0
+    assert "critical cycle" in capsys.readouterr().out

@@ -89,7 +89,7 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     if len(pairs) * len(region.order) > _MAX_SIZE:
         message = f"{frame.path!r} is too large: {len(pairs)} variables, {len(frame.nodes)} nodes"
         raise UsageError(message)
-    costs = {item: _cost(item, cost) for item in region.order}
+    costs = {item: item_cost(item, cost) for item in region.order}
     readers = _readers(region, links)
     chains = [_longest_paths(region.order, readers, costs, merge) for merge, _ in pairs]
     weights = [
@@ -105,10 +105,19 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     return CriticalCycle(frame, tuple(items), len(cycle), each, work, parallel)
 
 
-def _cost(item: Item, cost: Cost) -> float:
+def item_cost(item: Item, cost: Cost) -> float:
+    """The cost of a node, or of all nodes of a loop and of the loops in it."""
     if isinstance(item, Node):
         return cost(item)
-    return sum(_cost(inner, cost) for inner in item.order)
+    nested = [item]
+    for region in nested:
+        nested += [inner for inner in region.order if isinstance(inner, Region)]
+    total: dict[Item, float] = {}
+    for region in reversed(nested):
+        total[region] = sum(
+            cost(inner) if isinstance(inner, Node) else total[inner] for inner in region.order
+        )
+    return total[item]
 
 
 # paths of loops that a hint lists
