@@ -40,10 +40,12 @@ HEAVY = {
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "cluster_members")}
+PASSES_INSIDE = {
+    f"cfgraph/runtime/{name}.py" for name in ("prepare", "prepared_run", "cluster_members")
+}
 
 # the engine inside a function: a run on the token executor starts without it
-COMPILED_INSIDE = {"cfgraph/runtime/session.py"}
+COMPILED_INSIDE = {"cfgraph/runtime/prepared_run.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms
 ANALYSES_INSIDE = {f"cfgraph/runtime/compiled/{name}.py" for name in ("engine", "plan_liveness")}
 

@@ -8,11 +8,9 @@ a fetch-set, and link simulators from them.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import short_device_names
@@ -34,13 +32,12 @@ from cfgraph.runtime.engine.plan import (
     is_replaced_by_feed,
     make_plans,
 )
-from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.quiescent_state import QuiescentState
-from cfgraph.runtime.trace.events import Observer
+
+if TYPE_CHECKING:
+    pass
 
 SCHEDULES: Final = ("fifo", "random")
 # engines of a run; the others are those of its clusters
@@ -93,21 +90,43 @@ def prepare(
     *,
     without_values: bool = False,
 ) -> tuple[RunSpec, list[Plan]]:
-    """Return the run as executed, and its plans. `opened` contains the clusters to run in part."""
-    if opened.groups:
-        spec = recluster_run(opened.groups, spec)
-    spec = lower_run(spec)
+    """Return the run as the token executor executes it, and its plans.
+
+    `opened` contains the clusters to run in part.
+    """
+    return prepare_lowered(
+        lowered_run(spec, opened), config, clusters, without_values=without_values
+    )
+
+
+def prepare_lowered(
+    spec: RunSpec, config: RunConfig, clusters: ClusterKernels, *, without_values: bool
+) -> tuple[RunSpec, list[Plan]]:
+    """Place, partition, cluster, and plan the run of a lowered graph."""
     device: str | None = config.devices[0] if config.devices else DEFAULT_DEVICE
     if len(config.devices) > 1 or (config.devices and is_partitioned(spec.graph)):
         spec, device = partition_run(spec, config), None
     if config.jit is not None:
         spec = cluster_run(spec, regions=config.regions)
-    plans = make_plans(spec, device, clusters)
-    if not config.io.allow_all:
-        _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
+    plans = runnable_plans(spec, device, config, clusters)
     if without_values:
         use_abstract_values(spec.graph, plans, distinct=config.memory is not None)
     return spec, plans
+
+
+def lowered_run(spec: RunSpec, opened: InlinedClusters) -> RunSpec:
+    """Lower the graph of a run, in which the opened clusters run in part."""
+    return lower_run(recluster_run(opened.groups, spec) if opened.groups else spec)
+
+
+def runnable_plans(
+    spec: RunSpec, device: str | None, config: RunConfig, clusters: ClusterKernels
+) -> list[Plan]:
+    """The plans of a run. Raises the errors of `make_plans`, and Unsupported without permission."""
+    plans = make_plans(spec, device, clusters)
+    if not config.io.allow_all:
+        _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
+    return plans
 
 
 def _require_no_writes(graph: Graph, nodes: Collection[Node]) -> None:
@@ -177,7 +196,6 @@ def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
     UsageError for a partitioned graph that names other devices or is combined with placement rules.
     """
     from cfgraph.passes.partition.partition import partition
-    from cfgraph.passes.place.place import place
 
     graph = spec.graph
     if is_partitioned(graph):
@@ -186,13 +204,25 @@ def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
             raise UsageError(message, hint="omit the rules, or partition the original graph again")
         require_known_devices(graph, config.devices)
         return spec
+    run = place_run(spec, config)
+    partition(run.graph)
+    return run
+
+
+def place_run(spec: RunSpec, config: RunConfig) -> RunSpec:
+    """Place a copy of the part of a lowered graph that the run needs.
+
+    Raises the errors of `place`.
+    """
+    from cfgraph.passes.place.place import place
+
+    graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     feeds = {tensor: _partitioned_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
     run = _with_feeds(spec, copy, feeds)
     needed = ancestors(copy, [*run.roots, *_nodes_of(run.feeds)])
     part = copy if len(needed) == len(copy) else copy_graph(copy, needed)
     place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
-    partition(part)
     return run.on(part)
 
 
@@ -226,81 +256,3 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
     cluster(copy, fetches=fetches, feeds=[tensor.name for tensor in spec.feeds], regions=regions)
     return spec.on(copy)
-
-
-# simulators that stay linked per fetch-set while no run uses them
-MAX_IDLE_SIMULATORS: Final = 8
-
-
-class RunExecutor(Protocol):
-    """An engine with the state of one run: a simulator, or generated code."""
-
-    graph: Graph
-    fetches: tuple[Output, ...]
-    results: list[Any]
-    step: RunStep
-    run_start: int
-    gpus: tuple[str, ...]
-    elapsed: float | None
-    allow_dead: bool  # a dead fetch is no error of this run
-    fallback: str  # the reason why generated code was not used in this run, or empty
-
-    @property
-    def gpu_plan(self) -> GpuPlan | None:
-        """The plan on a real GPU, or None without one."""
-
-    def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
-        """Run until nothing is ready."""
-
-    def clear(self) -> None:
-        """Drop the values of the run."""
-
-    def quiescent_state(self) -> QuiescentState:
-        """The state of the run for explanations."""
-
-    def fetched_to_host(self, index: int, value: Any) -> Any:
-        """The value of a fetch in host memory."""
-
-
-SimulatorMaker = Callable[[RunSpec, Sequence[Plan], Observer | None], RunExecutor]
-
-
-@dataclass(slots=True, eq=False)
-class PreparedRun:
-    """A fetch-set that is ready to run.
-
-    `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
-    plans: a second simulator needs its own plans. `fallback` is the reason why runs use the token
-    executor instead of generated code, or empty.
-    """
-
-    spec: RunSpec
-    plans: Sequence[Plan]
-    make: SimulatorMaker
-    guard: AbstractContextManager[object]
-    blas_threads: int | None = None
-    fallback: str = ""
-    idle: list[RunExecutor] = field(default_factory=list)
-
-    @property
-    def is_shared(self) -> bool:
-        """True if several simulators may be linked from the plans."""
-        return isinstance(self.guard, nullcontext)
-
-    def acquire(self, observer: Observer | None) -> RunExecutor:
-        """A simulator for one run; an observed run has a new one."""
-        if observer is None or not self.is_shared:
-            try:
-                return self.idle.pop()
-            except IndexError:
-                pass
-        with self.spec.graph.paused_gc():
-            return self.make(self.spec, self.plans, observer)
-
-    def release(self, simulator: RunExecutor) -> None:
-        """Make a simulator available to later runs. Only one keeps the values of its last run."""
-        if self.idle:
-            simulator.clear()
-        self.idle.append(simulator)
-        # after the append, so that the bound holds for concurrent calls
-        del self.idle[MAX_IDLE_SIMULATORS:]

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
-from cfgraph.runtime.engine.plan import Plan, RunSpec
+from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
@@ -36,21 +36,12 @@ from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import (
-    DEFAULT_DEVICE,
-    RUN_ENGINES,
-    PreparedRun,
-    RunConfig,
-    RunExecutor,
-    prepare,
-)
+from cfgraph.runtime.prepare import DEFAULT_DEVICE, RUN_ENGINES, RunConfig
+from cfgraph.runtime.prepared_run import PlannedRun, PreparedRun, RunExecutor, plan_run
 from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
-
-if TYPE_CHECKING:
-    from cfgraph.runtime.compiled.engine import CompiledRun
 
 # a session keeps this many prepared fetch-sets and drops the oldest
 MAX_PREPARED_RUNS: Final = 32
@@ -164,7 +155,7 @@ class Session:
             jit or (None if engine in RUN_ENGINES else engine), lazy=lazy
         )
         self.elapsed: float | None = None
-        self.ran: Graph | None = None
+        self._last_run: PreparedRun | None = None
         self.gpu_plan: GpuPlan | None = None
         self.gpus: tuple[str, ...] = ()
         self.fallback = ""
@@ -184,6 +175,11 @@ class Session:
     def rules(self) -> PlacementRules:
         """The placement rules."""
         return self.config.rules
+
+    @property
+    def ran(self) -> Graph | None:
+        """The graph of the last run as the token executor executes it."""
+        return None if self._last_run is None else self._last_run.graph
 
     @property
     def memory(self) -> dict[str, DeviceMemory]:
@@ -268,17 +264,18 @@ class Session:
             finally:
                 if self._meter is not None:
                     simulator.clear()
-                self.fallback = prepared.fallback or simulator.fallback
+                self.fallback = prepared.run.fallback or simulator.fallback
                 if trace is not None and not self.fallback:
                     self.fallback = "the run is traced"
-                self._end_run(simulator, completed=completed)
+                self._end_run(prepared, simulator, completed=completed)
                 if trace is None:
                     prepared.release(simulator)
 
-    def _end_run(self, simulator: RunExecutor, *, completed: bool) -> None:
+    def _end_run(self, prepared: PreparedRun, simulator: RunExecutor, *, completed: bool) -> None:
         """Set the attributes that describe the last run."""
         with self._end_lock:
-            self.ran, self.gpus, self.gpu_plan = simulator.graph, simulator.gpus, simulator.gpu_plan
+            self._last_run = prepared
+            self.gpus, self.gpu_plan = simulator.gpus, simulator.gpu_plan
             if completed:
                 self.elapsed = simulator.elapsed
 
@@ -308,19 +305,22 @@ class Session:
                 return prepared, 0.0
             fetches, targets, feeds, without_values = key
             spec = RunSpec(opened.graph, fetches, targets, feeds)
-            spec, plans = prepare(
-                spec, opened, self.config, self.cluster_runner, without_values=without_values
+            run = plan_run(
+                spec,
+                opened,
+                self.config,
+                self.cluster_runner,
+                self._observed() or ("values are omitted" if without_values else ""),
+                without_values=without_values,
             )
             guard = self._lock if self._is_exclusive() else nullcontext()
-            compiled, reason = self._compiled(spec, plans, without_values=without_values)
-            make = partial(self._make_simulator, compiled)
             threads = self.config.blas_threads
             if isinstance(threads, str):
-                values = dict(zip(spec.feeds, fed.values(), strict=True))
-                threads = auto_threads(spec.graph, plans, values)
-            prepared = PreparedRun(spec, plans, make, guard, threads, reason)
+                values = dict(zip(run.spec.feeds, fed.values(), strict=True))
+                threads = auto_threads(run.spec.graph, run.plans, values)
+            prepared = PreparedRun(run, self._make_simulator, guard, threads)
             if trace is None or not prepared.is_shared:
-                prepared.idle.append(make(spec, plans, trace))
+                prepared.idle.append(self._make_simulator(run, trace))
             if trace is None or prepared.is_shared:
                 while len(self._prepared) >= MAX_PREPARED_RUNS:
                     del self._prepared[next(iter(self._prepared))]
@@ -335,21 +335,6 @@ class Session:
             return False
         devices = self.config.devices or _named_devices(self.graph)
         return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
-
-    def _compiled(
-        self, spec: RunSpec, plans: Sequence[Plan], *, without_values: bool
-    ) -> tuple[CompiledRun | None, str]:
-        """The generated function of a run, or None and why the token executor runs it."""
-        reason = self._observed() or ("values are omitted" if without_values else "")
-        if reason:
-            return None, reason
-        from cfgraph.runtime.compiled.engine import compile_run
-        from cfgraph.runtime.compiled.fallback import NotCompiled
-
-        try:
-            return compile_run(spec, plans), ""
-        except NotCompiled as error:
-            return None, error.text
 
     def _observed(self) -> str:
         """The reason for which all runs of the session use the token executor, or an empty text."""
@@ -366,19 +351,13 @@ class Session:
             return "memory is counted"
         return "devices are GPUs" if any(map(is_gpu, config.devices)) else ""
 
-    def _make_simulator(
-        self,
-        compiled: CompiledRun | None,
-        spec: RunSpec,
-        plans: Sequence[Plan],
-        trace: Observer | None,
-    ) -> RunExecutor:
+    def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
         """The simulator: of generated code, a virtual clock, a real GPU, or NumPy alone."""
-        graph, fetches, meter = spec.graph, spec.fetches, self._meter
         step = RunStep(self.state, self.config.seed, self.config.io)
-        if compiled is not None and trace is None:
-            make_tokens = partial(Simulator, graph, plans, step, fetches)
-            return compiled.simulator(spec, step, make_tokens)
+        if run.compiled is not None and trace is None:
+            return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
+        spec, plans = run.executor.get()
+        graph, fetches, meter = spec.graph, spec.fetches, self._meter
         if self.config.costs is not None:
             return VirtualSimulator(graph, plans, step, fetches, self.config.costs, trace, meter)
         if any(is_gpu(plan.device) for plan in plans):
@@ -388,6 +367,12 @@ class Session:
         return Simulator(graph, plans, step, fetches, trace, meter)
 
 
+def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
+    """The token executor of a run that generated code runs otherwise."""
+    spec, plans = run.executor.get()
+    return Simulator(spec.graph, plans, step, spec.fetches)
+
+
 def _named_devices(graph: Graph) -> Sequence[str]:
     """The devices of a partitioned graph; of another, a run ignores them."""
     return sorted({node.device for node in graph}) if is_partitioned(graph) else ()
@@ -395,14 +380,15 @@ def _named_devices(graph: Graph) -> Sequence[str]:
 
 def _fetch_result(simulator: RunExecutor, index: int, allow_dead: bool) -> Any:
     """The value of a fetch. Raises ExecutionError if it is dead or missing."""
-    tensor, value = simulator.fetches[index], simulator.results[index]
-    if value is MISSING:
-        raise explain_missing_fetch(simulator.quiescent_state(), tensor)
+    value = simulator.results[index]
     if value is None and allow_dead:
         return None
-    if value is None:
-        raise explain_dead_fetch(simulator.quiescent_state(), tensor)
-    return _caller_copy(simulator.fetched_to_host(index, _read_reference(tensor, value)))
+    if value is None or value is MISSING:
+        explain = explain_dead_fetch if value is None else explain_missing_fetch
+        state = simulator.quiescent_state()
+        raise explain(state, simulator.fetches[index])
+    value = _read_reference(simulator.fetches[index], value)
+    return _caller_copy(simulator.fetched_to_host(index, value))
 
 
 def _read_reference(tensor: Output, value: Any) -> Any:

@@ -19,6 +19,7 @@ ORDER = (
         "quiescent_state",
     ),
     *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "prepare"),
+    "prepared_run",
     *("session", "restore"),
 )
 

@@ -19,7 +19,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.prepare import MAX_IDLE_SIMULATORS
+from cfgraph.runtime.prepared_run import MAX_IDLE_SIMULATORS
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from tests.runtime.graphs import loop, session
@@ -181,7 +181,7 @@ def test_a_session_keeps_a_bounded_number_of_idle_simulators() -> None:
     in_threads(lambda index: [shared.run(["out:0"], {"n": 3}) for _ in range(5)], threads)
     (prepared,) = shared._prepared.values()
     assert 1 <= len(prepared.idle) <= MAX_IDLE_SIMULATORS
-    assert shared.ran is prepared.spec.graph
+    assert shared.ran is prepared.graph
 
 
 def test_the_collector_is_enabled_after_concurrent_pauses() -> None:

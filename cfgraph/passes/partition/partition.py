@@ -80,6 +80,16 @@ def partition(graph: Graph) -> Partitioning:
     return report
 
 
+def partition_devices(graph: Graph) -> NodeDevices:
+    """The device of each node once a lowered graph is partitioned.
+
+    Raises the errors of `partition`. The graph stays unchanged.
+    """
+    with paused_gc():
+        require_valid(graph)
+        return _PartitionRun(graph).device_of
+
+
 def _unchanged_report(graph: Graph) -> Partitioning:
     device_of = node_devices(graph)
     counts = op_counts(graph)

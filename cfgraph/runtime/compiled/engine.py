@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, RunTimeout
 from cfgraph.ir.devices import short_device_name
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.compiled.fallback import NotCompiled
@@ -89,19 +89,26 @@ class CompiledRun:
         return line.plan, CompiledIteration(frame_names(frame), tuple(indices)).path
 
 
-def compile_run(spec: RunSpec, plans: Sequence[Plan]) -> CompiledRun:
-    """Generate and compile the function of a run. Raises NotCompiled with a reason."""
+def compile_run(
+    spec: RunSpec, plans: Sequence[Plan], device_of: Mapping[Node, str] | None = None
+) -> CompiledRun:
+    """Generate and compile the function of a run. Raises NotCompiled with a reason.
+
+    `device_of` has the devices of the nodes of a graph that is placed, and not partitioned.
+    """
     generator = generate_run(spec, plans)
     plan, program = generator.plan, generator.program
-    crosses = crosses_devices(plans)
-    device_of = {node: node.device for node in plan.nodes} if crosses else {}
+    if crosses_devices(plans):
+        device_of = {node: node.device for node in plan.nodes}
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
     needs_tokens = generator.may_be_dead is not None and not repeatable
     source, owners = program.source()
     names = {**FUNCTIONS, **{value.name: value.content for value in program.constants}}
     exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
     function = names["run"]
-    return CompiledRun(plan, program, source, owners, function, repeatable, needs_tokens, device_of)
+    return CompiledRun(
+        plan, program, source, owners, function, repeatable, needs_tokens, device_of or {}
+    )
 
 
 def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) -> Generator:
@@ -196,14 +203,19 @@ class CompiledSimulator:
         make_tokens: Callable[[], Simulator],
     ) -> None:
         self.compiled = compiled
-        self.graph, self.fetches = spec.graph, tuple(spec.fetches)
         self.step = step
+        self._fetches = spec.fetches
         self.gpus: tuple[str, ...] = ()
         self.results: list[Any] = []
         self.run_start = time.perf_counter_ns()
         self._make_tokens = make_tokens
         self._tokens: Simulator | None = None
         self._feeds: Sequence[Any] = ()
+
+    @property
+    def fetches(self) -> tuple[Output, ...]:
+        """The fetched tensors, in the graph of the token executor if that repeated the run."""
+        return self._fetches if self._tokens is None else self._tokens.fetches
 
     def run(self, feeds: Sequence[Any], pick: random.Random | None) -> None:
         """Run the generated function.

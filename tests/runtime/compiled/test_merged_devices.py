@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
+from cfgraph.runtime.trace.events import Recorder
 from tests.conformance import recorded
 from tests.passes.random_programs import random_programs
 from tests.runtime.compiled.agreement import ENGINES, Pair, difference
@@ -175,3 +177,54 @@ def test_recorded_sessions_on_random_devices_agree(case: dict[str, Any]) -> None
         whole = Session(recorded.graph(run["graph"]), engine="tokens", state=alone)
         values = whole.run(tensors, feeds, targets, timeout=60)
         assert not any(map(difference, outcome, values))
+
+
+def test_a_session_on_several_devices_partitions_only_for_the_token_executor() -> None:
+    graph = cfgraph.load(Path(__file__).parents[3] / "fixtures" / "graphs" / "eight_devices.pb")
+    pair = Pair(lambda: graph, devices="cpu:0-7")
+    fetches = [f"out{number}:0" for number in range(8)]
+    assert pair.run(fetches, {"n:0": np.int32(5)}) == [5] * 8
+    assert not pair.fallback
+    tokens, compiled = (pair.sessions[engine].ran for engine in ENGINES)
+    assert tokens is not None
+    assert compiled is not None
+    assert cfgraph.dumps(tokens) == cfgraph.dumps(compiled)
+    recorder = Recorder()
+    session = pair.sessions["compiled"]
+    session.run(fetches, {"n:0": np.int32(5)}, trace=recorder)
+    assert len({event.device for event in recorder.events}) == 8
+    assert session.fallback == "the run is traced"
+
+
+@pytest.mark.parametrize("first", sampled(range(0, 120, 10), 6))
+def test_random_programs_on_several_devices_agree(first: int) -> None:
+    for seed, program in random_programs(range(first, first + 10)):
+        pair = Pair(lambda program=program: program.graph, devices="cpu:0-2")
+        pair.run([], targets=["init"])
+        values = pair.run(program.fetches, program.feeds, program.targets, timeout=60)
+        assert [int(value) for value in values] == program.expected, seed
+
+
+def test_an_error_of_a_placed_run_names_the_device_of_its_node() -> None:
+    text = """
+x = Placeholder() {dtype=int32, shape=[]} @"/cpu:1"
+v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"} @"/cpu:0"
+write = AssignVariableOp(v, x) {dtype=int32} @"/cpu:0"
+zero = Sub(x, x) @"/cpu:1"
+bad = FloorDiv(x, zero, ^write) @"/cpu:1"
+"""
+    outcome = pair_of(text, devices="cpu:0-1").run(["bad:0"], {"x:0": np.int32(3)})
+    assert outcome[3:6] == ("bad", "/", "cpu:1")
+
+
+def test_a_dead_fetch_of_a_placed_run_is_explained() -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[]} @"/cpu:0"
+p = Placeholder() {dtype=bool, shape=[]} @"/cpu:0"
+switch = Switch(x, p) @"/cpu:0"
+y = Neg(switch:1) @"/cpu:1"
+"""
+    pair = pair_of(text, devices="cpu:0-1")
+    feeds = {"x:0": np.float32(3), "p:0": np.bool_(False)}
+    assert pair.run(["y:0"], feeds)[1] == "CFG702"
+    assert not pair.fallback
