@@ -50,6 +50,14 @@ def main(
     run: Annotated[
         bool, typer.Option("--run", help="Also run the graph and report what SUBJECT did.")
     ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="FILE.py",
+            help="Name the line for SUBJECT in a file written by `convert --to py`.",
+        ),
+    ] = None,
     devices: Devices = [],
     max_iterations: MaxIterations = None,
     full: Full = False,
@@ -81,4 +89,4 @@ def main(
         from cfgraph.console.explain_run import ExplainRunOptions
 
         run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables, allow_io)
-    explain_subject(graph, subject, run_options, full=full, json=json, color=color)
+    explain_subject(graph, subject, run_options, python=source, full=full, json=json, color=color)

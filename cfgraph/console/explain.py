@@ -18,6 +18,7 @@ from cfgraph.analysis.explain import (
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.verify.verify import require_analyzable
+from cfgraph.console.explain_source import SourceLine, find_source_line
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
@@ -206,7 +207,8 @@ class NodeExplanation:
 
     `unconditional` is set for a predicate or a Switch: the nodes that run whatever the value of the
     predicate, although only one branch uses them. `implementation` is set for a call of a function
-    with several implementations: the one that its device selects.
+    with several implementations: the one that its device selects. `code` is the line of a Python
+    file that computes it.
     """
 
     facts: Explanation
@@ -214,6 +216,7 @@ class NodeExplanation:
     outcome: NodeOutcome | None
     full: bool
     implementation: str | None = None
+    code: SourceLine | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `node` of the document."""
@@ -229,6 +232,8 @@ class NodeExplanation:
             }
         if self.implementation is not None:
             extra["implementation"] = self.implementation
+        if self.code is not None:
+            extra["source"] = self.code.to_json()
         return _node_json(self.facts) | extra
 
     def print(self, out: Page) -> None:
@@ -247,19 +252,31 @@ class NodeExplanation:
                 sides = {0: "if it is false", 1: "if it is true"}
                 serves = sides.get(side, f"on branch {side}")
                 yield "unconditional", names, f"always computed, but used only {serves}"
+        if self.code is not None:
+            yield "source", f"{self.code.path}:{self.code.line}", self.code.text
         if self.outcome is not None:
             yield "in this run", self.outcome.words, self.outcome.why
 
 
 def explain_subject(
-    path: str, subject: str, run: ExplainRunOptions | None, *, full: bool, json: bool, color: Color
+    path: str,
+    subject: str,
+    run: ExplainRunOptions | None,
+    *,
+    python: str | None = None,
+    full: bool,
+    json: bool,
+    color: Color,
 ) -> None:
-    """Explain a node, a tensor or a loop, and optionally its run."""
+    """Explain a node, a tensor or a loop, and optionally its run.
+
+    `python` is a file that the graph was converted to, and that has a line for the node.
+    """
     source = read_graph(path, quiet=json)
     require_analyzable(source.graph)
     if run is not None:
         require_single_stdin(source, run.feeds)
-    print_explanation(source, *_explain(source, subject, run, full), json=json, color=color)
+    print_explanation(source, *_explain(source, subject, run, full, python), json=json, color=color)
 
 
 def print_explanation(
@@ -273,10 +290,12 @@ def print_explanation(
 
 
 def _explain(
-    source: Source, subject: str, run: ExplainRunOptions | None, full: bool
+    source: Source, subject: str, run: ExplainRunOptions | None, full: bool, python: str | None
 ) -> tuple[str, ExplainResult]:
     graph = source.graph
     if _is_loop(graph, subject):
+        if python is not None:
+            raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
         measure = None if run is None else run.prepare(source).iterations
         return "loop", explain_loop(graph, subject, measure)
     require_outside_functions(graph, subject)
@@ -287,7 +306,8 @@ def _explain(
     )
     unconditional = _unconditional_work(graph, facts)
     called = called_implementation(graph, facts.node)
-    return "node", NodeExplanation(facts, unconditional, outcome, full, called)
+    code = None if python is None else find_source_line(python, facts.node)
+    return "node", NodeExplanation(facts, unconditional, outcome, full, called, code)
 
 
 def _is_loop(graph: Graph, subject: str) -> bool:

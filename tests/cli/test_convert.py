@@ -12,6 +12,41 @@ import pytest
 
 import cfgraph
 
+LINES = {
+    "while/add": "count = count + one",
+    "while/Merge": "count = count + one",
+    "while/Switch": "if not test(less):",
+    "Const_1": "zero = np.int32(0)",
+    "n": "'n': ('n:0', 'Placeholder() {dtype=int32, shape=[]}'),",
+}
+
+
+def test_explain_names_the_line_of_a_node(command: Any, counter: Path, tmp_path: Path) -> None:
+    file = tmp_path / "count.py"
+    assert command("convert", counter, "-o", file).code == 0
+    lines = file.read_text().splitlines()
+    for node, text in LINES.items():
+        found = command("explain", counter, node, "--source", file, "--json").json
+        source = found["result"]["node"]["source"]
+        assert (source["path"], source["text"]) == (str(file), text)
+        assert lines[source["line"] - 1].strip().startswith(text)
+    file.write_text("x = 1\n")
+    failed = command("explain", counter, "while/add", "--source", file)
+    assert (failed.code, failed.data) == (2, b"")
+    assert "no line of" in failed.err
+
+
+def test_a_graph_becomes_a_python_file(command: Any, counter: Path, tmp_path: Path) -> None:
+    file = tmp_path / "count.py"
+    document = command("convert", counter, "-o", file, "--json").json
+    assert [item["kind"] for item in document["artifacts"]] == ["python"]
+    assert command("convert", counter, "--to", "py").out == file.read_text()
+    named = command("convert", counter, "--to", "py", "--feed", "while/Exit", "--fetch", "count")
+    assert "def run(exit):" in named.out or "def run(exit_2):" in named.out
+    assert command("convert", counter, "-o", file, "--verify").code == 2
+    assert command("convert", counter, "--to", "pb", "--fetch", "count").code == 2
+
+
 FORMATS = {"pb": b"\n", "pbtxt": b"node {", "graph": b"versions "}
 
 

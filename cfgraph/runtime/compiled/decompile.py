@@ -300,14 +300,12 @@ class _Decompiler:
         yield "script = Script("
         yield "    __file__,"
         feeds = [
-            f"{name!a}: ({output.name!a}, {self._feed(output)!a})"
+            f"{name!a}: ({output.name!a}, {self._feed(output)!a}),  # {node_comment(output.node)}"
             for name, output in zip(parameters, self.spec.feeds, strict=True)
         ]
         yield from _listed("feeds={", feeds, "},")
         fetches = [
-            f"({output.name!a}, {str(output.dtype)!a})"
-            if output.dtype
-            else f"({output.name!a}, None)"
+            f"({output.name!a}, {str(output.dtype) if output.dtype else None!a}),"
             for output in self.spec.fetches
         ]
         yield from _listed("fetches=[", fetches, "],")
@@ -363,7 +361,7 @@ def _listed(start: str, items: Sequence[str], end: str) -> Iterator[str]:
         return
     yield f"    {start}"
     for item in items:
-        yield f"        {item},"
+        yield f"        {item}"
     yield f"    {end}"
 
 

@@ -77,6 +77,13 @@ def test_a_counter_is_a_loop_with_names() -> None:
     assert COUNTER in python_source(counter(), PythonOptions()).text
 
 
+def test_the_guide_shows_the_code_of_its_loop() -> None:
+    page = (GRAPHS.parents[1] / "docs" / "guide.md").read_text()
+    text = page.split("cat > count.graph <<'END'\n")[1].split("END\n")[0]
+    shown = page.split("```py\n")[1].split("```\n")[0]
+    assert shown in python_source(graph_of(text), PythonOptions(("exit",))).text
+
+
 # a reason that only a run has, which explains its error on tokens
 MAY_BE_DEAD = "a fetch of a run with effects may be dead"
 
