@@ -287,6 +287,15 @@ Init = Annotated[
         help="Run an initializer first, in its own step. Repeatable; runs in the given order.",
     ),
 ]
+Signature = Annotated[
+    str | None,
+    typer.Option(
+        "--signature",
+        metavar="NAME",
+        help="Signature of a SavedModel whose names feeds and fetches may use. "
+        "Default: serving_default.",
+    ),
+]
 Variables = Annotated[
     str | None,
     typer.Option(

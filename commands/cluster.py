@@ -94,6 +94,7 @@ def main(
     map_out: options.MapOut = None,
     verify: options.Verify = False,
     init: options.Init = [],
+    signature: options.Signature = None,
     variables: options.Variables = None,
     allow_io: options.AllowIo = False,
     size: options.Size = [],
@@ -119,6 +120,7 @@ def main(
         cases=cases,
         variables=variables,
         allow_io=allow_io,
+        signature=signature,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else format, quiet)
     raise options.Exit(cluster_file(graph, request, outputs, Verification(inputs, verify)))

@@ -60,6 +60,7 @@ def main(
     feed: options.Feed = [],
     feeds: options.Feeds = [],
     init: options.Init = [],
+    signature: options.Signature = None,
     variables: options.Variables = None,
     allow_io: options.AllowIo = False,
     size: options.Size = [],
@@ -93,6 +94,7 @@ def main(
         max_iterations,
         variables,
         allow_io,
+        signature,
     )
     ignored = options.split_list(ignore)
     request = DiffOptions(by, ignored, run, runs, format, full, quiet, color)

@@ -148,6 +148,7 @@ def main(
     feed: options.Feed = [],
     feeds: options.Feeds = [],
     init: options.Init = [],
+    signature: options.Signature = None,
     variables: options.Variables = None,
     allow_io: options.AllowIo = False,
     cases: Cases = None,
@@ -179,6 +180,7 @@ def main(
         verify,
         variables,
         allow_io,
+        signature,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
     raise options.Exit(grad_file(graph, request, comparison, outputs))

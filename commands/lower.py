@@ -17,6 +17,7 @@ from cfgraph.options import (
     MapOut,
     Output,
     Quiet,
+    Signature,
     Size,
     To,
     Variables,
@@ -44,6 +45,7 @@ def main(
     verify: Verify = False,
     feed: Feed = [],
     init: Init = [],
+    signature: Signature = None,
     variables: Variables = None,
     allow_io: AllowIo = False,
     size: Size = [],
@@ -58,7 +60,13 @@ def main(
     from cfgraph.console.verify import Verification
 
     inputs = RunInputs(
-        feeds=feed, inits=init, sizes=size, cases=cases, variables=variables, allow_io=allow_io
+        feeds=feed,
+        inits=init,
+        sizes=size,
+        cases=cases,
+        variables=variables,
+        allow_io=allow_io,
+        signature=signature,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
     raise Exit(lower_file(graph, function, keep_calls, outputs, Verification(inputs, verify)))

@@ -46,6 +46,7 @@ def main(
     verify: options.Verify = False,
     feed: options.Feed = [],
     init: options.Init = [],
+    signature: options.Signature = None,
     variables: options.Variables = None,
     allow_io: options.AllowIo = False,
     size: options.Size = [],
@@ -61,7 +62,13 @@ def main(
 
     placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement)
     inputs = RunInputs(
-        feeds=feed, inits=init, sizes=size, cases=cases, variables=variables, allow_io=allow_io
+        feeds=feed,
+        inits=init,
+        sizes=size,
+        cases=cases,
+        variables=variables,
+        allow_io=allow_io,
+        signature=signature,
     )
     outputs = OutputOptions(output, to, format="json" if json else "text", quiet=quiet)
     raise options.Exit(partition_file(graph, placing, outputs, Verification(inputs, verify)))

@@ -12,6 +12,7 @@ def main(
     fetch: options.Fetch = [],
     target: options.Target = [],
     init: options.Init = [],
+    signature: options.Signature = None,
     variables: options.Variables = None,
     allow_io: options.AllowIo = False,
     out: options.Out = [],
@@ -61,7 +62,9 @@ def main(
 
         observers = replace(observers, page=RunPage)
     request = run_request.RunOptions(
-        run_request.FeedFetchOptions(feed, feeds, fetch, target, init, out, out_dir, variables),
+        run_request.FeedFetchOptions(
+            feed, feeds, fetch, target, init, out, out_dir, variables, signature
+        ),
         run_request.ExpectedValues(expect, rtol, atol),
         observers,
         run_request.RunLimits(max_iterations, seed, schedule, schedule_seed, allow_io),

@@ -8,7 +8,7 @@ the tensor that they stand for, or by their index.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from cfgraph.analysis.resource_handles import variable_of_handle
@@ -69,11 +69,16 @@ def expected_types(tensor: Output) -> set[DType]:
 
 
 def require_feeds(
-    graph: Graph, fetches: Iterable[Output], targets: Iterable[Node], fed: Collection[Output]
+    graph: Graph,
+    fetches: Iterable[Output],
+    targets: Iterable[Node],
+    fed: Collection[Output],
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Raise UsageError, listing all missing feeds, if a run needs an input that is not fed.
 
-    An input with control inputs is exempt: it may be dead.
+    An input with control inputs is exempt: it may be dead. `names` are the tensors of names to use
+    in the message.
     """
     needed = [source.node for source in fetches if source not in fed]
     nodes = ancestors(graph, [*needed, *targets], fed, {source.node for source in fed})
@@ -83,15 +88,20 @@ def require_feeds(
         if must_be_fed(node) and not node.controls and node.output() not in fed
     ]
     if lacking:
-        raise missing_feeds_error(graph, lacking)
+        raise missing_feeds_error(graph, lacking, names)
 
 
-def missing_feeds_error(graph: Graph, lacking: list[Output]) -> UsageError:
+def missing_feeds_error(
+    graph: Graph, lacking: list[Output], names: Mapping[str, str] | None = None
+) -> UsageError:
     """The error that lists all missing feeds, with the options to add."""
-    names = ", ".join(f"{tensor.name} ({describe_type(graph, tensor)})" for tensor in lacking)
-    options = " ".join(feed_option(graph, tensor) for tensor in lacking)
+    name_of = {graph.tensor(tensor): name for name, tensor in (names or {}).items()}
+    names_text = ", ".join(
+        f"{name_of.get(tensor, tensor.name)} ({describe_type(graph, tensor)})" for tensor in lacking
+    )
+    options = " ".join(feed_option(graph, tensor, name_of.get(tensor)) for tensor in lacking)
     message = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
-    return UsageError(f"{message}: {names}", hint=f"add {options}", code="CFG036")
+    return UsageError(f"{message}: {names_text}", hint=f"add {options}", code="CFG036")
 
 
 def describe_type(graph: Graph, tensor: Output) -> str:
@@ -106,13 +116,15 @@ def format_type(dtype: DType | None, shape: Shape) -> str:
     return f"{dtype or '?'}{'' if shape.dims is None else shape}"
 
 
-def feed_option(graph: Graph, tensor: Output) -> str:
+def feed_option(graph: Graph, tensor: Output, name: str | None = None) -> str:
     """An example `--feed` option for a tensor, quoted for a shell."""
-    name = tensor.node.name if tensor.port == 0 else tensor.name
-    return f"--feed {shlex.quote(f'{name}={_example_feed(*declared_type(graph, tensor), name)}')}"
+    if name is None:
+        name = tensor.node.name if tensor.port == 0 else tensor.name
+    return f"--feed {shlex.quote(f'{name}={example_feed(*declared_type(graph, tensor), name)}')}"
 
 
-def _example_feed(dtype: DType | None, shape: Shape, name: str) -> str:
+def example_feed(dtype: DType | None, shape: Shape, name: str) -> str:
+    """An example VALUE of `--feed` for a type, or a file called like `name` if there is none."""
     if dtype is None or dtype.kind not in _SCALARS:
         return f"@{name.rpartition('/')[2]}.npy"
     if shape.dims == ():

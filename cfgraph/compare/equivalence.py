@@ -193,7 +193,9 @@ class _ComparisonCase:
         feeds = {name: value for name, value in point.feeds.items() if _has_tensor(self.b, name)}
         inits = [name for name in self.options.setting.inits if name.removeprefix("^") in self.b]
         state = self.options.state_of_b
-        setting = replace(self.options.setting, feeds=feeds, inits=inits, state=state)
+        # tables, too, start as in the first graph
+        initial = self.options.setting.state if state is None else state
+        setting = replace(self.options.setting, feeds=feeds, inits=inits, state=initial)
         point_b = sample_point(self.b, self.required(self.b), setting, self.seed, floats)
         cells = point_b.cells()
         for key, cell in point.cells().items():

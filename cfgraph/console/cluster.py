@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cfgraph.console.dot import cluster_dot
@@ -19,6 +19,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
@@ -209,6 +210,12 @@ class ClusterOptions:
         """True if the report, not the graph, is the result."""
         return self.explain or bool(self.what_if)
 
+    def resolve(self, names: SignatureNames) -> ClusterOptions:
+        """Replace names of a signature by those of its tensors."""
+        fetches = [names.outputs.get(name, name) for name in _split_all(self.fetches)]
+        feeds = [names.inputs.get(name, name) for name in _split_all(self.feeds)]
+        return replace(self, fetches=fetches, feeds=feeds)
+
     def apply(self, graph: Graph) -> Clustering:
         """Run the pass on a graph."""
         fetches = _split_all(self.fetches)
@@ -239,6 +246,8 @@ def cluster_file(
     source = read_graph(path, quiet=outputs.quiet)
     inputs, graph = [source.to_json()], source.graph
     verification.before(source, outputs.quiet)
+    runs = verification.inputs
+    request = request.resolve(signature_names(source, runs.signature, runs.variables))
     whole: Graph | None = None
     if outputs.format == "dot":
         lower(graph)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_variables
+from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
 from cfgraph.console.output import note
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import FORBIDDEN_FILE_CODE, IoPolicy
-from cfgraph.runtime.restore import required_variables, restore_for_graph, saved_model_state
+from cfgraph.runtime.restore import (
+    RequiredState,
+    required_state,
+    restore_for_graph,
+    saved_model_state,
+)
 
 _MAX_NAMES = 4
 
@@ -37,43 +42,50 @@ class VariableSource:
 
         Returns None if there are none. Raises UsageError if `path` contains none of them.
         """
-        keys = None if wanted is None else required_variables(source.graph, wanted)
+        required = RequiredState(None, tables=True)
+        if wanted is not None:
+            required = required_state(source.graph, wanted)
         if self.path is not None:
             io = self.io_policy(source)
-            origin, state = self.path, _restore_from(source.graph, self.path, keys, io)
+            origin, state = self.path, _restore_from(source.graph, self.path, wanted, io)
         else:
-            saved = saved_model_variables(source)
-            if saved is None or keys == set():
+            saved = saved_model_state_of(source)
+            if saved is None or required.is_empty:
                 return None
             try:
-                state = saved_model_state(source.graph, saved, keys, self.io_policy(source))
-                origin = saved.prefix
+                state = saved_model_state(source.graph, saved, required, self.io_policy(source))
+                origin = saved.prefix if saved.saver else saved.path
             except Unsupported as error:
                 if error.code == FORBIDDEN_FILE_CODE:
                     raise
                 note(f"warning: the variables are not restored: {error.message}")
                 return None
-        count = "1 variable" if len(state) == 1 else f"{len(state)} variables"
-        note(f"note: restored {count} from {origin}", self.quiet)
+        note(f"note: restored {_contents_text(state)} from {origin}", self.quiet)
         return state
 
 
-def _restore_from(
-    graph: Graph, path: str, keys: Collection[tuple[str, str]] | None, io: IoPolicy
-) -> State:
-    """Restore the variables of a graph from a path.
+def _contents_text(state: State) -> str:
+    """Return the number of variables, and of other resources if there are any."""
+    variables = sum(1 for _ in state.variables())
+    resources = len(state) - variables
+    parts = [f"{variables} variable{'s' * (variables != 1)}"] if variables or not resources else []
+    parts += [f"{resources} table{'s' * (resources != 1)}"] if resources else []
+    return " and ".join(parts)
 
-    Raises UsageError if it contains none of them.
+
+def _restore_from(graph: Graph, path: str, wanted: Collection[Node] | None, io: IoPolicy) -> State:
+    """Restore the state of a graph from a path.
+
+    Raises UsageError if it contains none of the required variables.
     """
-    if keys is None:
-        keys = required_variables(graph, tuple(graph))
-    if keys == set():
+    required = required_state(graph, tuple(graph) if wanted is None else wanted)
+    if required.is_empty:
         message = "--variables is given, but no variable is needed"
         raise UsageError(message, path=path, hint="remove --variables")
-    state = restore_for_graph(graph, path, keys, io)
-    if keys and not len(state):
-        wanted = first_names([name for _, name in sorted(keys)], _MAX_NAMES)
-        message = f"contains none of the required variables: {wanted}"
+    state = restore_for_graph(graph, path, required, io)
+    if required.variables and not len(state):
+        names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
+        message = f"contains none of the required variables: {names}"
         hint = "a checkpoint of a SavedModel uses other names: pass the folder of the SavedModel"
         raise UsageError(message, path=path, hint=hint)
     return state
@@ -96,6 +108,7 @@ class RunInputs:
     max_iterations: int | None = None
     variables: str | None = None
     allow_io: bool = False
+    signature: str | None = None
 
     @property
     def is_set(self) -> bool:
@@ -108,5 +121,6 @@ class RunInputs:
             self.atol,
             self.max_iterations,
             self.variables,
+            self.signature,
         )
         return self.allow_io or any(lists) or any(value is not None for value in scalars)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from cfgraph.console.diff import (
 )
 from cfgraph.console.graph_files import Source, require_single_stdin, saved_model_folder
 from cfgraph.console.output import Page, page
+from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
@@ -46,9 +47,12 @@ _MAX_SIZE_DIGITS: Final = 10
 def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
     """Resolve run inputs for a graph. Raises UsageError for inputs that do not fit it."""
     graph = source.graph
-    request = Fetches(graph)
+    names = signature_names(source, inputs.signature, inputs.variables)
+    request = Fetches(graph, names.outputs)
     for name in inputs.fetches:
         request.fetch(name)
+    if inputs.signature is not None and not (inputs.fetches or inputs.targets):
+        request.default()
     for name in inputs.targets:
         request.target(name)
     inits = [graph[name.removeprefix("^")] for name in inputs.inits]
@@ -57,9 +61,9 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
     limit = inputs.max_iterations
     variables = VariableSource(inputs.variables, quiet, inputs.allow_io)
     setting = SampleOptions(
-        read_feeds(graph, inputs.feeds, inputs.archives, inputs.seed or 0),
+        read_feeds(graph, inputs.feeds, inputs.archives, inputs.seed or 0, names.inputs),
         tuple(inputs.inits),
-        read_sizes(graph, inputs.sizes),
+        read_sizes(graph, inputs.sizes, names.inputs),
         DEFAULT_MAX_ITERATIONS if limit is None else limit,
         state=variables.state(source, needed),
         io=variables.io_policy(source),
@@ -75,17 +79,21 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
     )
 
 
-def read_sizes(graph: Graph, texts: Iterable[str]) -> DimensionSizes:
+def read_sizes(
+    graph: Graph, texts: Iterable[str], names: Mapping[str, str] | None = None
+) -> DimensionSizes:
     """Parse sizes of unknown dimensions: `4` for all, `x=4` or `x=4,8` for one tensor.
+
+    `names` are further names of tensors, which take precedence.
 
     Raises UsageError for malformed text.
     """
-    default, by_name = DimensionSizes().default, {}
+    default, by_name, names = DimensionSizes().default, {}, names or {}
     for text in texts:
         name, sign, numbers = text.rpartition("=")
         sizes = tuple(_parse_size(text, number) for number in split_list(numbers))
         if sign and sizes:
-            by_name[graph.tensor(name).name] = sizes
+            by_name[graph.tensor(names.get(name, name)).name] = sizes
         elif len(sizes) == 1:
             (default,) = sizes
         else:

@@ -10,6 +10,7 @@ from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source
+from cfgraph.console.signatures import signature_names
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
@@ -86,7 +87,9 @@ class ExplainRunOptions:
         """Prepare a run for some nodes or for all. Raises UsageError for invalid feeds."""
         graph = source.graph
         limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
-        feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
+        names = signature_names(source, variables=self.variables)
+        feeds = read_feeds(graph, self.feeds, names=names.inputs)
+        inits = [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
         needed = None if needed_nodes is None else [*needed_nodes, *(graph[name] for name in inits)]
         variables = VariableSource(self.variables, allow_io=self.allow_io)

@@ -27,6 +27,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
@@ -82,6 +83,7 @@ class GradCheckOptions:
     verify: bool = False
     variables: str | None = None
     allow_io: bool = False
+    signature: str | None = None
 
     @property
     def run_inputs(self) -> RunInputs:
@@ -95,6 +97,7 @@ class GradCheckOptions:
             max_iterations=self.max_iterations,
             variables=self.variables,
             allow_io=self.allow_io,
+            signature=self.signature,
         )
 
     @property
@@ -148,19 +151,23 @@ class GradientCheckCopy:
 
 
 def prepare_check(
-    source: Source, gradient_args: Mapping[str, Any], checked: GradCheckOptions, quiet: bool
+    source: Source,
+    gradient_args: Mapping[str, Any],
+    checked: GradCheckOptions,
+    names: SignatureNames,
+    quiet: bool,
 ) -> GradientCheckCopy:
     """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
     graph, copy = source.graph, copy_graph(source.graph)
-    names = [*gradient_args["ys"], *gradient_args["xs"], *checked.inits]
-    wanted = [graph[node_name(name)] for name in names]
+    needed = [*gradient_args["ys"], *gradient_args["xs"], *checked.inits]
+    wanted = [graph[node_name(name)] for name in needed]
     variables = VariableSource(checked.variables, quiet, checked.allow_io)
     state = variables.state(source, wanted)
     report = widen(copy)
     limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}
     seed = checked.seed or 0
     options = GradientCheckOptions(
-        feeds=read_feeds(copy, checked.feeds, checked.archives, seed),
+        feeds=read_feeds(copy, checked.feeds, checked.archives, seed, names.inputs),
         inits=checked.inits,
         cases=checked.cases or 1,
         seed=seed,
@@ -260,8 +267,10 @@ def grad_file(
     feeds = [*checked.feeds] * (checked.wanted + checked.verify)
     require_single_stdin(source, [*feeds, *(f"={text}" for text in request.grad_ys)])
     inputs, graph = [source.to_json()], source.graph
-    gradient_args = _gradient_args(graph, request)
-    check = prepare_check(source, gradient_args, checked, outputs.quiet) if checked.wanted else None
+    names = signature_names(source, checked.signature, checked.variables)
+    gradient_args = _gradient_args(graph, request, names)
+    checks = checked.wanted
+    check = prepare_check(source, gradient_args, checked, names, outputs.quiet) if checks else None
     verification = Verification(checked.run_inputs, enabled=True) if checked.verify else None
     if verification is not None:
         verification.before(source, outputs.quiet)
@@ -306,14 +315,17 @@ def _require_compatible_options(
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
 
 
-def _gradient_args(graph: Graph, request: GradOptions) -> dict[str, Any]:
+def _gradient_args(graph: Graph, request: GradOptions, names: SignatureNames) -> dict[str, Any]:
     """Resolve the options into arguments of `derivatives`."""
-    ys, xs = _ys_and_xs(graph, request)
+    ys, xs = _ys_and_xs(graph, request, names)
+    inputs = names.inputs
     return {
         "ys": [y.name for y in ys],
         "xs": [x.name for x in xs],
         "grad_ys": _y_weights(graph, ys, split_values(request.grad_ys)),
-        "stop_gradients": [graph.tensor(name).name for name in split_names(request.stops)],
+        "stop_gradients": [
+            graph.tensor(inputs.get(name, name)).name for name in split_names(request.stops)
+        ],
         "order": request.order,
         "unconnected": request.unconnected,
         "swap_memory": request.swap_memory,
@@ -328,22 +340,27 @@ def _gradients_agree(comparisons: Comparisons) -> bool:
     return all(item.agrees for item in items) and not all(item.skipped for item in items)
 
 
-def _ys_and_xs(graph: Graph, request: GradOptions) -> tuple[list[Output], list[Output]]:
+def _ys_and_xs(
+    graph: Graph, request: GradOptions, names: SignatureNames
+) -> tuple[list[Output], list[Output]]:
     """Resolve the ys and the xs. Raises UsageError if there are none."""
-    ys = [graph.tensor(name) for name in dict.fromkeys(split_names(request.ys))]
+    ys = _tensors(graph, request.ys, names.outputs)
     if not ys:
-        likely = ", ".join(item.name for item in sinks(graph)[:3])
+        likely = ", ".join([*names.outputs] or [item.name for item in sinks(graph)[:3]])
         hint = f"use --ys; outputs of the graph: {likely}" if likely else None
         raise UsageError("nothing to differentiate", hint=hint)
-    xs = [graph.tensor(name) for name in dict.fromkeys(split_names(request.xs))] or default_xs(
-        graph
-    )
+    xs = _tensors(graph, request.xs, names.inputs) or default_xs(graph)
     if not xs:
         message = (
             "the graph has neither variables nor float inputs to differentiate with respect to"
         )
         raise UsageError(message, hint="name tensors with --xs")
     return ys, xs
+
+
+def _tensors(graph: Graph, texts: Sequence[str], names: Mapping[str, str]) -> list[Output]:
+    """Resolve lists of names, which may be those of a signature."""
+    return [graph.tensor(names.get(name, name)) for name in dict.fromkeys(split_names(texts))]
 
 
 def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:

@@ -18,18 +18,18 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
     FORMATS,
-    SavedVariables,
     decode_graph,
     dropped_field_bytes,
     dumps,
     format_for_path,
     open_graph,
-    saved_variables,
     stage_graph,
     unknown_suffix,
 )
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
+from cfgraph.ir.saved_state import SavedState, read_contents, saved_state
+from cfgraph.ir.serde.saved_model import SavedModelContents
 
 STDIN: Final = "-"
 
@@ -180,11 +180,16 @@ def _digest_bytes(path: str) -> bytes:
     return manifest + b"".join((folder / name).read_bytes() for name in names)
 
 
-def saved_model_variables(source: Source) -> SavedVariables | None:
-    """Return the variables stored in a SavedModel, or None if there are none."""
-    if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
+def saved_model_contents(source: Source) -> SavedModelContents | None:
+    """Return signatures, saver, and initializer of a SavedModel, or None for any other graph."""
+    return read_contents(source.data) if source.format in ("saved_model", "pbtxt") else None
+
+
+def saved_model_state_of(source: Source) -> SavedState | None:
+    """Return the sources of the state of a SavedModel, or None if there are none."""
+    if source.path == STDIN:
         return None
-    return saved_variables(source.path, source.data)
+    return saved_state(source.path, saved_model_contents(source))
 
 
 def saved_model_folder(source: Source) -> str | None:
@@ -199,8 +204,8 @@ def saved_model_folder(source: Source) -> str | None:
 
 def saved_variables_note(source: Source) -> str:
     """Describe how a run, and runs of derived graphs, get their variables."""
-    saved = saved_model_variables(source)
-    if saved is None:
+    saved = saved_model_state_of(source)
+    if saved is None or saved.saver is None:
         return "note: the SavedModel contains no variable values"
     return (
         f"note: a run restores the variables from {saved.prefix};\n"

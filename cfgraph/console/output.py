@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +19,9 @@ _INDENT: Final = 2
 # plain columns are padded up to this width; wider cells push the rest of their row
 _MAX_PADDED: Final = 120
 _UNBOUNDED: Final = 100_000
+# width of flowed items, and the smallest piece of a word that is broken
+_READABLE: Final = 78
+_MIN_PIECE: Final = 8
 _BREAKABLE: Final = re.compile(r"[^/ ,_]*[/ ,_]*")
 
 
@@ -140,7 +144,7 @@ def tab_separated(table: OutputTable) -> Iterator[str]:
         yield "\t".join(row)
 
 
-def flowed(items: Sequence[str], columns: int = 78, indent: str = "  ") -> Iterator[str]:
+def flowed(items: Sequence[str], columns: int = _READABLE, indent: str = "  ") -> Iterator[str]:
     """Yield comma-separated items in lines of about that width; no item is broken."""
     line = indent
     for index, item in enumerate(items):
@@ -151,6 +155,39 @@ def flowed(items: Sequence[str], columns: int = 78, indent: str = "  ") -> Itera
         line += text + " "
     if line.strip():
         yield line.rstrip()
+
+
+def command_lines(command: str, columns: int) -> Iterator[str]:
+    """Yield the lines of a shell command, which backslashes continue, of at most that width."""
+    words = [shlex.quote(word) for word in shlex.split(command)]
+    line, indent = " ", "  "
+    for index, word in enumerate(words):
+        # room for the backslash; an option and its value stay in one line
+        pair = word if index + 1 == len(words) or word[:1] != "-" else f"{word} {words[index + 1]}"
+        if line.strip() and width(line) + width(pair) + 3 > columns:
+            yield f"{line} \\"
+            line = indent * 2 + word
+        else:
+            line += " " + word
+        if width(line) + 2 > columns:
+            *pieces, line = _broken_word(line, shlex.split(word)[0] if word else "", columns)
+            yield from pieces
+    yield line
+
+
+def _broken_word(line: str, word: str, columns: int) -> Iterator[str]:
+    """Yield lines for a line whose last word is too long; the shell joins the pieces."""
+    head = line[: len(line) - len(shlex.quote(word))]
+    while True:
+        room = max(columns - width(head) - 2, _MIN_PIECE)
+        end = len(word)
+        while end > _MIN_PIECE and width(shlex.quote(word[:end])) > room:
+            end -= 1
+        if end == len(word):
+            yield head + shlex.quote(word)
+            return
+        yield f"{head}{shlex.quote(word[:end])}\\"
+        head, word = "", word[end:]
 
 
 def folded(text: str, columns: int) -> str:
@@ -200,6 +237,15 @@ class Page:
         """Print one line."""
         print(clean_lines(text), file=self.stream)
 
+    def items(self, items: Sequence[str], style: str = "") -> None:
+        """Print items, separated by commas, in lines of a readable width."""
+        for line in flowed(items):
+            self.line(line, style)
+
+    def command(self, text: str, style: str = "") -> None:
+        """Print a command to copy."""
+        self.line(f"  {text}", style)
+
     def spans(self, pieces: Sequence[tuple[str, str]]) -> None:
         """Print one line of pieces, each a text and its style."""
         self.line("".join(text for text, _ in pieces))
@@ -235,6 +281,17 @@ class RichPage(Page):
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line, wrapped by the terminal itself, so that it can be copied."""
         self.spans([(text, style)])
+
+    def items(self, items: Sequence[str], style: str = "") -> None:
+        """Print items, separated by commas, folded to the terminal."""
+        columns = min(self.console.width, _READABLE)
+        for line in flowed(items, columns):
+            self.line(folded(line, self.console.width), style)
+
+    def command(self, text: str, style: str = "") -> None:
+        """Print a command to copy; a long one continues in further lines."""
+        for line in command_lines(text, self.console.width):
+            self.line(line, style)
 
     def spans(self, pieces: Sequence[tuple[str, str]]) -> None:
         """Print one line of pieces, each a text and its style."""

@@ -78,6 +78,7 @@ def run(path: str, options: RunOptions) -> int:
         html,
         session.memory,
         session,
+        request.labels,
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code

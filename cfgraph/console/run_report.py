@@ -147,6 +147,7 @@ class RunOutcome:
     html: str | None = None
     memory: MemoryByDevice = field(default_factory=dict)
     session: Session | None = None
+    labels: Mapping[Output, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -161,7 +162,8 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
         return
     out = page(options.printing.color)
     absent = "dead" if options.clock.until_iteration is None else "not computed yet"
-    print_values(out, outcome.values, outcome.files, options.printing.full, absent)
+    full, labels = options.printing.full, outcome.labels
+    print_values(out, outcome.values, outcome.files, full, absent, labels)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
     if outcome.memory:
@@ -176,13 +178,19 @@ def print_values(
     files: Mapping[Output, str],
     full: bool,
     absent: str = "dead",
+    labels: Mapping[Output, str] | None = None,
 ) -> None:
-    """Print `name  type  = value` per fetched tensor, or the file that it was written to."""
+    """Print `name  type  = value` per fetched tensor, or the file that it was written to.
+
+    Names that a signature gives to tensors, their `labels`, come first.
+    """
+    titles = {item: item.name for item in values}
+    titles.update((item, f"{label} ({item.name})") for item, label in (labels or {}).items())
     kinds = {item: _value_type(item, value) for item, value in values.items()}
-    names = max((width(item.name) for item in values), default=0)
+    names = max((width(titles[item]) for item in values), default=0)
     types = max(map(width, kinds.values()), default=0)
     for item, value in values.items():
-        head = [(pad(item.name, names), "cyan"), ("  " + pad(kinds[item], types) + "  ", "dim")]
+        head = [(pad(titles[item], names), "cyan"), ("  " + pad(kinds[item], types) + "  ", "dim")]
         if value is None:
             out.spans([*head, (absent, "dim")])
         elif item in files:
@@ -248,7 +256,7 @@ def _engine_note(session: Session) -> str:
 def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
     result: dict[str, Any] = {
         "values": [
-            _value_json(item, value, outcome.files, options.printing.full)
+            _value_json(item, value, outcome, options.printing.full)
             for item, value in outcome.values.items()
         ]
     }
@@ -283,13 +291,12 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
     )
 
 
-def _value_json(
-    item: Output, value: Any, files: Mapping[Output, str], full: bool
-) -> dict[str, Any]:
+def _value_json(item: Output, value: Any, outcome: RunOutcome, full: bool) -> dict[str, Any]:
+    label = {"output": outcome.labels[item]} if item in outcome.labels else {}
     if value is None:
-        return {"tensor": item.name, "dead": True}
-    location = {"path": files[item]} if item in files else {}
-    return {"tensor": item.name, **value_json(value, full), **location}
+        return {"tensor": item.name, **label, "dead": True}
+    location = {"path": outcome.files[item]} if item in outcome.files else {}
+    return {"tensor": item.name, **label, **value_json(value, full), **location}
 
 
 def _difference_finding(item: Output, gap: ValueDifference) -> dict[str, Any]:

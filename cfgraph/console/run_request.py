@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
@@ -43,6 +44,7 @@ class FeedFetchOptions:
     outputs: Sequence[str] = ()
     out_dir: str | None = None
     variables: str | None = None
+    signature: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +231,19 @@ def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dic
     return paths
 
 
-def folder_paths(folder: str, tensors: Iterable[Output]) -> dict[Output, str]:
-    """Name one file per tensor in a folder: `a_b.npy` for `a/b:0`, `a_b_1.npy` for `a/b:1`."""
+def folder_paths(
+    folder: str, tensors: Iterable[Output], labels: Mapping[Output, str] | None = None
+) -> dict[Output, str]:
+    """Name one file per tensor in a folder: `a_b.npy` for `a/b:0`, `a_b_1.npy` for `a/b:1`.
+
+    A tensor with a label is named by it.
+    """
+    labels = labels or {}
     used: dict[str, Output] = {}
     for item in tensors:
         # no node name may lead out of the folder
-        name = base = item.node.name.replace("/", "_") + (f"_{item.port}" if item.port else "")
+        full = labels.get(item) or item.node.name + (f"_{item.port}" if item.port else "")
+        name = base = full.replace("/", "_")
         number = 1
         while name in used:
             number += 1
@@ -269,8 +278,9 @@ def _bytes_array(array: Any) -> Any:
 class RunRequest:
     """Resolved fetches, targets, feeds, expected values, and output files of a run.
 
-    `inits` run first, one after the other; `notes` describe how names were resolved. If nothing is
-    named, the outputs of the graph are fetched, and a dead output is not an error.
+    `inits` run first, one after the other; `notes` describe how names were resolved; `labels` are
+    the names that a signature gives to tensors. If nothing is named, the outputs of the signature
+    or the graph are fetched, and a dead output is not an error.
     """
 
     fetches: tuple[Output, ...]
@@ -281,6 +291,7 @@ class RunRequest:
     output_files: dict[Output, str]
     allow_dead: bool
     notes: tuple[str, ...] = ()
+    labels: Mapping[Output, str] = field(default_factory=dict)
 
 
 def resolve_request(source: Source, options: RunOptions) -> RunRequest:
@@ -288,7 +299,9 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     wanted, seed = options.values, options.limits.seed
     require_single_stdin(source, [*wanted.feeds, *options.expected.values])
     graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
-    resolved = Fetches(graph)
+    names = signature_names(replace(source, graph=graph), wanted.signature, wanted.variables)
+    labels = names.labels(graph)
+    resolved = Fetches(graph, names.outputs)
     for name in wanted.fetches:
         resolved.fetch(name)
     for name in wanted.targets:
@@ -302,9 +315,11 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     if nothing_named:
         resolved.default()
     if wanted.out_dir is not None:
-        output_files = {**folder_paths(wanted.out_dir, resolved.tensors), **output_files}
-    feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed)
-    require_feeds(graph, resolved.tensors, resolved.targets, {graph.tensor(name) for name in feeds})
+        folder_files = folder_paths(wanted.out_dir, resolved.tensors, labels)
+        output_files = {**folder_files, **output_files}
+    feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed, names.inputs)
+    fed = {graph.tensor(name) for name in feeds}
+    require_feeds(graph, resolved.tensors, resolved.targets, fed, names.inputs)
     expected = {
         item: read_value(text, graph, item, f"expected value of {item.name}", seed)
         for item, text in compared.items()
@@ -312,7 +327,9 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     fetches, targets = tuple(resolved.tensors), tuple(resolved.targets)
     inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
     notes = tuple(resolved.notes)
-    return RunRequest(fetches, targets, inits, feeds, expected, output_files, nothing_named, notes)
+    return RunRequest(
+        fetches, targets, inits, feeds, expected, output_files, nothing_named, notes, labels
+    )
 
 
 def _requested_names(options: RunOptions) -> list[str]:

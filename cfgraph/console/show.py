@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +13,18 @@ from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
-    saved_model_variables,
+    saved_model_contents,
+    saved_model_state_of,
     saved_variables_note,
 )
 from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page, tab_separated
+from cfgraph.console.output import Column, OutputTable, Page, note, page, tab_separated
+from cfgraph.console.saved_model_summary import (
+    SavedModelSummary,
+    signatures_json,
+    signatures_table,
+    summarize_saved_model,
+)
 from cfgraph.console.selection import (
     GraphView,
     NodeSelection,
@@ -48,34 +55,57 @@ if TYPE_CHECKING:
 
 
 MAX_LISTED: Final = 20
+_MAX_SIGNATURE: Final = 88
 
 
 def print_summary(
-    out: Page, source: Source, summary: Summary, command: str, parts: Partitions | None
+    out: Page,
+    source: Source,
+    summary: Summary,
+    commands: Sequence[str],
+    parts: Partitions | None,
+    saved: SavedModelSummary | None,
 ) -> None:
-    """Print a summary and the suggested next command; `parts` is set for a partitioned graph."""
+    """Print a summary and the suggested next commands.
+
+    `parts` is set for a partitioned graph, `saved` for a SavedModel, whose signatures replace the
+    likely inputs and outputs.
+    """
     out.heading(source.path, _counts_text(source, summary))
+    if saved is not None:
+        _print_saved_model(out, saved)
     _print_ops(out, summary)
     if summary.frames:
         _print_section(out, "loops", tables.frames_table(summary.frames))
     if summary.functions:
-        _print_section(out, "functions", tables.functions_table(summary.functions))
+        limit = None if saved is None else _MAX_SIGNATURE
+        _print_section(out, "functions", tables.functions_table(summary.functions, limit))
     if parts is not None:
         _print_section(out, "devices", partitions_table(parts))
         _print_section(out, "messages", routes_table(parts))
     elif any(name for name, _ in summary.devices):
         _print_section(out, "devices", tables.devices_table(summary))
-    _print_endpoints(out, "inputs", summary.inputs)
-    _print_endpoints(out, "outputs", summary.outputs)
-    if summary.targets:
+    has_signatures = saved is not None and saved.contents.signatures
+    if not has_signatures:
+        _print_endpoints(out, "inputs", summary.inputs)
+        _print_endpoints(out, "outputs", summary.outputs)
+    if summary.targets and not has_signatures:
         out.line()
         out.heading("targets", "run for their side effects")
-        for line in flowed(summary.targets[:MAX_LISTED]):
-            out.line(line)
+        out.items(summary.targets[:MAX_LISTED])
     _print_remarks(out, summary)
     out.line()
     out.heading("next")
-    out.line(f"  {command}", "green")
+    for command in commands:
+        out.command(command, "green")
+
+
+def _print_saved_model(out: Page, saved: SavedModelSummary) -> None:
+    if saved.contents.signatures:
+        _print_section(out, "signatures", signatures_table(saved.contents))
+    if saved.variables.variables:
+        out.line()
+        out.heading("variables", str(saved.variables))
 
 
 def _counts_text(source: Source, summary: Summary) -> str:
@@ -98,8 +128,7 @@ def _count_text(number: int, what: str) -> str:
 def _print_ops(out: Page, summary: Summary) -> None:
     out.line()
     out.heading("ops", _count_text(len(summary.ops), "kind"))
-    for line in flowed([f"{op} {count}" for op, count in summary.ops]):
-        out.line(line)
+    out.items([f"{op} {count}" for op, count in summary.ops])
 
 
 def _print_section(out: Page, title: str, table: OutputTable) -> None:
@@ -125,7 +154,8 @@ def _print_remarks(out: Page, summary: Summary) -> None:
         )
     if summary.unrunnable_ops:
         out.line()
-        out.line(f"not runnable because of {', '.join(summary.unrunnable_ops)}", "yellow")
+        first, *others = summary.unrunnable_ops
+        out.items([f"not runnable because of {first}", *others], "yellow")
 
 
 MAX_READERS: Final = 8
@@ -252,6 +282,7 @@ class _ShowCommand:
         self.whole = GraphView(source.graph)
         self._summary: Summary | None = None
         self._parts: Partitions | None = None
+        self._saved: SavedModelSummary | None = None
 
     @property
     def summary(self) -> Summary:
@@ -259,6 +290,13 @@ class _ShowCommand:
         if self._summary is None:
             self._summary = summarize(self.graph, self.whole.frames)
         return self._summary
+
+    @property
+    def saved(self) -> SavedModelSummary | None:
+        """The summary of a SavedModel."""
+        if self._saved is None and (contents := saved_model_contents(self.source)):
+            self._saved = summarize_saved_model(self.graph, self.source.path, contents)
+        return self._saved
 
     @property
     def parts(self) -> Partitions | None:
@@ -335,6 +373,9 @@ class _ShowCommand:
             summary[name] = dict(summary[name])
         if self.parts:
             summary["parts"] = partitions_json(self.parts)
+        if self.saved:
+            summary["signatures"] = signatures_json(self.saved.contents)
+            summary["suggestions"] = self.saved.commands
         return {**summary, "next": self.next_command()}
 
     def text(self, out: Page, chosen: list[NodeSelection]) -> None:
@@ -349,14 +390,17 @@ class _ShowCommand:
                     out.heading(f"{'' if index == 0 else chr(10)}{section}")
                 self.section(out, section, chosen)
         else:
-            command = self.next_command()
-            print_summary(out, self.source, self.summary, command, self.parts)
+            saved = self.saved
+            commands = saved.commands if saved and saved.commands else [self.next_command()]
+            print_summary(out, self.source, self.summary, commands, self.parts, saved)
             if self.source.format == "saved_model":
                 note(saved_variables_note(self.source))
 
     def next_command(self) -> str:
         """Suggest the next command."""
-        restored = saved_model_variables(self.source) is not None
+        if self.saved and self.saved.commands:
+            return self.saved.commands[-1]
+        restored = saved_model_state_of(self.source) is not None
         return next_command(self.graph, self.source.path, self.summary, restored=restored)
 
     def section(self, out: Page, section: str, chosen: list[NodeSelection]) -> None:

@@ -172,10 +172,44 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTab
     )
 
 
-def functions_table(functions: Iterable[LibraryFunctionSummary]) -> OutputTable:
-    """Return one row per function of the library."""
+def functions_table(
+    functions: Iterable[LibraryFunctionSummary], limit: int | None = None
+) -> OutputTable:
+    """Return one row per function of the library, with signatures shortened to a limit."""
     columns = [Column("function", style="cyan"), Column("nodes", right=True), Column("signature")]
-    return OutputTable(columns, [(item.name, item.nodes, item.signature) for item in functions])
+    rows = [(item.name, item.nodes, _signature_text(item.signature, limit)) for item in functions]
+    return OutputTable(columns, list(rows))
+
+
+def _signature_text(signature: str, limit: int | None) -> str:
+    """Shorten a signature to a limit: resources are counted, then long lists are cut."""
+    if limit is None or len(signature) <= limit:
+        return signature
+    inputs, arrow, outputs = signature.partition(") -> (")
+    sides = [_counted_resources(inputs[1:]), _counted_resources(outputs[:-1])]
+    if sum(map(len, sides)) + len(arrow) + 2 > limit:
+        share = (limit - len(arrow)) // 2
+        sides = [_cut(side, share) for side in sides]
+    return f"({sides[0]}{arrow}{sides[1]})"
+
+
+def _counted_resources(arguments: str) -> str:
+    items = arguments.split(", ")
+    plain = [item for item in items if not item.endswith(": resource")]
+    resources = len(items) - len(plain)
+    return ", ".join([*plain, f"{resources} resources"]) if resources > 1 else arguments
+
+
+def _cut(arguments: str, limit: int) -> str:
+    """Return the first arguments that fit, and the number of the others."""
+    if len(arguments) <= limit:
+        return arguments
+    items, shown = arguments.split(", "), list[str]()
+    room = limit - len("… 9999 more")
+    while items and len(items[0]) + 2 <= room:
+        shown.append(items.pop(0))
+        room -= len(shown[-1]) + 2
+    return ", ".join([*shown, f"… {len(items)} more"])
 
 
 def devices_table(summary: Summary) -> OutputTable:

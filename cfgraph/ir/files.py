@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
@@ -14,7 +13,6 @@ from cfgraph.ir.file_io import StagedFiles, decompress, read_file
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
-from cfgraph.ir.serde.containers import Saver, find_saver
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
@@ -168,26 +166,3 @@ def stage_graph(
     if str(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     files.write(path, data)
-
-
-VARIABLES_PREFIX: Final = Path("variables", "variables")
-
-
-@dataclass(frozen=True, slots=True)
-class SavedVariables:
-    """Paths of a graph and of its variables' values, and the nodes that restore them."""
-
-    path: str
-    prefix: str
-    saver: Saver
-
-
-def saved_variables(path: str | os.PathLike[str], data: bytes) -> SavedVariables | None:
-    """Variables stored with the SavedModel whose graph has the bytes `data`, or None."""
-    folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    if not (folder / VARIABLES_PREFIX).with_suffix(".index").exists():
-        return None
-    saver = find_saver(decompress(data).removeprefix(_UTF8_BOM))
-    return (
-        None if saver is None else SavedVariables(str(path), str(folder / VARIABLES_PREFIX), saver)
-    )

@@ -84,6 +84,7 @@ FAMILIES: Final = {
         "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "
         "MatrixSolve MatrixSolveLs MatrixTriangularSolve TridiagonalMatMul TridiagonalSolve"
     ),
+    "lookup_table_files": "InitializeTableFromTextFile InitializeTableFromTextFileV2",
     "lookup_tables": (
         "AnonymousHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors "
         "HashTable HashTableV2 InitializeTable InitializeTableV2 LookupTableExport "

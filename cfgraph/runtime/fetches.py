@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
@@ -20,11 +20,12 @@ MAX_EXITS = 3
 class Fetches:
     """The tensors to fetch and the nodes to run, without duplicates, in the given order.
 
-    `notes` report what a glob omits.
+    `names` are further names of tensors, which take precedence. `notes` report what a glob omits.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, names: Mapping[str, str] | None = None) -> None:
         self.graph = graph
+        self.names = names or {}
         self.tensors: dict[Output, None] = {}
         self.targets: dict[Node, None] = {}
         self.notes: list[str] = []
@@ -72,18 +73,22 @@ class Fetches:
 
     def _tensor(self, name: str) -> Output:
         try:
-            return fetched_tensor(self.graph, name)
+            return fetched_tensor(self.graph, self.names.get(name, name))
         except UsageError as error:
+            error.hint = did_you_mean(name, self.names) or error.hint
             node = self.graph.nodes.get(split_tensor_name(name)[0])
             if node is not None and registry.output_count(node) == 0:
                 error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
             raise
 
     def default(self) -> None:
-        """Add the outputs of the graph: outputs of nodes outside of loops that have no consumers.
+        """Add the named tensors, else the outputs of nodes outside of loops without consumers.
 
         Nodes that save and restore variables are excluded.
         """
+        if self.names:
+            self.tensors.update((self.outside_loops(name), None) for name in self.names)
+            return
         outputs = without_io_nodes(self.graph, sinks(self.graph, self.frames))
         if not outputs:
             hint = "name a tensor with --fetch, or a node with --target"

@@ -1,18 +1,22 @@
-"""Variables restored from a SavedModel or a checkpoint.
+"""Initial state of a SavedModel, and variables restored from a checkpoint.
 
 Of the graph that restores a SavedModel, only the part that restores the requested variables runs:
 
     RestoreV2 [w, b, slot] ─▶ Assign w, Assign b, Assign slot     ──▶     RestoreV2 [w] ─▶ Assign w
+
+Then the initializer of the SavedModel fills its tables, with the paths of the asset files fed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.resource_handles import is_variable, variable_key
@@ -20,14 +24,16 @@ from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.file_io import read_file
-from cfgraph.ir.files import VARIABLES_PREFIX, SavedVariables, decode_graph, saved_variables
+from cfgraph.ir.files import decode_graph
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.saved_state import VARIABLES_PREFIX, SavedState, read_contents, saved_state
 from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.checkpoints import RestoreV2
-from cfgraph.ops.families.resource_variables import VarHandleOp
+from cfgraph.ops.families.lookup_tables import TableHandle
+from cfgraph.ops.families.resource_variables import AssignVariableOp, ReadVariableOp, VarHandleOp
 from cfgraph.ops.families.variables import Variable, VariableV1
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
@@ -111,17 +117,33 @@ class RestoreSubgraph:
     targets: tuple[str, ...]
 
 
-def required_variables(graph: Graph, nodes: Collection[Node]) -> set[tuple[str, str]] | None:
-    """The keys of the variables that `nodes` need, or None if a function has variables.
+@dataclass(frozen=True, slots=True)
+class RequiredState:
+    """The keys of the variables that nodes need, or None for all; `tables` if they need tables."""
+
+    variables: VariableKeys | None
+    tables: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the nodes need no state."""
+        return not self.tables and self.variables is not None and not self.variables
+
+
+def required_state(graph: Graph, nodes: Collection[Node]) -> RequiredState:
+    """The state that `nodes` need; all variables if a function has variables.
 
     Raises InvalidInput for errors on these nodes and on those that they need.
     """
-    for function in graph.functions.values():
-        if any(map(is_variable, function.definition.nodes)):
-            return None
-    variables = [node for node in ancestors(graph, nodes) if is_variable(node)]
+    bodies = [node for item in graph.functions.values() for node in item.definition.nodes]
+    needed = ancestors(graph, nodes)
+    tables = any(is_a(node, TableHandle) for node in needed)
+    tables = tables or any(is_a(node, TableHandle) for node in bodies)
+    if any(map(is_variable, bodies)):
+        return RequiredState(None, tables)
+    variables = [node for node in needed if is_variable(node)]
     require_valid_nodes(graph, variables)
-    return {variable_key(node) for node in variables}
+    return RequiredState({variable_key(node) for node in variables}, tables)
 
 
 def restore_subgraph(
@@ -187,17 +209,13 @@ def restore(
     io = IoPolicy.parse(allow_io)
     if graph is None:
         return saved_model_state(*_saved_model(path), io=io)
-    return restore_for_graph(graph, path, required_variables(graph, tuple(graph)), io)
+    return restore_for_graph(graph, path, required_state(graph, tuple(graph)), io)
 
 
 def restore_for_graph(
-    graph: Graph,
-    path: str | os.PathLike[str],
-    keys: VariableKeys | None,
-    io: IoPolicy = NO_IO,
+    graph: Graph, path: str | os.PathLike[str], required: RequiredState, io: IoPolicy = NO_IO
 ) -> State:
-    """Restore a graph's variables, optionally only those in `keys`, from a SavedModel or a
-    checkpoint.
+    """Restore the state that a graph requires from a SavedModel or a checkpoint.
 
     Raises the same errors as `restore`.
     """
@@ -211,51 +229,119 @@ def restore_for_graph(
             message = "found neither a SavedModel with variables nor a checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
             raise UsageError(message, path=error.path, hint=hint) from error
-        return saved_model_state(*saved, keys, io)
+        return saved_model_state(*saved, required, io)
     model_folder = Path(prefix).parent.parent
     if (
         str(model_folder / VARIABLES_PREFIX) == prefix
         and (model_folder / "saved_model.pb").exists()
     ):
-        return saved_model_state(*_saved_model(model_folder), keys, io)
-    return checkpoint_state(graph, prefix, keys, io)
+        return saved_model_state(*_saved_model(model_folder), required, io)
+    return checkpoint_state(graph, prefix, required.variables, io)
 
 
-def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
-    """The graph of a SavedModel, and the location of its variables."""
+def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedState]:
+    """The graph of a SavedModel, and the sources of its state."""
     data = read_file(path)
-    saved = saved_variables(path, data)
+    saved = saved_state(path, read_contents(data))
     if saved is None:
         raise UsageError("found no variables of a SavedModel", path=str(path))
     return decode_graph(data).graph, saved
 
 
+_WHOLE_STATE: Final = RequiredState(None, True)
+
+
 def saved_model_state(
-    graph: Graph,
-    saved: SavedVariables,
-    keys: VariableKeys | None = None,
-    io: IoPolicy = NO_IO,
+    graph: Graph, saved: SavedState, required: RequiredState = _WHOLE_STATE, io: IoPolicy = NO_IO
 ) -> State:
-    """The saved values of a graph's variables, optionally only those in `keys`.
+    """The initial state of a SavedModel's graph, or the required part of it.
 
     Raises InvalidInput if the SavedModel names a node that the graph lacks, and the errors of a
     run.
     """
-    saver = saved.saver
-    for name in saver:
-        if split_tensor_name(name)[0] not in graph:
-            message = (
-                f"the SavedModel restores variables by {name!r}, which its graph does not have"
-            )
-            raise InvalidInput(message, path=saved.path, code="CFG038")
-    if keys is None:
-        subgraph = RestoreSubgraph(graph, saver.prefix, (saver.restore,))
-    else:
-        subgraph = restore_subgraph(graph, saver.restore, saver.prefix, keys)
-    readable = io.with_roots(Path(saved.prefix).parent)
     if os.path.isdir(saved.path):
-        readable = readable.with_roots(saved.path)
+        io = io.with_roots(saved.path)
+    state = State() if saved.saver is None else _restored(graph, saved, required.variables, io)
+    missing = set() if required.variables is None else {*required.variables}.difference(state)
+    if saved.initializer is not None and (required.tables or missing):
+        _run_initializer(graph, saved, saved.initializer, state, io)
+    return state
+
+
+def _restored(graph: Graph, saved: SavedState, keys: VariableKeys | None, io: IoPolicy) -> State:
+    """The saved values of a graph's variables, optionally only those in `keys`."""
+    assert saved.saver is not None
+    _require_nodes(graph, saved, "restores variables by", saved.saver)
+    restore, prefix = saved.saver
+    originals = _copied_variables(graph)
+    if keys is None:
+        subgraph = RestoreSubgraph(graph, prefix, (restore,))
+    else:
+        restored = {*keys, *(copy for copy, key in originals.items() if key in keys)}
+        subgraph = restore_subgraph(graph, restore, prefix, restored)
+    readable = io.with_roots(Path(saved.prefix).parent)
     session = Session(subgraph.graph, soft_placement=True, allow_io=readable)
     if subgraph.targets:
         session.run([], {subgraph.prefix: saved.prefix}, subgraph.targets)
+    _restore_originals(graph, session.state, originals, keys, saved.prefix)
     return session.state
+
+
+def _copied_variables(graph: Graph) -> dict[tuple[str, str], tuple[str, str]]:
+    """The original of each variable whose initial value is that of another variable.
+
+    `tf.saved_model.save` of a Keras model saves copies of the variables that its functions read.
+    """
+    originals: dict[tuple[str, str], tuple[str, str]] = {}
+    for node in graph:
+        if not is_a(node, AssignVariableOp):
+            continue
+        target, read = (source.node for source in node.inputs[:2])
+        if not (is_a(target, VarHandleOp) and is_a(read, ReadVariableOp)):
+            continue
+        original = read.inputs[0].node
+        if is_a(original, VarHandleOp):
+            originals[variable_key(target)] = variable_key(original)
+    return originals
+
+
+def _restore_originals(
+    graph: Graph,
+    state: State,
+    originals: dict[tuple[str, str], tuple[str, str]],
+    keys: VariableKeys | None,
+    prefix: str,
+) -> None:
+    """Restore the originals that have no saved value from their copies."""
+    values = dict(state.variables())
+    nodes = {variable_key(node): node for node in graph if is_a(node, VarHandleOp)}
+    for copy, original in originals.items():
+        if copy not in values:
+            continue
+        if original not in values and (keys is None or original in keys):
+            node = nodes[original]
+            value = _checked_value(node, np.asarray(values[copy].value), prefix)
+            state.get_or_make(*original, partial(_restored_variable, node, value))
+        if keys is not None and copy not in keys:
+            state.forget(*copy)
+
+
+def _run_initializer(
+    graph: Graph, saved: SavedState, initializer: str, state: State, io: IoPolicy
+) -> None:
+    """Run the initializer of a SavedModel, which may read its assets."""
+    assets = Path(saved.folder, "assets")
+    _require_nodes(graph, saved, "initializes its tables by", [initializer])
+    _require_nodes(graph, saved, "passes an asset to", [asset.tensor for asset in saved.assets])
+    target = graph[split_tensor_name(initializer.removeprefix("^"))[0]]
+    feeds = {asset.tensor: str(assets / asset.filename) for asset in saved.assets}
+    session = Session(graph, state=state, soft_placement=True, allow_io=io.with_roots(assets))
+    session.run([], feeds, [target.name])
+
+
+def _require_nodes(graph: Graph, saved: SavedState, verb: str, names: Iterable[str]) -> None:
+    """Raise InvalidInput if the graph of a SavedModel lacks a node that the SavedModel names."""
+    for name in names:
+        if split_tensor_name(name.removeprefix("^"))[0] not in graph:
+            message = f"the SavedModel {verb} {name!r}, which its graph does not have"
+            raise InvalidInput(message, path=saved.path, code="CFG038")

@@ -178,12 +178,13 @@ def test_an_op_that_uses_files_declares_it() -> None:
                 assert op is not None
                 assert op.effects.does_io or op.effects.prints, node.name
                 declaring.add(node.name)
-    assert declaring == {"PrintV2", "RestoreV2"}
+    assert declaring == {"InitializeTableFromTextFileV2", "PrintV2", "RestoreV2"}
 
 
 def test_the_fact_decides_what_a_node_accesses() -> None:
     for name in registry.op_names():
         op = lookup(name)
         if op is not None and not op.effects.prints:
-            wanted = "" if not op.effects.does_io else "read" if op.effects.reads_only else "write"
+            reads = op.effects.reads_only or op.effects.initializes
+            wanted = "" if not op.effects.does_io else "read" if reads else "write"
             assert op.file_access(Sketch()("NoOp").node) == wanted, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -40,30 +40,8 @@ def _saved_model_graph(saved: Any) -> Any:
     return saved.meta_graphs[0].graph_def
 
 
-class Saver(NamedTuple):
-    """The node of a MetaGraphDef that restores its variables, and the tensor to feed.
-
-    The tensor is fed with the prefix of the checkpoint.
-    """
-
-    restore: str
-    prefix: str
-
-
-def find_saver(data: bytes) -> Saver | None:
-    """The saver of a SavedModel, or None if it has none or the data has another format."""
-    saved = saved_model_pb2.SavedModel()
-    if data[:1] == b"\x08":
-        parse_message(saved, data, "SavedModel")
-    elif _first_field(data) in saved.DESCRIPTOR.fields_by_name:
-        _parse_text(data, saved)
-    saver = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
-    if saver is None or not saver.restore_op_name or not saver.filename_tensor_name:
-        return None
-    return Saver(saver.restore_op_name, saver.filename_tensor_name)
-
-
-def _first_field(data: bytes) -> str:
+def first_field(data: bytes) -> str:
+    """The first field of protobuf text, or an empty string."""
     match = _FIRST_FIELD.match(data)
     return match[1].decode() if match else ""
 
@@ -73,15 +51,16 @@ def from_pbtxt(data: bytes) -> Any:
 
     Raises InvalidInput, with line and column, if it is invalid.
     """
-    first = _first_field(data)
+    first = first_field(data)
     if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
-        return _parse_text(data, meta_graph_pb2.MetaGraphDef()).graph_def
+        return parse_text(data, meta_graph_pb2.MetaGraphDef()).graph_def
     if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:
-        return _saved_model_graph(_parse_text(data, saved_model_pb2.SavedModel()))
-    return _parse_text(data, graph_pb2.GraphDef())
+        return _saved_model_graph(parse_text(data, saved_model_pb2.SavedModel()))
+    return parse_text(data, graph_pb2.GraphDef())
 
 
-def _parse_text(data: bytes, message: Any) -> Any:
+def parse_text(data: bytes, message: Any) -> Any:
+    """Parse protobuf text into a message. Raises InvalidInput, with line and column."""
     try:
         # a function of the module that its type stubs lack
         return text_format.ParseLines((text for _, text in source_lines(data)), message)  # type: ignore[attr-defined]

@@ -53,6 +53,19 @@ class LookupTable(Resource):
         self.initialized = not immutable
         self.rows: dict[Any, Any] = {}
 
+    def copy(self) -> LookupTable:
+        """An independent table with the same rows."""
+        copied = LookupTable(
+            self.key,
+            self.value,
+            immutable=self.immutable,
+            value_shape=Shape(self.value_shape),
+            container=self.container,
+            name=self.name,
+        )
+        copied.rows, copied.initialized = dict(self.rows), self.initialized
+        return copied
+
     def require(self) -> None:
         """Check that the table is initialized."""
         if not self.initialized:
@@ -274,7 +287,7 @@ class LookupTableRemoveV2(Op):
 
 
 class LookupTableImportV2(Op):
-    """Replace all rows of a table."""
+    """Replace all rows of a table; initialize one that can be initialized once."""
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
     effects = SideEffects(stateful=True, initializes=True)
@@ -283,6 +296,9 @@ class LookupTableImportV2(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         def replace(step: Any, table: LookupTable, keys: Any, values: Any) -> None:
+            if table.immutable:
+                table.fill(keys, values)
+                return
             old, table.rows = table.rows, {}
             try:
                 table.insert(keys, values)

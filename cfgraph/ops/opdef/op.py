@@ -135,11 +135,11 @@ class Op:
     def file_access(cls, node: Node | BodyNode) -> FileAccess:
         """Kind of file access, by which the I/O policy of a run accepts or rejects the node.
 
-        An op with the fact `does_io` reads if it only reads, and else writes.
+        An op with the fact `does_io` reads if it only reads or initializes, and else writes.
         """
         if not cls.effects.does_io:
             return ""
-        return "read" if cls.effects.reads_only else "write"
+        return "read" if cls.effects.reads_only or cls.effects.initializes else "write"
 
     kernel: ClassVar[Callable[..., Any] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None

@@ -43,6 +43,10 @@ class Resource:
 
     __slots__ = ()
 
+    def copy(self) -> Resource | None:
+        """An independent resource of the same content, or None if it outlives no run."""
+        return None
+
 
 def explain_wrong_handle(error: AttributeError) -> str:
     """Explain the failure of a kernel whose handle refers to an unsuitable object.

@@ -15,6 +15,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.step import Resource
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
@@ -62,10 +63,12 @@ class State:
         return value
 
     def copy(self) -> State:
-        """A state with copies of the variables; other resources are not copied."""
+        """A state with copies of the variables and tables; other resources are not copied."""
         copied = State()
-        for key, value in self.variables():
-            copied._objects[key] = value.copy()
+        for key, value in list(self._objects.items()):
+            copy = value.copy() if isinstance(value, Resource) else None
+            if copy is not None:
+                copied._objects[key] = copy
         return copied
 
     def forget(self, container: str, name: str) -> None:

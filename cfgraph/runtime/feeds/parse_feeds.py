@@ -18,7 +18,7 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -197,22 +197,29 @@ def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
 
 
 def read_feeds(
-    graph: Graph, feeds: Iterable[str] = (), archives: Iterable[str] = (), seed: int = 0
+    graph: Graph,
+    feeds: Iterable[str] = (),
+    archives: Iterable[str] = (),
+    seed: int = 0,
+    names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The arrays to feed by tensor name, from the archives, then from each `NAME=VALUE`.
+
+    `names` are further names of tensors, which take precedence.
 
     Raises UsageError for a name or value that does not fit the graph, InvalidInput for a file
     without arrays.
     """
     arrays: dict[str, Any] = {}
+    names = names or {}
     for path in archives:
-        arrays.update(_archive(graph, path))
+        arrays.update(_archive(graph, path, names))
     for text in feeds:
         if text.startswith("@"):
-            arrays.update(_archive(graph, text[1:]))
+            arrays.update(_archive(graph, text[1:], names))
             continue
         name, value = split_feed(text)
-        tensor = _feed_tensor(graph, name)
+        tensor = _feed_tensor(graph, name, names)
         arrays[tensor.name] = read_value(value, graph, tensor, f"feed {tensor.name}", seed)
     return arrays
 
@@ -238,22 +245,21 @@ def _error_prefix(subject: str) -> Iterator[None]:
         raise
 
 
-def _feed_tensor(graph: Graph, name: str) -> Output:
+def _feed_tensor(graph: Graph, name: str, names: Mapping[str, str]) -> Output:
     try:
-        return fed_tensor(graph, name)
+        return fed_tensor(graph, names.get(name, name))
     except UsageError as error:
-        inputs = [node.name for node in graph if is_input(node)]
-        hint = error.hint or (
-            f"the graph has {first_names(inputs, _MAX_LISTED)}" if inputs else None
-        )
+        inputs = [*names] or [node.name for node in graph if is_input(node)]
+        hint = did_you_mean(name, names) or error.hint
+        hint = hint or (f"the graph has {first_names(inputs, _MAX_LISTED)}" if inputs else None)
         message = f"feed {name}: {error.message}"
         raise UsageError(message, hint=hint, code="CFG032") from None
 
 
-def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
+def _archive(graph: Graph, path: str, names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     arrays = _json_archive(path) if path.endswith(".json") else read_npz(path)
     for name, value in arrays:
-        tensor = _feed_tensor(graph, name)
+        tensor = _feed_tensor(graph, name, names)
         with _error_prefix(f"feed {tensor.name}, from {path}"):
             dtype, shape = feed_type(graph, tensor)
             array = parse_literal(value, dtype) if isinstance(value, str) else value

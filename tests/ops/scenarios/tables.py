@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from cfgraph.ir.dtypes import float32, int32, int64, string
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
 from tests.ops.scenario import Runs, Scenario, Sketch
+
+VOCABULARY = Path(__file__).parents[3] / "fixtures/saved_model_tables/assets/vocab.txt"
 
 
 def words(*texts: str) -> Any:
@@ -124,7 +127,18 @@ def anonymous(g: Sketch) -> Runs:
     ]
 
 
+def of_a_file(g: Sketch, version: str) -> Runs:
+    table = g(f"HashTable{version}", key_dtype=string, value_dtype=int64, shared_name="t")
+    file = np.array(str(VOCABULARY).encode(), object)
+    fill = g(
+        f"InitializeTableFromTextFile{version}", table, file, key_index=-2, value_index=-1, offset=5
+    ).node
+    find = g(f"LookupTableFind{version}", table, words("z", "?", "x"), np.int64(-1))
+    return [[fill], [find, g(f"LookupTableSize{version}", table)]]
+
+
 SCENES: list[Scenario] = [
+    *versions(of_a_file),
     *versions(filled_once),
     *versions(changing),
     *versions(of_tensors),

@@ -1,0 +1,81 @@
+"""Names that the signature of a SavedModel gives to feeds and fetches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cfgraph.console.graph_files import Source, saved_model_contents
+from cfgraph.errors import CfgraphError, UsageError
+from cfgraph.ir.file_io import read_file
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.saved_state import read_contents
+from cfgraph.ir.serde.saved_model import SavedModelContents, SavedSignature, SignatureTensor
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureNames:
+    """The tensors of the inputs and outputs of one signature, by the names that it gives them."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def labels(self, graph: Graph) -> dict[Output, str]:
+        """Return the names of the output tensors."""
+        return {graph.tensor(tensor): name for name, tensor in reversed([*self.outputs.items()])}
+
+
+def signature_names(
+    source: Source, requested: str | None = None, variables: str | None = None
+) -> SignatureNames:
+    """Return the names of the requested or the default signature; none for other graphs.
+
+    A graph derived from a SavedModel has the signatures of the SavedModel that provides its
+    `variables`. Raises UsageError if there is no such signature.
+    """
+    contents = saved_model_contents(source) or _contents_at(variables)
+    signature = _find_signature(contents, requested)
+    if signature is None:
+        return SignatureNames()
+    graph = source.graph
+    return SignatureNames(_in_graph(graph, signature.inputs), _in_graph(graph, signature.outputs))
+
+
+def _contents_at(path: str | None) -> SavedModelContents | None:
+    if path is None or not os.path.isdir(path):
+        return None
+    try:
+        return read_contents(read_file(path))
+    except CfgraphError:
+        return None  # a checkpoint, or an error that restoring the variables reports
+
+
+def _find_signature(
+    contents: SavedModelContents | None, requested: str | None
+) -> SavedSignature | None:
+    if requested is None:
+        return contents.default_signature if contents else None
+    if contents is None:
+        message = f"signature {requested!r} requires a SavedModel"
+        hint = "name tensors of the graph; or pass the SavedModel with --variables FOLDER"
+        raise UsageError(message, hint=hint)
+    if requested not in contents.signatures:
+        known = ", ".join(contents.signatures) or "none"
+        hint = did_you_mean(requested, contents.signatures) or f"its signatures: {known}"
+        raise UsageError(f"the SavedModel has no signature {requested!r}", hint=hint)
+    return contents.signatures[requested]
+
+
+def _in_graph(graph: Graph, tensors: tuple[SignatureTensor, ...]) -> dict[str, str]:
+    """Return the tensors that the graph has: a pass may have removed some."""
+    return {item.name: item.tensor for item in tensors if _has_tensor(graph, item.tensor)}
+
+
+def _has_tensor(graph: Graph, name: str) -> bool:
+    try:
+        graph.tensor(name)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""SavedModel contents next to the graph: signatures, assets, and nodes that set up its state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.serde import containers
+from cfgraph.ir.serde.tensor import decode_shape
+from cfgraph.ir.serde.wire import parse_message
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.proto import saved_model_pb2
+
+DEFAULT_SIGNATURE: Final = "serving_default"
+_INIT_SIGNATURE: Final = "__saved_model_init_op"
+_INIT_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op")
+_INTERNAL: Final = re.compile(r"__saved_model_\w+_op")
+
+
+class Saver(NamedTuple):
+    """The node of a MetaGraphDef that restores its variables, and the tensor to feed.
+
+    The tensor is fed with the prefix of the checkpoint.
+    """
+
+    restore: str
+    prefix: str
+
+
+class SignatureTensor(NamedTuple):
+    """An input or output of a signature: its name there, and the tensor of the graph."""
+
+    name: str
+    tensor: str
+    dtype: DType
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSignature:
+    """A named entry point of a SavedModel, with inputs and outputs sorted by name."""
+
+    name: str
+    inputs: tuple[SignatureTensor, ...]
+    outputs: tuple[SignatureTensor, ...]
+
+
+class Asset(NamedTuple):
+    """A file in the folder `assets`, and the tensor that is fed its path."""
+
+    tensor: str
+    filename: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModelContents:
+    """Signatures by name, the saver, the initializer, and the assets of a SavedModel."""
+
+    signatures: Mapping[str, SavedSignature] = field(default_factory=dict)
+    saver: Saver | None = None
+    initializer: str | None = None
+    assets: tuple[Asset, ...] = ()
+
+    @property
+    def default_signature(self) -> SavedSignature | None:
+        """`serving_default`, or the only signature; None if neither exists."""
+        if DEFAULT_SIGNATURE in self.signatures or len(self.signatures) != 1:
+            return self.signatures.get(DEFAULT_SIGNATURE)
+        return next(iter(self.signatures.values()))
+
+
+def saved_model_contents(data: bytes) -> SavedModelContents | None:
+    """Contents of a SavedModel in binary or text form, or None for data of another format."""
+    saved = saved_model_pb2.SavedModel()
+    if data[:1] == b"\x08":
+        parse_message(saved, data, "SavedModel")
+    elif containers.first_field(data) in saved.DESCRIPTOR.fields_by_name:
+        containers.parse_text(data, saved)
+    if not saved.meta_graphs:
+        return None
+    meta = saved.meta_graphs[0]
+    saver = meta.saver_def
+    has_saver = saver.restore_op_name and saver.filename_tensor_name
+    return SavedModelContents(
+        {
+            name: SavedSignature(name, _tensors(entry.inputs), _tensors(entry.outputs))
+            for name, entry in sorted(meta.signature_def.items())
+            if not _INTERNAL.fullmatch(name)
+        },
+        Saver(saver.restore_op_name, saver.filename_tensor_name) if has_saver else None,
+        _initializer(meta),
+        tuple(
+            Asset(entry.tensor_info.name, entry.filename)
+            for entry in meta.asset_file_def
+            if entry.tensor_info.name
+        ),
+    )
+
+
+def _tensors(entries: Mapping[str, Any]) -> tuple[SignatureTensor, ...]:
+    """The dense tensors of a signature; sparse and composite ones have no single tensor."""
+    named: Iterable[tuple[str, Any]] = sorted(entries.items())
+    return tuple(
+        SignatureTensor(name, info.name, DType.from_number(info.dtype), _shape(info))
+        for name, info in named
+        if info.name
+    )
+
+
+def _shape(info: Any) -> Shape:
+    return decode_shape(info.tensor_shape) if info.HasField("tensor_shape") else UNKNOWN_SHAPE
+
+
+def _initializer(meta: Any) -> str | None:
+    """The node that initializes tables and resources, as TensorFlow's loader finds it."""
+    if _INIT_SIGNATURE in meta.signature_def:
+        outputs = meta.signature_def[_INIT_SIGNATURE].outputs
+        if _INIT_SIGNATURE in outputs and outputs[_INIT_SIGNATURE].name:
+            return str(outputs[_INIT_SIGNATURE].name)
+    for name in _INIT_COLLECTIONS:
+        nodes = [*meta.collection_def[name].node_list.value] if name in meta.collection_def else []
+        if len(nodes) == 1:
+            return str(nodes[0])
+    return None
