@@ -165,7 +165,8 @@ class Generator:
             plan.kernel is identity and not plan.op.effects.stateful
         ):
             write, silent = self.code.forward, not plan.deref_slots
-        elif not node.inputs and not plan.op.effects.stateful and self.code.constant(plan):
+            self.code.forward_constant(plan)
+        elif not plan.op.effects.stateful and self.code.constant(plan):
             write, silent = _nothing, True
         if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
             live = self._hoisted(plan, info, live, silent=silent)
@@ -231,6 +232,7 @@ class Generator:
         self._need_inputs(item, plan)
         if node.attr("is_constant"):
             self.invariant.add(node)
+            self.code.forward_constant(plan)
         self._loop_item(self.frames.of_outputs[node]).needs(item)
 
     def _loop_item(self, frame: Frame) -> Item:

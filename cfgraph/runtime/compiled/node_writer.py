@@ -12,11 +12,13 @@ import numpy as np
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, iteration_limit_error
-from cfgraph.ops.opdef.op import Elementwise, Op, OpError
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.compiled.liveness_classes import Test
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
-from cfgraph.runtime.compiled.program import Program, Value
+from cfgraph.runtime.compiled.program import Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep
@@ -40,6 +42,8 @@ _OPERATORS: Final[dict[Callable[..., Any], str]] = {
     operator.invert: "~{}",
     operator.matmul: "{} @ {}",
 }
+# elements of the inputs and outputs of a node that is evaluated when code is generated
+_MAX_FOLDED: Final = 4096
 _BUILTIN: Final = type(operator.add)
 
 
@@ -73,16 +77,34 @@ class NodeWriter:
         self.last_check = 0
 
     def constant(self, plan: NodePlan) -> bool:
-        """Evaluate a node without inputs; false if that fails, since it fails only if it runs."""
-        if plan.outputs != 1:
+        """Evaluate a pure node of constants, if its outputs are small or it has no input.
+
+        False if that fails, since it fails only if the node runs.
+        """
+        node, values = plan.node, self.values
+        arguments = [values.get(output) for output in node.inputs]
+        contents = [value.content for value in arguments if isinstance(value, Constant)]
+        if len(contents) < len(arguments) or not plan.outputs or plan.deref_slots:
+            return False
+        if (arguments and not _is_foldable(plan, contents)) or (not arguments and plan.outputs > 1):
             return False
         try:
-            result = plan.kernel()
+            result = plan.kernel(*contents)
         except Exception:  # raised again when the node runs
             return False
-        constant = self.program.constant(result, plan=plan)
-        self.values.setdefault(Output(plan.node, 0), constant)
+        results = result if plan.outputs > 1 else (result,)
+        if arguments and not all(isinstance(value, np.ndarray | np.generic) for value in results):
+            return False
+        for port, value in enumerate(results):
+            values.setdefault(Output(node, port), self.program.constant(value, plan=plan))
         return True
+
+    def forward_constant(self, plan: NodePlan) -> None:
+        """Alias the outputs of a node to its input if that is a constant."""
+        source = self.values.get(plan.node.inputs[0])
+        if isinstance(source, Constant) and not plan.deref_slots:
+            for port in range(plan.outputs):
+                self.values.setdefault(Output(plan.node, port), source)
 
     def forward(self, plan: NodePlan) -> None:
         """Alias the outputs of a node to its input; only check a reference that it forwards."""
@@ -170,6 +192,26 @@ class NodeWriter:
             program.add("{}", [program.constant(np.int32(slot))], [index], plan)
         if flag is not None:
             program.add("True", (), [flag.value], plan)
+
+
+def _is_foldable(plan: NodePlan, contents: list[Any]) -> bool:
+    """True for a deterministic node with small constant inputs and small outputs of known shape."""
+    op, node = plan.op, plan.node
+    if op.effects.random or op.calls.kind or op.role is not None:
+        return False
+    if not all(
+        isinstance(value, np.ndarray | np.generic) and value.size <= _MAX_FOLDED
+        for value in contents
+    ):
+        return False
+    shapes = tuple(Shape(value.shape) for value in contents)
+    values = [np.asarray(value) for value in contents]
+    try:
+        outputs = op.shape(InferenceContext(node, shapes, values.__getitem__))
+    except (OpError, *KERNEL_FAILURES):
+        return False
+    sizes = [shape.elements for shape in outputs]
+    return all(size is not None and size <= _MAX_FOLDED for size in sizes)
 
 
 def enclosing_loops(frame: Frame) -> list[Frame]:
