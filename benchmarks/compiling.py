@@ -18,12 +18,12 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.role import MERGE
 from cfgraph.ops.opdef.op import back_edge_of
-from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.engine import compile_run
-from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.run_names import InlinedClusters
 
 _TINY: Final = 25
 

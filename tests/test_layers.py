@@ -40,9 +40,7 @@ HEAVY = {
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {
-    f"cfgraph/runtime/{name}.py" for name in ("prepare", "prepared_run", "cluster_members")
-}
+PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "prepared_run", "run_names")}
 
 # the engine inside a function: a run on the token executor starts without it
 COMPILED_INSIDE = {"cfgraph/runtime/prepared_run.py"}

@@ -17,8 +17,8 @@ from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import sinks
-from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures
+from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from cfgraph.analysis.verify.body_graph import BodyGraph, body_graph
 from cfgraph.analysis.verify.context import Signatures
+from cfgraph.analysis.verify.function_rules import BodyGraph, body_graph
 from cfgraph.compare.differences import Change, ChangedFunction, ChangedNode, GraphDiff, NodesDiff
 from cfgraph.compare.match import (
     AttrsOfNode,

@@ -23,8 +23,7 @@ from cfgraph.ir.library import expanded_size
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
-from cfgraph.ops.opdef.step import Step
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, Step, is_functional, lookup
 
 OutputValues = dict[Output, Any]
 

@@ -22,8 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from cfgraph.ir.array_content import content_key
-from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.attrs import Func, TensorValue, content_key
 from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import check_deadline

@@ -18,17 +18,17 @@ from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import ancestors
-from cfgraph.passes.cluster.inline_clusters import cluster_calls, inline_clusters
+from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.lower.plan import constant_value
-from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.decompile import PythonSource, decompile
-from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.compiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.run_names import InlinedClusters
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from cfgraph.ir.units import format_duration
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.options import Color
-from cfgraph.passes.cluster.inline_clusters import called_function, cluster_calls
+from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:

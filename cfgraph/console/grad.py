@@ -36,7 +36,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import node_name, split_tensor_name
 from cfgraph.options import split_list
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
-from cfgraph.passes.gradients.checkpointing.policy import AUTO
+from cfgraph.passes.gradients.checkpointing import AUTO
 from cfgraph.passes.widen import widen
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value

@@ -19,9 +19,9 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
 from cfgraph.options import Color
-from cfgraph.runtime.cluster_members import ClusterMembers
 from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value, split_feed
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 

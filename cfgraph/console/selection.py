@@ -13,8 +13,8 @@ from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.frames import frames as find_frames
 from cfgraph.analysis.node_filter import select_nodes, split_filter
-from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import NodeTypes, Signatures
+from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output

@@ -21,7 +21,7 @@ from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import calls_functions, function_calls
-from cfgraph.passes.gradients.checkpointing.policy import AUTO, differentiate_with_checkpoints
+from cfgraph.passes.gradients.checkpointing import AUTO, differentiate_with_checkpoints
 from cfgraph.passes.gradients.function_gradients import (
     called_functions_with_gradient,
     rewrite_as_calls,

@@ -16,8 +16,7 @@ import numpy as np
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
-from cfgraph.ir.array_content import repeated_element
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.attrs import TensorValue, repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names

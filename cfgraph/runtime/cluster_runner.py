@@ -10,7 +10,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.array_content import content_key
+from cfgraph.ir.attrs import content_key
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
@@ -31,8 +31,7 @@ from cfgraph.runtime.jax.compile import (
     load_jax,
     xla_context,
 )
-from cfgraph.runtime.jax.list_checks import ListCheckFailed
-from cfgraph.runtime.jax.loop_guard import guard_arguments
+from cfgraph.runtime.jax.deferred_checks import ListCheckFailed, guard_arguments
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream

@@ -20,9 +20,8 @@ from cfgraph.runtime.engine.propagate import Fire, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.memory_pool import fatal_error
 from cfgraph.runtime.gpu.plan import GpuPlan, map_contained
-from cfgraph.runtime.gpu.stream import DeviceCopy, GpuStream
+from cfgraph.runtime.gpu.stream import DeviceCopy, GpuStream, fatal_error
 from cfgraph.runtime.gpu.trace import GpuCopyTimer, GpuTrace
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, gpu_out_of_memory
 from cfgraph.runtime.memory.swapping import SwapCopier

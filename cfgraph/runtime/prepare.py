@@ -23,7 +23,6 @@ from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.abstract_run import use_abstract_values
-from cfgraph.runtime.cluster_members import InlinedClusters, recluster_run
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.plan import (
     ClusterKernels,
@@ -35,6 +34,7 @@ from cfgraph.runtime.engine.plan import (
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE, IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.run_names import InlinedClusters, recluster_run
 
 if TYPE_CHECKING:
     pass

@@ -20,7 +20,6 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import is_partitioned
-from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.engine.plan import ClusterKernels, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.gpu.plan import GpuPlan
@@ -33,6 +32,7 @@ from cfgraph.runtime.prepare import (
     runnable_plans,
 )
 from cfgraph.runtime.quiescent_state import QuiescentState
+from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _compiled(
 ) -> tuple[CompiledRun | None, str]:
     """The generated function of a run, or None and the reason why the token executor runs it."""
     from cfgraph.runtime.compiled.engine import compile_run
-    from cfgraph.runtime.compiled.fallback import NotCompiled
+    from cfgraph.runtime.compiled.program import NotCompiled
 
     try:
         return compile_run(spec, plans, device_of), ""

@@ -1,17 +1,173 @@
-"""Names of runs, resolved once: tensors to fetch, nodes to run, and conversions of their feeds."""
+"""Names of runs, resolved once: tensors to fetch, nodes to run, and conversions of their feeds.
+
+For names of nodes inside clusters, the nodes of such a cluster are inlined, and the nodes that the
+run needs are clustered again. All other clusters run as a whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final
 
-from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
+from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor, is_input
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.errors import UsageError
+from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters
+from cfgraph.ir.library import copy_graph, remove_uncalled_functions
+from cfgraph.ir.node import node_name
+from cfgraph.ir.traversal import ancestors
+from cfgraph.passes.cluster.encapsulate import (
+    InlinedNodes,
+    called_function,
+    cluster_calls,
+    inline_clusters,
+)
+from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 from cfgraph.runtime.feeds.conversion import FeedConverter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InlinedClusters:
+    """A graph with some clusters inlined, and the nodes of each by the name of its call."""
+
+    graph: Graph
+    groups: InlinedNodes
+
+
+class ClusterMembers:
+    """Resolver of the names of a run: nodes of a graph, or of the clusters in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._unchanged = InlinedClusters(graph, {})
+        self._edits = -1
+        self._library: tuple[Function, ...] = ()
+        self._calls: list[Node] = []
+        self._inlined: dict[frozenset[str], InlinedClusters] = {}
+
+    def resolve(self, names: Iterable[str]) -> InlinedClusters:
+        """The graph, or a copy in which some clusters are inlined.
+
+        These are the clusters that alone have a named node, and those that would wait for an input
+        or a variable that no named node needs.
+
+        Raises InvalidInput for a call that does not fit its function.
+        """
+        graph = self._unchanged.graph
+        if self._edits != graph.edits:
+            self._edits, self._inlined = graph.edits, {}
+            self._calls = cluster_calls(graph)
+        if not self._calls:
+            return self._unchanged
+        library = tuple(graph.functions.values())
+        if self._library != library:
+            self._library, self._inlined = library, {}
+        names = tuple(names)
+        owners = frozenset(
+            node.name
+            for node in (
+                *member_nodes(graph, names, self._calls).values(),
+                *partly_needed(graph, names, self._calls),
+            )
+        )
+        if not owners:
+            return self._unchanged
+        if owners not in self._inlined:
+            copy = copy_graph(graph)
+            groups = inline_clusters(copy, [node for node in copy if node.name in owners])
+            self._inlined[owners] = InlinedClusters(copy, groups)
+        return self._inlined[owners]
+
+
+def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> dict[str, Node]:
+    """The cluster calls whose functions have named nodes that the graph lacks, by node name."""
+    hidden = {base for base in map(node_name, names) if base not in graph}
+    owners: dict[str, Node] = {}
+    for call in calls if hidden else ():
+        function = called_function(graph, call)
+        for node in function.definition.nodes if function else ():
+            if node.name in hidden:
+                owners.setdefault(node.name, call)
+    return owners
+
+
+def partly_needed(graph: Graph, names: Sequence[str], calls: Iterable[Node]) -> Iterator[Node]:
+    """Cluster calls with an argument that the named nodes do not need and that may be missing.
+
+    Such an argument depends on an input without a name in the run, or on a variable.
+    """
+    roots = [graph[base] for base in map(node_name, names) if base in graph]
+    needed = ancestors(graph, roots)
+    for call in calls:
+        function = called_function(graph, call) if call in needed and call not in roots else None
+        if function is None:
+            continue
+        read = {
+            use.node.inputs[use.slot].port
+            for use in call.uses
+            if use.slot >= 0 and use.node in needed
+        }
+        definition = function.definition
+        returned = list(definition.returns.values())
+        if len(read) >= len(returned) or not all(port < len(returned) for port in read):
+            continue
+        used = _body_ancestors(definition, [returned[port] for port in read])
+        spare = [
+            tensor.node
+            for tensor, argument in zip(call.inputs, definition.inputs, strict=False)
+            if argument.name not in used
+        ]
+        named = set(roots)
+        if any(
+            is_variable(node) or (is_input(node) and node not in named)
+            for node in ancestors(graph, spare)
+        ):
+            yield call
+
+
+def _body_ancestors(definition: FunctionDefinition, tensors: Iterable[str]) -> set[str]:
+    """The arguments and nodes of a body that tensors depend on."""
+    nodes = {node.name: node for node in definition.nodes}
+    found, todo = set[str](), [text.lstrip("^").partition(":")[0] for text in tensors]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            if name in nodes:
+                todo += [text.lstrip("^").partition(":")[0] for text in nodes[name].inputs]
+    return found
+
+
+def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
+    """Cluster the needed nodes of each inlined cluster again, in a copy of the needed graph."""
+    from cfgraph.passes.cluster.encapsulate import encapsulate
+    from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
+
+    graph = spec.graph
+    running = set(nodes_to_run(spec))
+    copy = copy_graph(
+        graph, ancestors(graph, [*spec.roots, *(tensor.node for tensor in spec.feeds)])
+    )
+    remove_uncalled_functions(copy)
+    fed = {tensor.node for tensor in spec.feeds}
+    fetched = {copy[node.name] for node in spec.roots}
+    for name, group in groups.items():
+        members = [copy[node.name] for node in group if node in running]
+        if members and not fed.intersection(group):
+            encapsulate(copy, ClusterBody(tuple(members), ()), _unused_name(copy, name), fetched)
+    return spec.on(copy)
+
+
+def _unused_name(graph: Graph, name: str) -> str:
+    """The name with the first number, if any, that neither a node nor a function has."""
+    number, free = 0, name
+    while free in graph or free in graph.functions:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
 
 _MAX_RESOLVED: Final = 32
 

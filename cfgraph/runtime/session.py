@@ -19,10 +19,9 @@ from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
-from cfgraph.ops.opdef.step import Resource
+from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
-from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
@@ -38,7 +37,7 @@ from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryT
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import DEFAULT_DEVICE, RUN_ENGINES, RunConfig
 from cfgraph.runtime.prepared_run import PlannedRun, PreparedRun, RunExecutor, plan_run
-from cfgraph.runtime.run_names import NameResolver, fetch_names
+from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator

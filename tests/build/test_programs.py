@@ -23,14 +23,17 @@ STARTS = st.fixed_dictionaries(
         **{name: st.sampled_from([-2.0, 0.0, 0.5, 3.0]) for name in FLOATS},
     }
 )
+SCALAR: list[int] = []
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-def written(program: tuple[Any, ...]) -> tuple[Builder, list[Any]]:
+def written(
+    program: tuple[Any, ...], float_shape: list[int] | None = SCALAR
+) -> tuple[Builder, list[Any]]:
     """A graph with the program in a function, so that its effects stay in order."""
     b = Builder()
     env = {name: b.placeholder(name, "int32", []) for name in INTEGERS}
-    env |= {name: b.placeholder(name, "float64", []) for name in FLOATS}
+    env |= {name: b.placeholder(name, "float64", float_shape) for name in FLOATS}
     total = b.variable(7, "int32", name="total")
 
     @b.function

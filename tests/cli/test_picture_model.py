@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.picture.html_page import SCRIPTS, page_bytes, script_json
-from cfgraph.console.picture.model import picture_model
+from cfgraph.console.picture.model import SCRIPTS, page_bytes, picture_model, script_json
 from cfgraph.console.selection import GraphView, NodeSelection, nodes_to_show
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.text.parser import parse_graph

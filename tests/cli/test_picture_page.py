@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.picture.html_page import page_bytes
-from cfgraph.console.picture.model import picture_model
+from cfgraph.console.picture.model import page_bytes, picture_model
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from cfgraph.errors import CfgraphError
-from cfgraph.ir import temporary_files
-from cfgraph.ir.file_io import StagedFiles, write_atomically
-from cfgraph.ir.temporary_files import create_temporary_file
+from cfgraph.ir import file_io
+from cfgraph.ir.file_io import StagedFiles, create_temporary_file, write_atomically
 
 _STAGE = """
 import sys, time
@@ -54,7 +53,7 @@ def test_the_file_of_a_killed_process_is_removed(
     writer.send_signal(signal.SIGKILL)
     writer.communicate()
     # a later process started after the file was written
-    monkeypatch.setattr(temporary_files, "_STARTED", time.time() + 1)
+    monkeypatch.setattr(file_io, "_STARTED", time.time() + 1)
     write_atomically(tmp_path / "b.pb", b"b")
     assert sorted(os.listdir(tmp_path)) == ["a.pb", "b.pb"]
 
@@ -88,7 +87,7 @@ def test_files_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     age(running, 1e6)
     age(config, 1e6)
     before = sorted(os.listdir(tmp_path))
-    monkeypatch.setattr(temporary_files, "_STARTED", 0)
+    monkeypatch.setattr(file_io, "_STARTED", 0)
     write_atomically(tmp_path / "a.pb", b"a")
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "a.pb"])
     age(young, 100)
@@ -107,15 +106,15 @@ def test_files_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_file_is_locked_until_it_is_moved(tmp_path: Path) -> None:
     descriptor, name = create_temporary_file(tmp_path)
     again = os.open(name, os.O_RDWR)
-    assert not temporary_files._lock(again)
+    assert not file_io._lock(again)
     os.close(descriptor)
-    assert temporary_files._lock(again)
+    assert file_io._lock(again)
     os.close(again)
     with StagedFiles() as files:
         files.open(tmp_path / "g.pb").close()
         (staged,) = set(leftovers(tmp_path)) - {Path(name).name}
         descriptor = os.open(tmp_path / staged, os.O_RDWR)
-        assert not temporary_files._lock(descriptor)
+        assert not file_io._lock(descriptor)
         os.close(descriptor)
 
 

@@ -11,7 +11,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.cluster.formation import grow
+from cfgraph.passes.cluster.formation import cluster_plan
 from cfgraph.passes.cluster.formation.merge_conflicts import merge_conflict
 from cfgraph.passes.cluster.formation.report import Clustering, RejectionReason
 from cfgraph.runtime.session import Session
@@ -292,7 +292,7 @@ def test_a_growing_cluster_does_not_retry_rejected_neighbors(
         calls += 1
         return merge_conflict(*args, **options)
 
-    monkeypatch.setattr(grow, "merge_conflict", counted)
+    monkeypatch.setattr(cluster_plan, "merge_conflict", counted)
     lines = ["n0 = Placeholder() {dtype=float32, shape=[]}"]
     for i in range(100):
         lines.append(f"n{i + 1} = Neg(n{i}) {{T=float32}}")

@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph.errors import Unsupported
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
-from cfgraph.passes.cluster.inline_clusters import cluster_calls, inline_clusters
+from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.derivatives import derivatives
 from tests.passes.gradient_programs import GradientProgram, times
 from tests.passes.stopped_programs import FEEDS, PROGRAMS, XS, BuilderLanguage, Program, graph_of

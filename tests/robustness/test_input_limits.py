@@ -18,8 +18,7 @@ from cfgraph import cli
 from cfgraph.compare.match import attr_key
 from cfgraph.errors import ExecutionError, InvalidInput
 from cfgraph.ir import file_io
-from cfgraph.ir.array_content import content_key, repeated_element, same_content
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.attrs import TensorValue, content_key, repeated_element, same_content
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.names import closest_name
 from cfgraph.limits import limited

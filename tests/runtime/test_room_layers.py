@@ -13,7 +13,6 @@ ORDER = (
         "gpu",
         "jax",
         "abstract_run",
-        "cluster_members",
         "run_names",
         "cluster_runner",
         "quiescent_state",

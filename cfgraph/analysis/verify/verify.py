@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
-from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
+from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, is_polymorphic
 from cfgraph.ir.functions import Function

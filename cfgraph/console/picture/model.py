@@ -1,13 +1,21 @@
-"""JSON model of a picture: nodes, boxes, edges, functions, and findings.
+"""JSON model of a picture, and the self-contained HTML page that shows it.
 
-Nodes and boxes are referred to by their index in a list. Members that most nodes lack are omitted.
+The model has nodes, boxes, edges, functions, and findings. Nodes and boxes are referred to by their
+index in a list. Members that most nodes lack are omitted. The assets of the page next to this
+module are a template, a style sheet, scripts, and Viz.js (see `VIZ.md`); it needs no network.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any, Final
 
 from cfgraph.analysis.check import check
@@ -15,6 +23,7 @@ from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.findings import catalog
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
+from cfgraph.console.json_output import json_value
 from cfgraph.console.picture.boxes import PictureBox, group_into_boxes, split_into_chunks
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.console.show_tables import output_types
@@ -272,3 +281,54 @@ class _BoxBuilder:
             cluster.members.insert(0, node)
             return cluster
         return PictureBox("call", label, box.prefix, [node, *bodies])
+
+
+SCRIPTS: Final = (
+    "model",
+    "dot",
+    "view",
+    "colour",
+    "details",
+    "search",
+    "legend",
+    "run",
+    "timeline",
+    "main",
+)
+VIZ: Final = "viz-global.js"
+
+
+def page_bytes(model: Mapping[str, Any]) -> bytes:
+    """Render a model of `cfgraph.console.picture.model` as a page."""
+    parts = {
+        "title": html.escape(str(model["title"])),
+        "style": _asset("page.css"),
+        "scripts": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
+        "viz": _viz_base64(),
+        "model": script_json(model),
+    }
+    pieces = []
+    for piece in _asset("page.html").split("{{"):
+        name, end, rest = piece.partition("}}")
+        pieces.append(parts[name] + rest if end else piece)
+    return "".join(pieces).encode(errors="replace")
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that cannot end its script element: strict, and ASCII whatever the names are."""
+    text = json.dumps(json_value(value), allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _asset(name: str) -> str:
+    return _asset_bytes(name).decode()
+
+
+@cache
+def _asset_bytes(name: str) -> bytes:
+    return resources.files("cfgraph.console.picture").joinpath("assets", name).read_bytes()
+
+
+@cache
+def _viz_base64() -> str:
+    return base64.b64encode(gzip.compress(_asset_bytes(VIZ), 9, mtime=0)).decode()

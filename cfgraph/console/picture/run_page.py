@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.console.picture.html_page import page_bytes
-from cfgraph.console.picture.model import picture_model
+from cfgraph.console.picture.model import page_bytes, picture_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.console.taps import TapPattern
 from cfgraph.console.values import type_text, value_text

@@ -11,8 +11,7 @@ from typing import Any, Final
 from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.output import note
-from cfgraph.console.picture.html_page import page_bytes
-from cfgraph.console.picture.model import picture_model
+from cfgraph.console.picture.model import page_bytes, picture_model
 from cfgraph.console.picture.run_page import page_title
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.errors import ExecutionError, Unsupported, UsageError

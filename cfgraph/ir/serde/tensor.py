@@ -9,8 +9,7 @@ import numpy as np
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
-from cfgraph.ir.array_content import repeated_element
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.attrs import TensorValue, repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.serde.wire import message_bytes, read_varints
 from cfgraph.ir.shapes import Shape

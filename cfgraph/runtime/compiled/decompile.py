@@ -28,17 +28,16 @@ import numpy as np
 from cfgraph import __version__
 from cfgraph.analysis.feeds_and_fetches import declared_type
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.array_content import repeated_element
+from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import EXIT, MERGE, Role
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.runtime.compiled.engine import generate_run
-from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
 from cfgraph.runtime.compiled.literals import literal
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle, frame_names, is_located
-from cfgraph.runtime.compiled.program import Constant, Value
+from cfgraph.runtime.compiled.program import Constant, NotCompiled, Value
 from cfgraph.runtime.compiled.script import kernel_node
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 

@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -17,7 +18,6 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
-from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import crosses_devices, merge_devices
 from cfgraph.runtime.compiled.node_writer import (
@@ -28,7 +28,7 @@ from cfgraph.runtime.compiled.node_writer import (
     enclosing_loops,
     frame_names,
 )
-from cfgraph.runtime.compiled.program import Program
+from cfgraph.runtime.compiled.program import NotCompiled, Program
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
@@ -42,6 +42,8 @@ _MAX_LINES: Final = 200_000
 _CHECK_INTERVAL: Final = 0.005
 # of a node in generated code, where each output is a variable
 _MAX_OUTPUTS: Final = 4096
+# iterations after which an exceeded limit is not located again by the token executor
+_MAX_REPEATED: Final = 100_000
 _numbers: Final = count(1)
 
 
@@ -239,10 +241,21 @@ class CompiledSimulator:
         try:
             self.results[:] = self.compiled.function(self.step, feeds, iterations, check_deadline)
         except Exception as error:
-            located = isinstance(error, RunTimeout | MemoryError) or _exceeds_iterations(error)
-            if located or not self.compiled.is_repeatable:
+            if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
                 raise self._located(error) from error.__cause__
-            self._repeat()
+            if not _exceeds_iterations(error):
+                self._repeat()
+                return
+            error = self._located(error)
+            if (
+                limit is not None
+                and limit <= _MAX_REPEATED
+                and len(self.compiled.plan.frames.all) > 2
+            ):
+                # another loop may exceed the limit first
+                with suppress(RunTimeout):
+                    self._repeat()
+            raise error from error.__cause__
 
     def _repeat(self) -> None:
         """Repeat the run on the token executor, which has the same result or error."""

@@ -37,12 +37,10 @@ from cfgraph.ir.role import (
 )
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
-from cfgraph.runtime.compiled.fallback import NotCompiled
-from cfgraph.runtime.compiled.liveness_classes import Literal, Liveness, Test
+from cfgraph.runtime.compiled.liveness_classes import Item, Literal, Liveness, Scheduler, Test
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
-from cfgraph.runtime.compiled.program import Block, Program, Value
-from cfgraph.runtime.compiled.schedule import Item, Scheduler
+from cfgraph.runtime.compiled.program import Block, NotCompiled, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations, check_deadline"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir.array_content import repeated_element
+from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
 
 # a numeral of a complex number may lose the sign of a zero

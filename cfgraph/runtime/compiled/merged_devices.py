@@ -25,7 +25,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
 from cfgraph.ir.traversal import OpRoles, ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
-from cfgraph.runtime.compiled.fallback import NotCompiled
+from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 
 _TRANSFERS: Final = (SEND, RECV)

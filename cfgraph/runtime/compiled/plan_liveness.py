@@ -23,8 +23,8 @@ from cfgraph.ir.role import (
     SWITCH,
 )
 from cfgraph.ops.opdef.op import may_write
-from cfgraph.runtime.compiled.fallback import NotCompiled
 from cfgraph.runtime.compiled.liveness_classes import FrameClasses, Liveness, Test
+from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 # a Merge whose inputs are compared in pairs, and nodes that the exact analysis visits

@@ -1,7 +1,8 @@
 """Generated code before it is printed: lines in nested blocks, over variables.
 
 Variables get their names when the code is printed, so that two variables may become one until then.
-No name or text of a graph is part of the code.
+No name or text of a graph is part of the code. `NotCompiled` is raised for a run that generated
+code cannot represent: the token executor runs it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cfgraph.ir.graph import Node
 from cfgraph.runtime.engine.plan import NodePlan
+
+
+class NotCompiled(Exception):
+    """Generated code cannot represent the run; `reason` says why, of which node."""
+
+    def __init__(self, reason: str, node: Node | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.node = node
+
+    @property
+    def text(self) -> str:
+        """The reason with the name of the node."""
+        return f"{self.reason} ({self.node.name!r})" if self.node is not None else self.reason
+
 
 _UNSET: Final = 1 << 60
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.op import KERNEL_FAILURES
-from cfgraph.ops.opdef.step import explain_wrong_handle
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, explain_wrong_handle
 from cfgraph.runtime.engine.link import FireWrapper, link
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration, Send

@@ -118,12 +118,14 @@ def run_partitions(
 class FramePlan:
     """Layout of a frame: the number of slots of an iteration, and its initial pending counts.
 
-    Slot 0 receives values that no input reads.
+    Slot 0 receives values that no input reads. `back_edge` is the node that errors of the iteration
+    limit name, whichever NextIteration is first.
     """
 
     name: str
     parallel: int
     enters: int
+    back_edge: str | None = None
     slots: int = 1
     pending: list[int] = field(default_factory=list)
 
@@ -294,7 +296,8 @@ def _op_with_nodes(op: str, names: list[str]) -> str:
 
 
 def _frame_plan(frame: Frame) -> FramePlan:
-    return FramePlan(frame.name, frame.parallel_iterations, len(frame.enters))
+    back_edge = frame.next_iterations[0].name if frame.next_iterations else None
+    return FramePlan(frame.name, frame.parallel_iterations, len(frame.enters), back_edge)
 
 
 def _plan_node(

@@ -115,7 +115,9 @@ class FrameState:
         newest = self.newest
         index = newest.index + 1
         if self.limit is not None and index > self.limit:
-            raise iteration_limit_error(self.plan.name, self.limit, newest.path)
+            error = iteration_limit_error(self.plan.name, self.limit, newest.path)
+            error.node = self.plan.back_edge
+            raise error
         iteration = Iteration(self, index)
         newest.next = iteration
         self.newest = iteration

@@ -14,8 +14,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.step import Resource
+from cfgraph.ops.opdef.op import OpError, Resource
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 

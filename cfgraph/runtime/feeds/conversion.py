@@ -14,7 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.step import Resource
+from cfgraph.ops.opdef.op import Resource
 
 _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
 

@@ -18,8 +18,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.evaluation import KernelBinder, StraightLine, compile_numpy, is_known
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.runtime.gpu.memory_pool import fatal_error
-from cfgraph.runtime.gpu.stream import GpuStream
+from cfgraph.runtime.gpu.stream import GpuStream, fatal_error
 from cfgraph.runtime.memory.placement import is_host_arithmetic
 
 

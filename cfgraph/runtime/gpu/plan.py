@@ -30,8 +30,7 @@ from cfgraph.ops.opdef.variant_math import map_objects
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
-from cfgraph.runtime.gpu.memory_pool import fatal_error
-from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuStream
+from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuStream, fatal_error
 from cfgraph.runtime.memory.placement import MemoryPlacement
 
 

@@ -23,8 +23,13 @@ from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
 from cfgraph.runtime.gpu.context import has_gpu
-from cfgraph.runtime.jax.list_checks import ListCheckFailed, all_hold, collected_checks
-from cfgraph.runtime.jax.loop_guard import guard_arguments, guarded_loops
+from cfgraph.runtime.jax.deferred_checks import (
+    ListCheckFailed,
+    all_hold,
+    collected_checks,
+    guard_arguments,
+    guarded_loops,
+)
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList
 

@@ -25,8 +25,7 @@ from cfgraph.ops.opdef.evaluation import (
     traced_kernels,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
-from cfgraph.runtime.jax.list_checks import all_hold, collected_checks, require
-from cfgraph.runtime.jax.loop_guard import current_guard
+from cfgraph.runtime.jax.deferred_checks import all_hold, collected_checks, current_guard, require
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
 
 

@@ -33,6 +33,21 @@ def described(error: CfgraphError) -> tuple[Any, ...]:
     return type(error).__name__, *facts
 
 
+def outcome(session: Session, *arguments: Any, **options: Any) -> Any:
+    """The values of a run, or the description of its error."""
+    try:
+        return session.run(*arguments, **options)
+    except CfgraphError as error:
+        return described(error)
+
+
+def disagreement(a: Any, b: Any) -> Any:
+    """The differences between two outcomes, empty if there is none."""
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        return () if a == b else (a, b)
+    return [text for text in map(difference, a, b) if text]
+
+
 class Pair:
     """Two sessions of one graph, of either engine, with variables of their own."""
 
@@ -54,16 +69,15 @@ class Pair:
         self, fetches: Sequence[str], feeds: Any = None, targets: Any = (), **options: Any
     ) -> Any:
         """Run both and assert that they agree; returns the values, or the error's description."""
-        outcomes = []
-        for session in self.sessions.values():
-            try:
-                outcomes.append(session.run(fetches, feeds, targets, **options))
-            except CfgraphError as error:
-                outcomes.append(described(error))
-        tokens, compiled = outcomes
-        if isinstance(tokens, tuple) or isinstance(compiled, tuple):
-            assert tokens == compiled
-        else:
-            differences = list(map(difference, tokens, compiled))
-            assert not any(differences), differences
+        tokens, compiled = self.outcomes(fetches, feeds, targets, **options)
+        assert not disagreement(tokens, compiled)
         return compiled
+
+    def outcomes(
+        self, fetches: Sequence[str], feeds: Any = None, targets: Any = (), **options: Any
+    ) -> list[Any]:
+        """Run both; the values, or the error's description, of each."""
+        return [
+            outcome(session, fetches, feeds, targets, **options)
+            for session in self.sessions.values()
+        ]

@@ -16,7 +16,6 @@ import cfgraph
 from cfgraph.console.convert_python import PythonOptions, python_source, write_python
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.decompile import decompile
 from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
@@ -25,6 +24,7 @@ from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from tests.conformance import recorded
 from tests.robustness.generated_python import source_fault

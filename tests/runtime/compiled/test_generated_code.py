@@ -13,10 +13,10 @@ from hypothesis import Phase, given, settings
 import cfgraph
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
-from cfgraph.runtime.cluster_members import InlinedClusters
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from tests.build.programs import programs
 from tests.build.test_programs import SLOW, STARTS, written

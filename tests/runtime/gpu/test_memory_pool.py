@@ -11,7 +11,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.gpu.memory_pool import GpuMemoryPool
+from cfgraph.runtime.gpu.stream import GpuMemoryPool
 from cfgraph.runtime.memory.swapping import Swapper
 from tests.runtime.gpu import cuda
 from tests.runtime.gpu.stand_in import library

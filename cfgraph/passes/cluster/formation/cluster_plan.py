@@ -1,17 +1,232 @@
-"""Plan the clusters of a graph before the graph is changed."""
+"""Plan the clusters of a graph before the graph is changed.
+
+Nodes merge along edges, then siblings do (nodes with a common producer or consumer):
+
+    a -> b -> c            [a b c]            along edges, from the last node to the first
+    s -> a, s -> b         s -> [a b]         siblings, if no path connects them
+
+`ClusterGrowth.rejection` alone decides whether two clusters may merge: `merge_conflicts` compares
+the two, and `cycle_graph` looks for a path between them over a third. Its answer is also the
+reason reported for an edge between two clusters.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from cfgraph.analysis.effects import EffectAnalysis
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.control_flow import NoOp
+from cfgraph.ops.opdef.op import is_a, lookup, role_of
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
-from cfgraph.passes.cluster.formation.grow import ClusterGrowth, node_weight
+from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph, Vertex
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
+from cfgraph.passes.cluster.formation.merge_conflicts import (
+    ClusterCandidate,
+    ClusterSizes,
+    FetchEffects,
+    merge_conflict,
+)
 from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport, RejectionReason
+
+# constants up to this size are copied into every cluster that reads them
+MAX_CHEAP_ELEMENTS: Final = 16
+_SAMPLE_SIZE: Final = 6
+
+
+class ClusterGrowth:
+    """Grown clusters of a graph, by vertex; `reasons` explains the nodes that are in none."""
+
+    def __init__(
+        self, rules: CompilationRules, liveness: LivenessRule, sizes: ClusterSizes
+    ) -> None:
+        self.liveness = liveness
+        self.sizes = sizes
+        self.reasons: dict[Node, RejectionReason] = {}
+        self.cheap_constants = {
+            n: None for n in rules.frames.order if is_cheap_constant(n) and not rules.rejection(n)
+        }
+        self.dependencies = CycleGraph(liveness.frames, self.cheap_constants)
+        self.candidates: dict[Vertex, ClusterCandidate] = {}
+        self._transfers = {n for n in liveness.frames.order if role_of(n) in (Role.SEND, Role.RECV)}
+        effects = EffectAnalysis()
+        # known fetches run together, so that side effects separate nothing
+        fetch_effects = FetchEffects(
+            liveness.frames.order if rules.constraints.needed is None else (), effects
+        )
+        for node in liveness.frames.order:
+            if node in self.cheap_constants:
+                continue
+            reason = rules.rejection(node) or self._liveness_rejection(node)
+            if reason is not None:
+                self.reasons[node] = reason
+                continue
+            candidate = ClusterCandidate(
+                liveness.frames.of[node],
+                _parsed_device(node),
+                node,
+                rules.constraints.functionalized.get(node, 1),
+                fetch_effects.effect_set(node),
+            )
+            candidate.accesses.extend(effects.accesses([node]))
+            self.candidates[self.dependencies.vertex_of[node]] = candidate
+        self._grow()
+
+    def _liveness_rejection(self, node: Node) -> RejectionReason | None:
+        if node in self.dependencies.in_cycle:
+            text = "an exit of its loop is needed to enter the loop"
+            return RejectionReason("tangled loops", text)
+        if self.liveness.is_candidate(node):
+            return None
+        sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])
+        conditions = [f"{source.name}: {self.liveness.condition(source)}" for source in sources]
+        return RejectionReason("mismatch", "; ".join(conditions), {"inputs": conditions})
+
+    # -- merging ---------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        self._merge_shape_readers()
+        self._merge_along_edges()
+        while self.liveness.mode != "off" and self._merge_siblings():
+            self._merge_along_edges()
+
+    def _merge_shape_readers(self) -> None:
+        """Merge nodes that read only a shape with a producer, which spares passing the tensor."""
+        readers = [v for v, candidate in self.candidates.items() if _is_shape_only(candidate.first)]
+        for vertex in readers:
+            for source in self._by_rank(self.dependencies.predecessors[vertex]):
+                if source in self.candidates and self._merge(source, vertex) is not None:
+                    break
+
+    def _merge_along_edges(self) -> None:
+        """Merge along edges, last nodes first, until a fixed point."""
+        merged = True
+        while merged:
+            merged = False
+            tried: dict[Vertex, set[Vertex]] = {}
+            for vertex in reversed(self._by_rank(dict.fromkeys(self.candidates))):
+                check_deadline()
+                if vertex in self.candidates and self._merge_consumers(vertex, tried):
+                    merged = True
+
+    def _merge_consumers(self, vertex: Vertex, tried: dict[Vertex, set[Vertex]]) -> bool:
+        """Merge a vertex with its consumers, except consumers that any part of it has `tried`."""
+        seen, merged_any = set[Vertex](), False
+        todo = self._by_rank(self.dependencies.successors[vertex])
+        while todo:
+            for consumer in todo:
+                check_deadline()
+                seen.add(consumer)
+                merged = self._merge(vertex, consumer) if consumer in self.candidates else None
+                if merged is not None:
+                    vertex, merged_any = merged, True
+                    smaller, seen = sorted((seen, tried.pop(consumer, set())), key=len)
+                    seen |= smaller
+            successors = self.dependencies.successors[vertex]
+            todo = self._by_rank({v: None for v in successors if v not in seen})
+        tried[vertex] = seen
+        return merged_any
+
+    def _merge_siblings(self) -> bool:
+        """Merge clusters that share a producer or a consumer; return true if any were."""
+        merged = False
+        for vertex in self._by_rank(dict.fromkeys(range(len(self.dependencies.nodes)))):
+            for neighbors in (
+                self.dependencies.successors[vertex],
+                self.dependencies.predecessors[vertex],
+            ):
+                siblings = [v for v in self._by_rank(neighbors) if v in self.candidates]
+                merged |= self._merge_all(siblings)
+        return merged
+
+    def _merge_all(self, vertices: list[Vertex]) -> bool:
+        merged_any = False
+        targets: list[Vertex] = []
+        for vertex in vertices:
+            if vertex not in self.candidates or self._touches_transfer(vertex):
+                continue
+            # trying only the latest targets keeps many siblings from costing quadratic time
+            for index in range(max(0, len(targets) - _SAMPLE_SIZE), len(targets)):
+                merged = self._merge(targets[index], vertex, siblings=True)
+                if merged is not None:
+                    targets[index], merged_any = merged, True
+                    break
+            else:
+                targets.append(vertex)
+        return merged_any
+
+    def _touches_transfer(self, vertex: Vertex) -> bool:
+        """Return true next to a _Send or _Recv: merging siblings would delay the message."""
+        if not self._transfers:
+            return False
+        neighbors = [*self.dependencies.successors[vertex], *self.dependencies.predecessors[vertex]]
+        nodes = (node for neighbor in neighbors for node in self.dependencies.nodes[neighbor])
+        return not self._transfers.isdisjoint(nodes)
+
+    def _by_rank(self, vertices: dict[Vertex, None]) -> list[Vertex]:
+        return sorted(vertices, key=self.dependencies.rank.__getitem__)
+
+    def _merge(self, a: Vertex, b: Vertex, *, siblings: bool = False) -> Vertex | None:
+        """Merge two clusters; return the vertex of the result, None if they must stay separate."""
+        if self._conflict(a, b, siblings=siblings) is not None:
+            return None
+        merged = self.dependencies.merge(a, b)
+        if merged is not None:
+            first, second = self.candidates.pop(a), self.candidates.pop(b)
+            first.absorb(second)
+            self.candidates[merged] = first
+        return merged
+
+    # -- rejections ------------------------------------------------------------------------------
+
+    def rejection(self, a: Vertex, b: Vertex) -> RejectionReason | None:
+        """Return the reason against merging along an edge from `a` to `b`, or None."""
+        conflict = self._conflict(a, b)
+        if conflict is not None:
+            return conflict
+        path = self.dependencies.indirect_path(a, b)
+        if path is None:
+            return None
+        nodes = self.dependencies.nodes
+        names = [nodes[vertex][0].name for vertex in path if nodes[vertex]]
+        text = " → ".join([*names[:_SAMPLE_SIZE], *(["…"] if len(names) > _SAMPLE_SIZE else [])])
+        return RejectionReason("cycle", text, {"path": names})
+
+    def _conflict(self, a: Vertex, b: Vertex, *, siblings: bool = False) -> RejectionReason | None:
+        first, second = self.candidates[a], self.candidates[b]
+        return merge_conflict(first, second, self.liveness, self.sizes, siblings=siblings)
+
+
+def _is_shape_only(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.algebra.shape_only
+
+
+def is_cheap_constant(node: Node) -> bool:
+    """Return true for a constant that is copied instead of being passed as an argument."""
+    value = node.attrs.get("value")
+    if not is_a(node, Const) or not isinstance(value, TensorValue):
+        return False
+    elements = value.shape.elements
+    return elements is not None and elements <= MAX_CHEAP_ELEMENTS
+
+
+def node_weight(node: Node) -> int:
+    """Return 1 for a node that computes something, 0 for constants, identities, and NoOps."""
+    op = lookup(node.op)
+    return int(op is None or not (op.aliasing.is_identity or issubclass(op, Const | NoOp)))
+
+
+def _parsed_device(node: Node) -> DeviceName:
+    return DeviceName.parse(node.device) or DeviceName()
 
 
 @dataclass(frozen=True, slots=True)

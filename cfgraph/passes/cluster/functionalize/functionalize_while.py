@@ -26,7 +26,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.evaluation import constant_arguments, loop_invariant_arguments
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.cluster.formation.grow import is_cheap_constant
+from cfgraph.passes.cluster.formation.cluster_plan import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.report import NotFunctionalizable, not_functionalizable
 from cfgraph.passes.cluster.functionalize.function_body import (

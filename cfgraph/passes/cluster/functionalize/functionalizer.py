@@ -24,10 +24,13 @@ from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.evaluation import MAX_NESTED_CALLS
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
+from cfgraph.passes.cluster.formation.cluster_plan import (
+    ClusterPlan,
+    is_cheap_constant,
+    plan_clusters,
+)
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
 from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
-from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule, liveness_rule
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.cluster.formation.report import (
@@ -39,6 +42,7 @@ from cfgraph.passes.cluster.formation.report import (
 from cfgraph.passes.cluster.functionalize.functionalize_cond import (
     ConditionalRegion,
     PredicateSides,
+    SharedCalls,
     conditional_region,
     functionalize_cond,
     predicate_sides,
@@ -51,7 +55,6 @@ from cfgraph.passes.cluster.functionalize.functionalize_while import (
     require_static_shapes,
     require_uniform_entry,
 )
-from cfgraph.passes.cluster.functionalize.shared_calls import SharedCalls
 from cfgraph.passes.cluster.functionalize.tensor_lists import (
     FunctionalizedLists,
     functionalize_lists,

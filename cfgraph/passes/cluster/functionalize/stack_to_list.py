@@ -22,7 +22,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.cluster.formation.grow import is_cheap_constant
+from cfgraph.passes.cluster.formation.cluster_plan import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.report import not_functionalizable
 from cfgraph.passes.cluster.functionalize.handle_uses import (

@@ -1,15 +1,17 @@
-"""Limits of compiled loops: their iterations and the deadline are checked while they run.
+"""Checks that compiled code can only evaluate while it runs: accesses of lists, limits of loops.
 
-A limit that is exceeded makes a check fail, as an access outside of a list does: the loops end, and
-the cluster runs on NumPy kernels, which report the limit with its place. Only runs with limits use
-guarded loops.
+Compiled code cannot raise errors, and indexing clamps. A check that fails is a result of the
+function; the cluster then runs on NumPy kernels, which extend the list or raise the error.
+
+A loop whose limit is exceeded makes a check fail, too: the loops end, and the NumPy kernels report
+the limit with its place. Only runs with limits use guarded loops.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -17,6 +19,37 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cfgraph.limits import Limits
+
+_SCOPE: Final[ContextVar[list[Any]]] = ContextVar("_SCOPE")
+
+
+class ListCheckFailed(Exception):
+    """A run accessed a list in a way that compiled code does not support."""
+
+
+def require(condition: Any) -> None:
+    """Add a condition to the current scope."""
+    _SCOPE.get().append(condition)
+
+
+@contextmanager
+def collected_checks() -> Iterator[list[Any]]:
+    """Open a scope and return its conditions; a loop, branch, or function body is a scope."""
+    conditions: list[Any] = []
+    token = _SCOPE.set(conditions)
+    try:
+        yield conditions
+    finally:
+        _SCOPE.reset(token)
+
+
+def all_hold(jax: Any, conditions: Sequence[Any]) -> Any:
+    """The conjunction of conditions, as a jax scalar."""
+    result = jax.numpy.bool_(True)
+    for condition in conditions:
+        result = jax.numpy.logical_and(result, condition)
+    return result
+
 
 # iterations between two looks at the clock, if the values of the loop are few and if they are many
 _PERIOD: Final = 256

@@ -1,0 +1,65 @@
+"""Random structured programs have the same values and errors under both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.session import Session
+from tests.build.test_programs import written
+from tests.runtime.compiled.agreement import Pair, disagreement, outcome
+from tests.runtime.compiled.random_programs import random_program
+from tests.sampled import sampled
+
+_DTYPES = {"i": np.int32, "j": np.int32, "x": np.float64, "y": np.float64}
+# programs per test
+_CHUNK = 20
+# of the token executor, to find all errors of a program
+_SCHEDULES = 20
+
+
+def assert_both_agree(seed: int) -> None:
+    """Run a program plainly, with an iteration limit, and with arrays that do not fit."""
+    program, start = random_program(seed)
+    b, fetches = written(program, None)
+    initializer, names = [b.initializer().name], [fetch.name for fetch in fetches]
+    graph = b.graph
+    cfgraph.lower(graph)
+    pair = Pair(lambda: graph)
+    feeds: dict[str, Any] = {f"{name}:0": _DTYPES[name](value) for name, value in start.items()}
+    shaped = {**feeds, "x:0": np.full(2, start["x"]), "y:0": np.full(3, start["y"])}
+    for values, limit in ((feeds, None), (feeds, 1), (feeds, 2), (shaped, None)):
+        pair.run([], targets=initializer)
+        tokens, compiled = pair.outcomes(names, values, max_iterations=limit)
+        assert not pair.fallback
+        if disagreement(tokens, compiled):
+            assert isinstance(compiled, tuple), disagreement(tokens, compiled)
+            errors = errors_at(graph, compiled[3], initializer, values, limit)
+            assert without_node(compiled) in map(without_node, errors)
+
+
+def without_node(error: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An error of any Switch with one predicate."""
+    return error[:3], error[4:]
+
+
+def errors_at(
+    graph: Graph, node: str, initializer: list[str], feeds: dict[str, Any], limit: int | None
+) -> list[Any]:
+    """The errors of a node in a program that fails in several places, under random schedules."""
+    errors = []
+    for seed in range(_SCHEDULES):
+        session = Session(graph, engine="tokens", schedule="random", schedule_seed=seed)
+        session.run([], targets=initializer)
+        errors.append(outcome(session, [], feeds, [node], max_iterations=limit))
+    return errors
+
+
+@pytest.mark.parametrize("chunk", sampled([str(number) for number in range(500)], 100))
+def test_both_engines_agree(chunk: str) -> None:
+    for seed in range(int(chunk) * _CHUNK, (int(chunk) + 1) * _CHUNK):
+        assert_both_agree(seed)
