@@ -58,7 +58,7 @@ def main(
 
     observers = run_request.ObserverOptions(tap, trace, trace_out, timeline, html)
     if html is not None:
-        from cfgraph.console.picture.run_page import RunPage
+        from cfgraph.console.picture.pages import RunPage
 
         observers = replace(observers, page=RunPage)
     request = run_request.RunOptions(

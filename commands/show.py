@@ -43,7 +43,7 @@ def main(
     format = "json" if json else format
     picture_files = None
     if html or svg:
-        from cfgraph.console.picture.show_pictures import PictureFiles
+        from cfgraph.console.picture.pages import PictureFiles
 
         picture_files = PictureFiles(html, svg, deadness)
     request = ShowOptions(

@@ -18,7 +18,7 @@ from cfgraph.compare.differences import value_difference
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.errors import CfgraphError
 from cfgraph.ops.families.variables import Variable
-from cfgraph.runtime.engine.tracing import message_bytes
+from cfgraph.runtime.engine.link import message_bytes
 from cfgraph.runtime.trace.events import TraceEvent
 
 RunFunction = Callable[[EvaluationPoint, Any], object]

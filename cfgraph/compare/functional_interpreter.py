@@ -18,8 +18,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.implementations import select_implementation
-from cfgraph.ir.library import expanded_size
+from cfgraph.ir.library import expanded_size, select_implementation
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp

@@ -26,7 +26,7 @@ from cfgraph.console.selection import GraphView, find_node
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.implementations import called_implementation
+from cfgraph.ir.library import called_implementation
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration

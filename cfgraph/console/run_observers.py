@@ -38,7 +38,7 @@ from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent
 from cfgraph.runtime.trace.summary import Total, Totals
 
 if TYPE_CHECKING:
-    from cfgraph.console.picture.run_page import RunPage
+    from cfgraph.console.picture.pages import RunPage
 
 
 HEAD_EVENTS: Final = 100

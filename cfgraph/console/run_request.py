@@ -26,7 +26,7 @@ from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 
 if TYPE_CHECKING:
-    from cfgraph.console.picture.run_page import RunPage
+    from cfgraph.console.picture.pages import RunPage
 
 
 CLOCKS: Final = ("real", "virtual")

@@ -51,7 +51,7 @@ from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.options import Color
 
 if TYPE_CHECKING:
-    from cfgraph.console.picture.show_pictures import PictureFiles
+    from cfgraph.console.picture.pages import PictureFiles
 
 
 MAX_LISTED: Final = 20

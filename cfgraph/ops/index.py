@@ -13,14 +13,13 @@ FAMILIES: Final = {
     ),
     "bias": "BiasAdd BiasAddGrad BiasAddV1",
     "broadcast": "BroadcastArgs BroadcastGradientArgs BroadcastTo Tile TileGrad",
-    "cast": "Bitcast Cast",
+    "cast": "Angle Bitcast Cast Complex ComplexAbs Conj Imag Real",
     "checkpoints": "DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename",
     "colors": "AdjustContrastv2 AdjustHue AdjustSaturation HSVToRGB RGBToHSV",
     "comparison": (
         "ApproximateEqual Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot "
         "LogicalOr NotEqual Select SelectV2"
     ),
-    "complex_parts": "Angle Complex ComplexAbs Conj Imag Real",
     "concat": "Concat ConcatOffset ConcatV2 Pack",
     "constants": (
         "CheckNumerics CheckNumericsV2 Const Copy CopyHost DebugGradientIdentity "
@@ -53,7 +52,6 @@ FAMILIES: Final = {
         "Div DivNoNan FloorDiv FloorMod Mod MulNoNan RealDiv TruncateDiv TruncateMod Xdivy "
         "Xlog1py Xlogy"
     ),
-    "dynamic_slices": "XlaDynamicSlice XlaDynamicUpdateSlice",
     "einsum": "Einsum",
     "elementary": (
         "Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Exp Expm1 Inv InvGrad Log Log1p Neg "
@@ -173,11 +171,14 @@ FAMILIES: Final = {
         "SegmentSum SegmentSumV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd "
         "UnsortedSegmentSum"
     ),
-    "slicing": "Slice",
+    "slicing": "Slice XlaDynamicSlice XlaDynamicUpdateSlice",
     "softmax": (
         "LogSoftmax Softmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"
     ),
-    "sorting": "Bucketize InTopK InTopKV2 LowerBound NthElement TopK TopKV2 UpperBound",
+    "sorting": (
+        "Bucketize InTopK InTopKV2 ListDiff LowerBound NthElement TopK TopKV2 Unique UniqueV2 "
+        "UniqueWithCounts UniqueWithCountsV2 UpperBound Where"
+    ),
     "space_blocks": (
         "BatchToSpace BatchToSpaceND DepthToSpace SpaceToBatch SpaceToBatchND SpaceToDepth"
     ),
@@ -237,7 +238,6 @@ FAMILIES: Final = {
         "TensorListResize TensorListSetItem"
     ),
     "truncated_sampling": "StatelessParameterizedTruncatedNormal StatelessShuffle",
-    "unique": "ListDiff Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Where",
     "variables": (
         "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "
         "TemporaryVariable Variable VariableV2"

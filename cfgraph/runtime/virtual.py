@@ -20,12 +20,11 @@ from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.limits import current_limits
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import Executor
-from cfgraph.runtime.engine.link import FireWrapper
+from cfgraph.runtime.engine.link import FireWrapper, message_bytes, trace_wrapper
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteration_tag
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.engine.tracing import message_bytes, trace_wrapper
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import CopyTimer, Observer, TraceEvent, record_copy

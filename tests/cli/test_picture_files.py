@@ -189,8 +189,8 @@ def test_a_run_that_does_not_begin_leaves_no_page(
 def test_the_first_events_of_a_long_run_are_kept(
     command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfgraph.console.picture.run_page.MAX_EVENTS", 50)
-    monkeypatch.setattr("cfgraph.console.picture.run_page.MAX_VALUES", 4)
+    monkeypatch.setattr("cfgraph.console.picture.pages.MAX_EVENTS", 50)
+    monkeypatch.setattr("cfgraph.console.picture.pages.MAX_VALUES", 4)
     page = tmp_path / "run.html"
     command("run", counter, "--feed", "n=30", "--fetch", "count", "--tap", "while/add", "-q",
             "--html", page)  # fmt: skip

@@ -10,7 +10,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.implementations import select_implementation
+from cfgraph.ir.library import select_implementation
 from cfgraph.ir.signature import ArgDef
 from tests.shell import run_line
 

@@ -1,18 +1,28 @@
-"""Functional nodes: their kind and functions, and the call site and scope to lower them in."""
+"""Functional nodes: their kind, the scope to lower them in, and summaries of their functions.
+
+A summary describes which arguments a function forwards, and its effects. An effect is a node that
+must run even if nothing reads it, before anything that waits for the function: a control output, a
+stateful node, a call with effects. Random ops are not effects. In a spare function only the control
+outputs must run, and the other effects keep their order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.implementations import select_implementation
+from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import CONTROL, Node, Output
+from cfgraph.ir.library import select_implementation
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import OpRoles, topological_order
+from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
-from cfgraph.ops.opdef.op import function_calls
+from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,3 +158,248 @@ class CallSite:
             return self.controls
         pivot = self.pivot()
         return () if pivot is None else (pivot,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionSummary:
+    """Summary of one function.
+
+    order: its nodes, sources first.
+    forwarded: for each output the argument that it forwards unchanged, or None.
+    final_effects: the effects that no other effect follows, each with the outputs (bits) that
+        follow it anyway.
+    initial_effects: the effects that no other effect precedes.
+    awaited_inputs: for a functional node with effects, the inputs that it must wait for.
+    may_be_dead: one of the final effects may be dead.
+    guarded_nodes: the nodes downstream of a Switch or in a loop of the body.
+    """
+
+    order: tuple[Node, ...]
+    functional_nodes: Mapping[Node, FunctionalNode]
+    forwarded: tuple[int | None, ...]
+    final_effects: tuple[tuple[Node, int], ...]
+    initial_effects: frozenset[Node]
+    awaited_inputs: Mapping[Node, tuple[Node, ...]]
+    may_be_dead: bool
+    guarded_nodes: frozenset[Node]
+
+    def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
+        """The nodes that these outputs (bits) and the effects depend on, sources first."""
+        todo = [node for node, _ in self.final_effects]
+        todo += [x.node for k, x in enumerate(function.returns) if outputs >> k & 1]
+        needed_outputs: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in needed_outputs:
+                needed_outputs.add(node)
+                todo.extend(x.node for x in node.inputs)
+                todo.extend(node.controls)
+        return tuple(node for node in self.order if node in needed_outputs)
+
+    def used_arguments(self, function: FunctionGraph) -> set[int]:
+        """The arguments that the first output depends on, or that effects read."""
+        readers = [x for node in self.members(function, 1) for x in node.inputs]
+        sources = (x.node for x in (function.returns[0], *readers))
+        return {node.attrs["index"] for node in sources if node.op == ARG_OP}
+
+
+def summarize_function(
+    function: FunctionGraph,
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, FunctionSummary],
+) -> FunctionSummary:
+    """Summarize a function; `known` has the summaries of the functions that it calls."""
+    order = tuple(n for n in topological_order(function.graph).nodes if n.op != ARG_OP)
+    effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
+    required = dict.fromkeys(function.control_returns)
+    effects.update(required)
+    guarded_nodes = downstream_of_primitives(order)
+    if guarded_nodes:
+        effects = dict.fromkeys(_effects_outside_loops(function, effects))
+        required = dict.fromkeys(_effects_outside_loops(function, required))
+    effect_order = _EffectOrder(order, effects, functional_nodes)
+    required_order = (
+        _EffectOrder(order, required, functional_nodes) if function.spare else effect_order
+    )
+    final_effects = required_order.final_effects(function.returns)
+    switched = _downstream_of_switches(function, order) if guarded_nodes else frozenset()
+    return FunctionSummary(
+        order,
+        functional_nodes,
+        forwarded_arguments(function, functional_nodes, known),
+        final_effects,
+        effect_order.initial_effects(),
+        effect_order.awaited_inputs,
+        any(node in switched for node, _ in final_effects),
+        guarded_nodes,
+    )
+
+
+def is_effect(
+    node: Node,
+    functional_node: FunctionalNode | None,
+    known: Mapping[FunctionGraph, FunctionSummary],
+) -> bool:
+    """True if a node must run even if nothing reads it."""
+    if functional_node is not None:
+        return any(known[function].final_effects for function in functional_node.functions)
+    return has_effect(node)
+
+
+def forwarded_arguments(
+    function: FunctionGraph,
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, FunctionSummary],
+) -> tuple[int | None, ...]:
+    """The argument that each output forwards through Identity, loops, and calls, if any."""
+    argument_index = {node: index for index, node in enumerate(function.arguments)}
+    forwarded: dict[Output, int | None] = {}
+    for start in function.returns:
+        trail, current = [], start
+        while current not in forwarded:
+            trail.append(current)
+            if current.node in argument_index:
+                forwarded[current] = argument_index[current.node]
+            elif (source := _forwarded_source(current, functional_nodes, known)) is not None:
+                current = source
+            else:
+                forwarded[current] = None
+        for x in trail:
+            forwarded[x] = forwarded[current]
+    return tuple(forwarded[x] for x in function.returns)
+
+
+def _forwarded_source(
+    output: Output,
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, FunctionSummary],
+) -> Output | None:
+    """The tensor that this one forwards unchanged, or None."""
+    node, port = output
+    functional_node = functional_nodes.get(node)
+    if functional_node is not None:
+        forwarded = {function: known[function].forwarded for function in functional_node.functions}
+        slot = functional_node.forwarded_input(port, forwarded)
+        return None if slot is None else node.inputs[slot]
+    if not is_a(node, Identity, IdentityN):
+        return None
+    # a node with a custom gradient must not be bypassed
+    return None if CUSTOM_GRADIENT_ATTR in node.attrs else node.inputs[port]
+
+
+def inputs_to_wait_for(
+    order: tuple[Node, ...],
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, FunctionSummary],
+) -> dict[Node, tuple[Node, ...]]:
+    """For functional nodes with effects, the inputs that follow other effects: to be waited for."""
+    effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
+    return _EffectOrder(order, effects, functional_nodes).awaited_inputs
+
+
+def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
+    """The nodes downstream of a Switch, an Enter or a Recv: they may be dead, or in a loop."""
+    roles, downstream = OpRoles(), set()
+    for node in order:
+        if (
+            roles[node.op] in (Role.SWITCH, Role.ENTER, Role.RECV)
+            or any(x.node in downstream for x in node.inputs)
+            or any(control in downstream for control in node.controls)
+        ):
+            downstream.add(node)
+    return frozenset(downstream)
+
+
+def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
+    """The effects, with each one in a loop replaced by the Exits of the outermost loop."""
+    frame_of, outside = frames(function.graph).of, []
+    for node in effects:
+        frame = frame_of[node]
+        if frame.parent is None:
+            outside.append(node)
+            continue
+        while frame.parent is not None and frame.parent.parent is not None:
+            frame = frame.parent
+        outside.extend(frame.exits)
+    return outside
+
+
+def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
+    """The nodes downstream of a Switch outside loops: they may be dead."""
+    frame_of, roles, downstream = frames(function.graph).of, OpRoles(), set()
+    for node in order:
+        in_loop = frame_of[node].parent is not None
+        if (roles[node.op] is Role.SWITCH and not in_loop) or (
+            any(x.node in downstream for x in node.inputs)
+            or any(control in downstream for control in node.controls)
+        ):
+            downstream.add(node)
+    return frozenset(downstream)
+
+
+class _EffectOrder:
+    """The order of effects and their followers once the functional nodes are lowered.
+
+    A lowered node does not wait for all of its inputs, so that an order implied by reading an input
+    is lost. `awaited_inputs` restores it: the inputs that a functional node with effects waits for.
+    """
+
+    def __init__(
+        self,
+        order: tuple[Node, ...],
+        effects: Collection[Node],
+        functional_nodes: Collection[Node],
+    ) -> None:
+        self._order = order
+        self._effects = effects
+        self._functional_nodes = functional_nodes
+        self._followers: set[Node] = set()
+        self.awaited_inputs: dict[Node, tuple[Node, ...]] = {}
+        for node in order:
+            self._add(node)
+
+    def _add(self, node: Node) -> None:
+        read = [x.node for x in node.inputs if self.follows_effect(x.node)]
+        if node in self._functional_nodes:
+            if node not in self._effects:
+                read = []
+            elif read:
+                self.awaited_inputs[node] = tuple(dict.fromkeys(read))
+        if read or any(self.follows_effect(control) for control in node.controls):
+            self._followers.add(node)
+
+    def follows_effect(self, node: Node) -> bool:
+        """True for a node that has side effects or depends on a node that has them."""
+        return node in self._effects or node in self._followers
+
+    def initial_effects(self) -> frozenset[Node]:
+        """The effects that no other effect precedes."""
+        return frozenset(node for node in self._effects if node not in self._followers)
+
+    def final_effects(self, returns: Iterable[Output]) -> tuple[tuple[Node, int], ...]:
+        """The effects that no other effect follows, each with the outputs (bits) that follow it."""
+        outputs: dict[Node, int] = {}
+        for k, x in enumerate(returns):
+            outputs[x.node] = outputs.get(x.node, 0) | 1 << k
+        followed: set[Node] = set()
+        for node in reversed(self._order):
+            for reader, slot in node.uses:
+                if (
+                    slot != CONTROL
+                    and reader in self._functional_nodes
+                    and node not in self.awaited_by(reader)
+                ):
+                    continue
+                if reader in self._effects or reader in followed:
+                    followed.add(node)
+                if after := outputs.get(reader):
+                    outputs[node] = outputs.get(node, 0) | after
+        return tuple(
+            (node, outputs.get(node, 0))
+            for node in self._order
+            if node in self._effects and node not in followed
+        )
+
+    def awaited_by(self, functional_node: Node) -> tuple[Node, ...]:
+        """The inputs that a functional node waits for before any of its nodes runs."""
+        return self.awaited_inputs.get(functional_node, ())

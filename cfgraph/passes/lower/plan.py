@@ -14,16 +14,14 @@ from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.families.constants import Const, Identity
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.passes.lower.function_summary import (
-    FunctionSummary,
-    downstream_of_primitives,
-    inputs_to_wait_for,
-    summarize_function,
-)
 from cfgraph.passes.lower.functional_node import (
     FunctionalNode,
+    FunctionSummary,
+    downstream_of_primitives,
     functional_kind,
+    inputs_to_wait_for,
     read_functional_node,
+    summarize_function,
 )
 
 LOWERED_KINDS = frozenset({"if", "case", "while", "for", "call"})

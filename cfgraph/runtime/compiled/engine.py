@@ -16,10 +16,11 @@ from typing import Any, Final
 from cfgraph.errors import CfgraphError, RunTimeout
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.compiled.generate import Generator
-from cfgraph.runtime.compiled.merged_devices import crosses_devices, merge_devices
+from cfgraph.runtime.compiled.merged_devices import merge_devices
 from cfgraph.runtime.compiled.node_writer import (
     FAST,
     FUNCTIONS,
@@ -100,7 +101,7 @@ def compile_run(
     """
     generator = generate_run(spec, plans)
     plan, program = generator.plan, generator.program
-    if crosses_devices(plans):
+    if _crosses_devices(plans):
         device_of = {node: node.device for node in plan.nodes}
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
     needs_tokens = generator.may_be_dead is not None and not repeatable
@@ -119,7 +120,7 @@ def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) 
     A run on several devices has one function, in which messages are variables.
     """
     plan = plans[0]
-    if crosses_devices(plans):
+    if _crosses_devices(plans):
         spec, plan = merge_devices(spec, plans)
     wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
     if wide is not None:
@@ -133,6 +134,13 @@ def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) 
     if len(writers) > 1 or (writers and len(plan.frames.all) > 1):
         _require_ordered_effects(plan, generator)
     return generator
+
+
+def _crosses_devices(plans: Sequence[Plan]) -> bool:
+    """True if a run has several devices, or sends messages."""
+    return len(plans) > 1 or any(
+        known.op.role in (SEND, RECV) for plan in plans for known in plan.nodes.values()
+    )
 
 
 def _require_ordered_effects(plan: Plan, generator: Generator) -> None:

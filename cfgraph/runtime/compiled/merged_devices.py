@@ -32,13 +32,6 @@ _TRANSFERS: Final = (SEND, RECV)
 _CYCLE_CODE: Final = "CFG109"
 
 
-def crosses_devices(plans: Sequence[Plan]) -> bool:
-    """True if a run has several devices, or sends messages."""
-    return len(plans) > 1 or any(
-        known.op.role in _TRANSFERS for plan in plans for known in plan.nodes.values()
-    )
-
-
 def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
     """The run of several devices on one, and its plan. Raises NotCompiled with a reason."""
     frame_of = {node: frame for plan in plans for node, frame in plan.frames.of.items()}

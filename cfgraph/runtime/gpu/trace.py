@@ -11,10 +11,9 @@ import time
 from typing import Any, NamedTuple
 
 from cfgraph.ir.shapes import AbstractTensor
-from cfgraph.runtime.engine.link import FireWrapper
+from cfgraph.runtime.engine.link import FireWrapper, trace_wrapper
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration
-from cfgraph.runtime.engine.tracing import trace_wrapper
 from cfgraph.runtime.gpu.plan import map_contained
 from cfgraph.runtime.gpu.stream import SMALL_COPY, DeviceCopy, GpuStream, TimedCopy
 from cfgraph.runtime.memory.accounting import MemoryTrace
