@@ -22,6 +22,7 @@ from cfgraph.ir.files import (
     dropped_field_bytes,
     dumps,
     format_for_path,
+    located_error,
     open_graph,
     stage_graph,
     unknown_suffix,
@@ -93,8 +94,7 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
         loaded = open_graph(path, format) if in_parts else decode_graph(data, format)
         data = _digest_bytes(path) if in_parts else data
     except InvalidInput as error:
-        error.path = error.path or ("standard input" if path == STDIN else path)
-        raise
+        raise located_error(error, "standard input" if path == STDIN else path) from None
     if loaded.format in _WRAPPER_MESSAGES:
         note(f"note: {path} is a {_WRAPPER_MESSAGES[loaded.format]}; using the graph in it", quiet)
     source = Source(loaded.graph, path, loaded.format, data)

@@ -256,6 +256,7 @@ MAX_COMPRESSION_RATIO: Final = 100
 _CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 SAVED_MODELS: Final = ("saved_model.pb", "saved_model.pbtxt")
+_INDEX_SUFFIX: Final = ".index"
 _GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
 
 
@@ -276,6 +277,10 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             )
         return read_path(file)
     except FileNotFoundError:
+        if Path(f"{file}{_INDEX_SUFFIX}").is_file():
+            message = "this is the prefix of a checkpoint, not a graph"
+            hint = _checkpoint_hint(str(file))
+            raise InvalidInput(message, path=path, hint=hint, code="CFG001") from None
         raise InvalidInput(
             "no such file", path=path, hint=_similar_file_hint(file), code="CFG001"
         ) from None
@@ -296,9 +301,17 @@ def _graph_file_in_folder(folder: Path) -> Path:
     graphs = [name for name in names if name.removesuffix(".gz").endswith(_GRAPH_SUFFIXES)]
     hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
     message = f"the folder contains no {SAVED_MODELS[0]}"
+    indices = [name for name in names if name.endswith(_INDEX_SUFFIX)]
     if hint is None and any((folder.parent / name).is_file() for name in SAVED_MODELS):
         hint = f"did you mean the parent folder, {folder.parent}?"
+    elif hint is None and indices:
+        message = "the folder contains a checkpoint, not a graph"
+        hint = _checkpoint_hint(str(folder / indices[0].removesuffix(_INDEX_SUFFIX)))
     raise InvalidInput(message, path=folder, hint=hint, code="CFG001")
+
+
+def _checkpoint_hint(prefix: str) -> str:
+    return f"name the graph of these values, and pass them with --variables {prefix}"
 
 
 def _similar_file_hint(path: Path) -> str | None:

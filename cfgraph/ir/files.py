@@ -13,6 +13,7 @@ from cfgraph.ir.file_io import StagedFiles, decompress, read_file
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
+from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
@@ -59,8 +60,15 @@ def open_graph(path: str | os.PathLike[str], format: str | None = None) -> Loade
             return _open_partition_folder(path, format)
         return decode_graph(read_file(path), format)
     except InvalidInput as error:
-        error.path = error.path or str(path)
-        raise
+        raise located_error(error, str(path)) from None
+
+
+def located_error(error: InvalidInput, path: str) -> InvalidInput:
+    """The error with its path, or a better one for a path that names data of a checkpoint."""
+    if error.path is None:
+        error = checkpoint_shard_error(path) or error
+        error.path = path
+    return error
 
 
 def _open_partition_folder(path: str | os.PathLike[str], format: str | None) -> LoadedGraph:
@@ -102,7 +110,11 @@ def _text_format(data: bytes) -> str | None:
 def _graph_from_text(data: bytes, kind: str) -> Graph:
     if kind == "graph":
         return parse_graph(data)
-    return graph_def.graph_from_proto(containers.from_pbtxt(data))
+    try:
+        proto = containers.from_pbtxt(data)
+    except InvalidInput as error:
+        raise foreign_format_error(data) or error from None
+    return graph_def.graph_from_proto(proto)
 
 
 def _check_format(format: str | None) -> None:

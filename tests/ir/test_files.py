@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -236,12 +237,41 @@ def test_broken_protobuf_data_are_truncated_or_corrupt(data: bytes) -> None:
         (b"PK\x03\x04\x14\0\0", "a zip archive"),
         (b"\x89HDF\r\n\x1a\n\0", "an HDF5 file"),
         (b"\x1c\0\0\0TFL3\0\0", "a TensorFlow Lite model"),
+        (b"\x93NUMPY\1\0", "an .npy array"),
+        (b"PK\x03\x04config.json model.weights.h5", "a Keras model"),
     ],
 )
 def test_a_file_of_another_format_is_named(data: bytes, name: str) -> None:
     with pytest.raises(InvalidInput, match=f"this is {name}, not a graph") as caught:
         loads(data + b"\xff" * 20)
     assert caught.value.code == "CFG003"
+
+
+def test_messages_that_start_like_a_saved_model_are_named() -> None:
+    onnx = b"\x08\x0a" + wire_field(2, b"pytorch") + wire_field(7, b"graph") + wire_field(8, b"")
+    with pytest.raises(InvalidInput, match="this is an ONNX model, not a graph"):
+        loads(onnx)
+    with pytest.raises(InvalidInput, match="this is the fingerprint of a SavedModel"):
+        loads(b"\x08\x01\x10\x02\x18\x03\x20\x04")
+    with pytest.raises(InvalidInput, match="the SavedModel contains no graph"):
+        loads(b"\x08\x01")
+
+
+def test_a_checkpoint_alone_is_named(fixtures: Path, tmp_path: Path) -> None:
+    variables = fixtures / "saved_model" / "variables"
+    folder = Path(shutil.copytree(variables, tmp_path / "checkpoint"))
+    (folder / "checkpoint").write_text('model_checkpoint_path: "variables"')
+    messages = {
+        ".": "the folder contains a checkpoint",
+        "variables": "this is the prefix of a checkpoint",
+        "variables.index": "this is the index of a checkpoint",
+        "variables.data-00000-of-00001": "this is the data of a checkpoint",
+        "checkpoint": "this is a list of checkpoints",
+    }
+    for name, message in messages.items():
+        with pytest.raises(InvalidInput, match=message) as caught:
+            load(folder / name)
+        assert "--variables" in str(caught.value.hint), name
 
 
 def test_text_that_is_not_utf8_names_the_line() -> None:

@@ -12,11 +12,13 @@ from google.protobuf.message import DecodeError
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.printable import clean_pbtxt
+from cfgraph.ir.serde.foreign_formats import foreign_format_error
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.ir.source_lines import source_lines
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 
 _POSITION: Final = re.compile(r"^(\d+):(\d+) : ")
+_NO_GRAPH: Final = "the SavedModel contains no graph"
 _FIRST_FIELD: Final = re.compile(rb"\s*+(?:#[^\n]*+\n\s*+)*+(\w*)")
 
 
@@ -36,7 +38,7 @@ def unknown_bytes(proto: Any) -> int:
 
 def _saved_model_graph(saved: Any) -> Any:
     if not saved.meta_graphs:
-        raise InvalidInput("the SavedModel contains no graph", code="CFG003")
+        raise InvalidInput(_NO_GRAPH, code="CFG003")
     return saved.meta_graphs[0].graph_def
 
 
@@ -90,8 +92,9 @@ def from_binary(data: bytes) -> tuple[Any, str]:
         try:
             saved = parse_message(saved_model_pb2.SavedModel(), data, "SavedModel")
         except InvalidInput as error:
-            error.hint = "copy the file again; if it is an ONNX model, use the original SavedModel"
-            raise
+            raise foreign_format_error(data) or error from None
+        if not saved.meta_graphs:
+            raise foreign_format_error(data) or InvalidInput(_NO_GRAPH, code="CFG003")
         return _saved_model_graph(saved), "saved_model"
     failure = None
     graph = graph_pb2.GraphDef()
@@ -106,24 +109,8 @@ def from_binary(data: bytes) -> tuple[Any, str]:
         if wrapped is not None:
             return wrapped, kind
     if failure is not None:
-        raise _foreign_format_error(data) or failure
+        raise foreign_format_error(data) or failure
     return graph, "pb"
-
-
-# other formats with a magic number: offset, magic, name, hint
-_FOREIGN_FORMATS: Final = (
-    (0, b"\x89PNG", "a PNG image", "pass the graph itself, not a picture of it"),
-    (0, b"PK\x03\x04", "a zip archive", "save a Keras model with model.export(FOLDER)"),
-    (0, b"\x89HDF", "an HDF5 file", "save a Keras model with model.export(FOLDER)"),
-    (4, b"TFL3", "a TensorFlow Lite model", "use the SavedModel that it was converted from"),
-)
-
-
-def _foreign_format_error(data: bytes) -> InvalidInput | None:
-    for offset, magic, name, hint in _FOREIGN_FORMATS:
-        if data.startswith(magic, offset):
-            return InvalidInput(f"this is {name}, not a graph", hint=hint, code="CFG003")
-    return None
 
 
 _WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
