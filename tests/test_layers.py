@@ -40,10 +40,10 @@ HEAVY = {
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "prepared_run", "run_names")}
+PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names")}
 
 # the engine inside a function: a run on the token executor starts without it
-COMPILED_INSIDE = {"cfgraph/runtime/prepared_run.py"}
+COMPILED_INSIDE = {"cfgraph/runtime/prepare.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms
 ANALYSES_INSIDE = {f"cfgraph/runtime/compiled/{name}.py" for name in ("engine", "plan_liveness")}
 

@@ -35,8 +35,15 @@ from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
-from cfgraph.runtime.prepare import DEFAULT_DEVICE, RUN_ENGINES, RunConfig
-from cfgraph.runtime.prepared_run import PlannedRun, PreparedRun, RunExecutor, plan_run
+from cfgraph.runtime.prepare import (
+    DEFAULT_DEVICE,
+    RUN_ENGINES,
+    PlannedRun,
+    PreparedRun,
+    RunConfig,
+    RunExecutor,
+    plan_run,
+)
 from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer

@@ -18,7 +18,6 @@ ORDER = (
         "quiescent_state",
     ),
     *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "prepare"),
-    "prepared_run",
     *("session", "restore"),
 )
 

@@ -19,7 +19,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.prepared_run import MAX_IDLE_SIMULATORS
+from cfgraph.runtime.prepare import MAX_IDLE_SIMULATORS
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
 from tests.runtime.graphs import loop, session
