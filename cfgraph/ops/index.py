@@ -12,6 +12,10 @@ FAMILIES: Final = {
         "Maximum Minimum Mul NextAfter PopulationCount Pow RightShift SquaredDifference Sub"
     ),
     "bias": "BiasAdd BiasAddGrad BiasAddV1",
+    "box_selection": (
+        "CombinedNonMaxSuppression NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 "
+        "NonMaxSuppressionV4 NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps"
+    ),
     "broadcast": "BroadcastArgs BroadcastGradientArgs BroadcastTo Tile TileGrad",
     "cast": "Angle Bitcast Cast Complex ComplexAbs Conj Imag Real",
     "checkpoints": "DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename",
@@ -38,6 +42,10 @@ FAMILIES: Final = {
         "Conv3DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNative "
         "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput"
     ),
+    "cropping": (
+        "CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ExtractGlimpse "
+        "ExtractGlimpseV2"
+    ),
     "decomposition": (
         "BatchCholesky BatchCholeskyGrad BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd "
         "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"
@@ -52,6 +60,7 @@ FAMILIES: Final = {
         "Div DivNoNan FloorDiv FloorMod Mod MulNoNan RealDiv TruncateDiv TruncateMod Xdivy "
         "Xlog1py Xlogy"
     ),
+    "drawing": "DrawBoundingBoxes DrawBoundingBoxesV2",
     "einsum": "Einsum",
     "elementary": (
         "Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Exp Expm1 Inv InvGrad Log Log1p Neg "
@@ -77,6 +86,7 @@ FAMILIES: Final = {
         "StatefulUniformFullInt StatefulUniformInt"
     ),
     "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
+    "image_patches": "ExtractImagePatches ExtractVolumePatches",
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
     "linear_solve": (
         "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "
@@ -131,6 +141,7 @@ FAMILIES: Final = {
     ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
     "printing": "Assert Print PrintV2 StringFormat Timestamp",
+    "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",
     "random_sampling": (
         "Multinomial ParameterizedTruncatedNormal RandomGamma RandomPoisson RandomPoissonV2 "
         "RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt StatelessMultinomial "
@@ -145,6 +156,9 @@ FAMILIES: Final = {
     "rejection_samplers": (
         "StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 "
         "StatelessRandomPoisson"
+    ),
+    "resampling": (
+        "ResizeArea ResizeBicubic ResizeBicubicGrad ScaleAndTranslate ScaleAndTranslateGrad"
     ),
     "reshape": "ExpandDims Rank Reshape Shape ShapeN Size Squeeze",
     "resizing": "ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad",
@@ -208,6 +222,7 @@ FAMILIES: Final = {
         "ResourceStridedSliceAssign StridedSlice StridedSliceAssign StridedSliceGrad "
         "TensorStridedSliceUpdate"
     ),
+    "string_hashing": "StringToHashBucket StringToHashBucketFast StringToHashBucketStrong",
     "string_join_split": "ReduceJoin StringJoin StringSplit StringSplitV2 UnsortedSegmentJoin",
     "string_numbers": "AsString StringToNumber",
     "string_patterns": "RegexFullMatch RegexReplace StaticRegexFullMatch StaticRegexReplace",
@@ -238,6 +253,7 @@ FAMILIES: Final = {
         "TensorListResize TensorListSetItem"
     ),
     "truncated_sampling": "StatelessParameterizedTruncatedNormal StatelessShuffle",
+    "unicode_strings": "UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode",
     "variables": (
         "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "
         "TemporaryVariable Variable VariableV2"

@@ -1,0 +1,380 @@
+"""Non-maximum suppression: selection of boxes with high scores that overlap little."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
+from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
+
+SimilarityFunction = Callable[[int, Any], Any]
+
+
+def overlap_with(boxes: Any) -> SimilarityFunction:
+    """Intersection over union of box `i` with boxes `js`; 0 for a box without area."""
+    low = np.minimum(boxes[:, :2], boxes[:, 2:])
+    high = np.maximum(boxes[:, :2], boxes[:, 2:])
+    area = (high[:, 0] - low[:, 0]) * (high[:, 1] - low[:, 1])
+
+    def similarity(i: int, js: Any) -> Any:
+        sides = np.minimum(high[i], high[js]) - np.maximum(low[i], low[js])
+        sides = np.maximum(sides, boxes.dtype.type(0))
+        shared = sides[:, 0] * sides[:, 1]
+        with np.errstate(all="ignore"):
+            ratio = shared / (area[i] + area[js] - shared)
+        return np.where((area[i] <= 0) | (area[js] <= 0), boxes.dtype.type(0), ratio)
+
+    return similarity
+
+
+def select_boxes(
+    scores: Any,
+    count: int,
+    threshold: Any,
+    score_threshold: Any,
+    similarity: SimilarityFunction,
+    sigma: Any = 0,
+) -> tuple[list[int], list[Any]]:
+    """Indices and scores of at most `count` boxes, best first.
+
+    A box more similar than the threshold to a selected one is dropped; with `sigma` > 0, its score
+    shrinks with each selected box instead (soft suppression), and it waits for its turn again; the
+    threshold then has no effect, as in TensorFlow.
+    """
+    kind = scores.dtype.type
+    scale = kind(-0.5) / sigma if sigma > 0 else kind(0)
+    floor = -np.inf if score_threshold is None else score_threshold
+    queue = [(-score, i, 0) for i, score in enumerate(scores) if score > floor]
+    heapq.heapify(queue)
+    chosen, selected, kept_scores = np.empty(min(count, len(queue)), np.int64), 0, []
+    while selected < count and queue:
+        negative, index, start = heapq.heappop(queue)
+        score = original = -negative
+        values = similarity(index, chosen[start:selected][::-1])
+        if sigma > 0:
+            for value in values:
+                score *= np.exp(scale * value * value)
+                if score <= floor:
+                    break
+            if score != original:
+                if score > floor:
+                    heapq.heappush(queue, (-score, index, selected))
+                continue
+        elif (values > threshold).any():
+            continue
+        chosen[selected] = index
+        selected += 1
+        kept_scores.append(score)
+    return chosen[:selected].tolist(), kept_scores
+
+
+def check_boxes(boxes: Any, scores: Any) -> None:
+    """Raise OpError unless `boxes` is a matrix of four columns with a score per row."""
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        message = f"boxes must be 2-D with 4 columns, got shape {list(boxes.shape)}"
+        raise OpError(message)
+    check_scores(scores, len(boxes))
+
+
+def check_scores(scores: Any, count: int) -> None:
+    """Raise OpError unless `scores` is a vector of this length."""
+    if scores.shape != (count,):
+        message = f"scores has incompatible shape {list(scores.shape)}, expected [{count}]"
+        raise OpError(message)
+
+
+def output_count(size: Any, what: str = "max_output_size") -> int:
+    """The largest number of outputs. Raises OpError unless it is a scalar of at least 0."""
+    if size.ndim:
+        message = f"{what} must be 0-D, got shape {list(size.shape)}"
+        raise OpError(message)
+    if size < 0:
+        message = f"{what} must be non-negative, got {size}"
+        raise OpError(message)
+    return int(size)
+
+
+def scalar_threshold(value: Any, what: str, *, unit: bool = False) -> Any:
+    """A threshold. Raises OpError unless it is a scalar, and in [0, 1] for a `unit` one."""
+    if value.ndim:
+        message = f"{what} must be 0-D, got shape {list(value.shape)}"
+        raise OpError(message)
+    if unit and not 0 <= value <= 1:
+        message = f"{what} must be in [0, 1], got {value}"
+        raise OpError(message)
+    return value
+
+
+class BoxSelection(Op, abstract=True):
+    """Non-maximum suppression; output 0 holds indices of the selected boxes."""
+
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        boxes, scores = require_rank(context.inputs[0], 2), require_rank(context.inputs[1], 1)
+        scores.merge(boxes[:1])
+        boxes[1:].merge(Shape((4,)))
+        for slot in range(2, len(context.inputs)):
+            require_rank(context.inputs[slot], 0)
+        padded = context.node.attrs.get("pad_to_max_output_size")
+        count = static_int(context, 2) if padded else None
+        selected = vector_shape(count)
+        return [selected, selected, SCALAR_SHAPE][: context.output_count - 1] + (
+            [SCALAR_SHAPE] if context.output_count > 1 else [selected]
+        )
+
+
+class NonMaxSuppression(BoxSelection):
+    """Boxes selected by score and overlap; the threshold is an attribute."""
+
+    signature = "boxes: float32, scores: float32, max_output_size: int32 -> selected_indices: int32"
+    attrs = "iou_threshold: float = 0.5"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        threshold = np.float32(node.attr("iou_threshold"))
+        if not 0 <= threshold <= 1:
+            message = "iou_threshold must be in [0, 1]"
+            raise OpError(message)
+
+        def select(boxes: Any, scores: Any, size: Any) -> Any:
+            return _select(boxes, scores, size, threshold)[0]
+
+        return run_on_host(xp, select)
+
+
+def _select(
+    boxes: Any,
+    scores: Any,
+    size: Any,
+    threshold: Any,
+    score_threshold: Any = None,
+    sigma: Any = 0,
+    *,
+    pad: bool = False,
+) -> tuple[Any, Any, Any]:
+    """Selected indices, their scores, and their number; both vectors are padded on request."""
+    count = output_count(size)
+    scalar_threshold(threshold, "iou_threshold", unit=True)
+    if score_threshold is not None:
+        scalar_threshold(score_threshold, "score_threshold")
+    if sigma < 0:
+        message = f"soft_nms_sigma must be non-negative, got {sigma}"
+        raise OpError(message)
+    check_boxes(boxes, scores)
+    chosen, kept = select_boxes(
+        scores, count, threshold, score_threshold, overlap_with(boxes), sigma
+    )
+    length = count if pad else len(chosen)
+    reserve_array((length,), 4)
+    indices, values = np.zeros(length, np.int32), np.zeros(length, scores.dtype)
+    indices[: len(chosen)], values[: len(chosen)] = chosen, kept
+    return indices, values, np.int32(len(chosen))
+
+
+_TYPES = "T: {float16, float32} = float32"
+_THRESHOLD = _TYPES + ", T_threshold: {float16, float32} = float32"
+
+
+class NonMaxSuppressionV2(BoxSelection):
+    """Boxes selected by score and overlap."""
+
+    signature = (
+        "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold "
+        "-> selected_indices: int32"
+    )
+    attrs = _THRESHOLD
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return run_on_host(xp, lambda *inputs: _select(*inputs)[0])
+
+
+class NonMaxSuppressionV3(BoxSelection):
+    """Boxes selected by score and overlap, with a least score."""
+
+    signature = (
+        "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold, "
+        "score_threshold: T_threshold -> selected_indices: int32"
+    )
+    attrs = _THRESHOLD
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return run_on_host(xp, lambda *inputs: _select(*inputs)[0])
+
+
+class NonMaxSuppressionV4(BoxSelection):
+    """Boxes selected by score and overlap, optionally padded, and their number."""
+
+    signature = (
+        "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold, "
+        "score_threshold: T_threshold -> selected_indices: int32, valid_outputs: int32"
+    )
+    attrs = _THRESHOLD + ", pad_to_max_output_size: bool = false"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        pad = bool(node.attr("pad_to_max_output_size"))
+
+        def select(*inputs: Any) -> Any:
+            indices, _, count = _select(*inputs, pad=pad)
+            return indices, count
+
+        return run_on_host(xp, select)
+
+
+class NonMaxSuppressionV5(BoxSelection):
+    """Boxes selected by score and overlap with optional soft suppression, and their scores."""
+
+    signature = (
+        "boxes: T, scores: T, max_output_size: int32, iou_threshold: T, score_threshold: T, "
+        "soft_nms_sigma: T -> selected_indices: int32, selected_scores: T, valid_outputs: int32"
+    )
+    attrs = _TYPES + ", pad_to_max_output_size: bool = false"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        pad = bool(node.attr("pad_to_max_output_size"))
+        return run_on_host(xp, lambda *inputs: _select(*inputs, pad=pad))
+
+
+class NonMaxSuppressionWithOverlaps(BoxSelection):
+    """Boxes selected by score and a matrix of their overlaps."""
+
+    signature = (
+        "overlaps: float32, scores: float32, max_output_size: int32, overlap_threshold: float32, "
+        "score_threshold: float32 -> selected_indices: int32"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def select(
+            overlaps: Any, scores: Any, size: Any, threshold: Any, score_threshold: Any
+        ) -> Any:
+            count = output_count(size)
+            scalar_threshold(threshold, "overlap_threshold")
+            scalar_threshold(score_threshold, "score_threshold")
+            if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
+                message = f"overlaps must be square, got shape {list(overlaps.shape)}"
+                raise OpError(message)
+            check_scores(scores, len(overlaps))
+            chosen, _ = select_boxes(
+                scores, count, threshold, score_threshold, lambda i, js: overlaps[i, js]
+            )
+            return np.array(chosen, np.int32)
+
+        return run_on_host(xp, select)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        overlaps, scores = require_rank(context.inputs[0], 2), require_rank(context.inputs[1], 1)
+        scores.merge(overlaps[:1]).merge(overlaps[1:])
+        for slot in range(2, 5):
+            require_rank(context.inputs[slot], 0)
+        return [vector_shape(None)]
+
+
+class CombinedNonMaxSuppression(Op):
+    """The best boxes over all classes of each image, each class selected by itself."""
+
+    signature = (
+        "boxes: float32, scores: float32, max_output_size_per_class: int32, max_total_size: int32,"
+        " iou_threshold: float32, score_threshold: float32 -> nmsed_boxes: float32, "
+        "nmsed_scores: float32, nmsed_classes: float32, valid_detections: int32"
+    )
+    attrs = "pad_per_class: bool = false, clip_boxes: bool = true"
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        per_class, clip = bool(node.attr("pad_per_class")), bool(node.attr("clip_boxes"))
+
+        def select(
+            boxes: Any, scores: Any, size: Any, total: Any, threshold: Any, score_threshold: Any
+        ) -> Any:
+            count, total = (
+                output_count(size, "max_size_per_class"),
+                output_count(total, "max_total_size"),
+            )
+            if not total or not count:
+                message = "max_size_per_class and max_total_size must be positive"
+                raise OpError(message)
+            scalar_threshold(threshold, "iou_threshold", unit=True)
+            scalar_threshold(score_threshold, "score_threshold")
+            _check_batch(boxes, scores)
+            length = min(total, count * scores.shape[2]) if per_class else total
+            reserve_array((len(boxes), length, 4), 4)
+            images = [
+                _best_of_image(*image, count, length, threshold, score_threshold)
+                for image in zip(boxes, scores, strict=True)
+            ]
+            found, values, classes, valid = (
+                np.stack([np.asarray(image[i]) for image in images])
+                if images
+                else np.zeros((0, *tail), np.float32)
+                for i, tail in enumerate(((length, 4), (length,), (length,), ()))
+            )
+            found = np.clip(found, 0, 1) if clip else found
+            return found, values, classes, valid.astype(np.int32)
+
+        return run_on_host(xp, select)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        boxes, scores = require_rank(context.inputs[0], 4), require_rank(context.inputs[1], 3)
+        for slot in range(2, 6):
+            require_rank(context.inputs[slot], 0)
+        count, total = static_int(context, 2), static_int(context, 3)
+        length = total
+        if context.attr("pad_per_class"):
+            classes = scores[2:].dims
+            known = classes and classes[0] is not None and count is not None and total is not None
+            length = min(total, count * classes[0]) if known else None  # type: ignore[operator, index, type-var]
+        rows = boxes[:1] + vector_shape(length)
+        return [rows + Shape((4,)), rows, rows, boxes[:1]]
+
+
+def _check_batch(boxes: Any, scores: Any) -> None:
+    if boxes.ndim != 4 or scores.ndim != 3 or boxes.shape[:2] != scores.shape[:2]:
+        message = (
+            f"boxes of shape {list(boxes.shape)} and scores of shape {list(scores.shape)} do not "
+            f"fit each other"
+        )
+        raise OpError(message)
+    if boxes.shape[2] not in (1, scores.shape[2]) or boxes.shape[3] != 4:
+        message = f"boxes must have 1 or {scores.shape[2]} classes and 4 coordinates"
+        raise OpError(message)
+
+
+def _best_of_image(
+    boxes: Any, scores: Any, count: int, length: int, threshold: Any, score_threshold: Any
+) -> tuple[Any, Any, Any, int]:
+    """Boxes, scores, and classes of one image, padded with zeros, and their number."""
+    found: list[tuple[Any, int, Any]] = []
+    for label in range(scores.shape[1]):
+        candidates = boxes[:, label if boxes.shape[1] > 1 else 0]
+        chosen, values = select_boxes(
+            scores[:, label], count, threshold, score_threshold, overlap_with(candidates)
+        )
+        found += [(v, label, candidates[i]) for i, v in zip(chosen, values, strict=True)]
+    found.sort(key=lambda entry: -entry[0])
+    best = found[:length]
+    rows = np.zeros((length, 4), np.float32)
+    best_scores, classes = np.zeros(length, np.float32), np.zeros(length, np.float32)
+    for place, (value, label, box) in enumerate(best):
+        rows[place], best_scores[place], classes[place] = box, value, label
+    return rows, best_scores, classes, len(best)

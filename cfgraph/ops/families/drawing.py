@@ -1,0 +1,105 @@
+"""Bounding boxes drawn on images."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.gradient_api import no_gradient
+from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
+
+# red, green, blue, and opacity of the boxes in turn, where no colors are named
+_COLORS: Final = (
+    (1, 1, 0, 1),
+    (0, 0, 1, 1),
+    (1, 0, 0, 1),
+    (0, 1, 0, 1),
+    (0.5, 0, 0.5, 1),
+    (0.5, 0.5, 0, 1),
+    (0.5, 0, 0, 1),
+    (0, 0, 0.5, 1),
+    (0, 1, 1, 1),
+    (1, 0, 1, 1),
+)
+
+
+def draw_boxes(images: Any, boxes: Any, colors: Any = None) -> Any:
+    """Images with an outline per box. Raises OpError for shapes that do not fit."""
+    if images.ndim != 4 or images.shape[3] not in (1, 3, 4):
+        message = f"images must be 4-D with 1, 3, or 4 channels, got shape {list(images.shape)}"
+        raise OpError(message)
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or len(boxes) != len(images):
+        message = f"boxes must have shape [{len(images)}, n, 4], got {list(boxes.shape)}"
+        raise OpError(message)
+    depth = images.shape[3]
+    table = _color_table(colors, depth).astype(images.dtype)
+    result = images.copy()
+    sizes = images.shape[1:3]
+    for image, outlines in zip(result, boxes, strict=True):
+        for place, corners in enumerate(outlines):
+            scaled = corners.reshape(2, 2) * (np.array(sizes, np.float32) - 1)
+            if np.isfinite(scaled).all():
+                low, high = np.trunc(scaled).astype(np.int64).tolist()
+                _outline(image, low, high, table[place % len(table)])
+    return result
+
+
+def _color_table(colors: Any, depth: int) -> Any:
+    """A row of channel values per color."""
+    if colors is None or not colors.size:
+        table = np.array(_COLORS, np.float32)
+        if depth == 1:
+            table[:, 0] = 1
+        return table[:, :depth]
+    if colors.ndim != 2 or colors.shape[1] < depth:
+        message = f"colors must be 2-D with {depth} channels, got shape {list(colors.shape)}"
+        raise OpError(message)
+    return colors[:, :depth]
+
+
+def _outline(image: Any, low: list[int], high: list[int], color: Any) -> None:
+    """Draw the sides of a box that lie inside an image."""
+    (top, left), (bottom, right) = low, high
+    height, width = image.shape[:2]
+    if top > bottom or left > right or top >= height or left >= width or bottom < 0 or right < 0:
+        return
+    rows = slice(max(top, 0), min(bottom, height - 1) + 1)
+    columns = slice(max(left, 0), min(right, width - 1) + 1)
+    if top >= 0:
+        image[top, columns] = color
+    if bottom < height:
+        image[bottom, columns] = color
+    if left >= 0:
+        image[rows, left] = color
+    if right < width:
+        image[rows, right] = color
+
+
+class DrawBoundingBoxes(SameShape):
+    """Images with boxes drawn in ten colors."""
+
+    signature = "images: T, boxes: float32 -> output: T"
+    attrs = "T: {float32, float16} = float32"
+    compilation = CompilerSupport(traceable=False)
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return run_on_host(xp, draw_boxes)
+
+
+class DrawBoundingBoxesV2(SameShape):
+    """Images with boxes drawn in the colors of a table."""
+
+    signature = "images: T, boxes: float32, colors: float32 -> output: T"
+    attrs = "T: {float32, float16} = float32"
+    compilation = CompilerSupport(traceable=False)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return run_on_host(xp, draw_boxes)

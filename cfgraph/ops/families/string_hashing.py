@@ -1,0 +1,218 @@
+"""Hash buckets of strings: FarmHash, SipHash, and the hash of TensorFlow's first versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
+
+_MASK: Final = (1 << 64) - 1
+_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+_MURMUR, _LEGACY_SEED = 0xC6A4A7935BD1E995, 0xDECAFCAFFE
+
+
+def _rotate_right(value: int, count: int) -> int:
+    value &= _MASK
+    return (value >> count | value << (64 - count)) & _MASK
+
+
+def _mix(value: int) -> int:
+    return (value ^ value >> 47) & _MASK
+
+
+def _word(text: bytes, start: int, size: int = 8) -> int:
+    return int.from_bytes(text[start : start + size], "little")
+
+
+def _combine(u: int, v: int, factor: int) -> int:
+    a = _mix((u ^ v) * factor & _MASK)
+    return _mix((v ^ a) * factor & _MASK) * factor & _MASK
+
+
+def _weak(text: bytes, start: int, a: int, b: int) -> tuple[int, int]:
+    """Mix 32 bytes with two seeds."""
+    w, x, y, z = (_word(text, start + 8 * i) for i in range(4))
+    a += w
+    b = _rotate_right(b + a + z, 21)
+    c = a
+    a += x + y
+    b += _rotate_right(a, 44)
+    return (a + z) & _MASK, (b + c) & _MASK
+
+
+def _short_hash(text: bytes) -> int:
+    """Hash of up to 16 bytes."""
+    size = len(text)
+    if size >= 8:
+        factor = _K2 + size * 2
+        a, b = _word(text, 0) + _K2, _word(text, size - 8)
+        c = _rotate_right(b, 37) * factor + a
+        return _combine(c & _MASK, (_rotate_right(a, 25) + b) * factor & _MASK, factor)
+    if size >= 4:
+        head = size + (_word(text, 0, 4) << 3)
+        return _combine(head & _MASK, _word(text, size - 4, 4), _K2 + size * 2)
+    if size:
+        y = text[0] + (text[size >> 1] << 8)
+        z = size + (text[-1] << 2)
+        return _mix((y * _K2 ^ z * _K0) & _MASK) * _K2 & _MASK
+    return _K2
+
+
+def _medium_hash(text: bytes) -> int:
+    """Hash of 17 to 64 bytes."""
+    size = len(text)
+    factor = _K2 + size * 2
+    first = _K1 if size <= 32 else _K2
+    a, b = _word(text, 0) * first & _MASK, _word(text, 8)
+    c, d = _word(text, size - 8) * factor & _MASK, _word(text, size - 16) * _K2
+    y = (_rotate_right(a + b, 43) + _rotate_right(c, 30) + d) & _MASK
+    z = _combine(y, (a + _rotate_right(b + _K2, 18) + c) & _MASK, factor)
+    if size <= 32:
+        return z
+    e, f = _word(text, 16) * factor & _MASK, _word(text, 24)
+    g = (y + _word(text, size - 32)) * factor & _MASK
+    h = (z + _word(text, size - 24)) * factor & _MASK
+    u = (_rotate_right(e + f, 43) + _rotate_right(g, 30) + h) & _MASK
+    return _combine(u, (e + _rotate_right(f + a, 18) + g) & _MASK, factor)
+
+
+def farm_hash(text: bytes) -> int:
+    """FarmHash's 64-bit fingerprint."""
+    size = len(text)
+    if size <= 16:
+        return _short_hash(text)
+    if size <= 64:
+        return _medium_hash(text)
+    seed = 81
+    x, y = seed, (seed * _K1 + 113) & _MASK
+    z = _mix((y * _K2 + 113) & _MASK) * _K2 & _MASK
+    v, w = (0, 0), (0, 0)
+    x = (x * _K2 + _word(text, 0)) & _MASK
+    end = (size - 1) // 64 * 64
+    steps = [(start, False) for start in range(0, end, 64)]
+    factor, scale = _K1, 1
+    for start, is_last in (*steps, (size - 64, True)):
+        if is_last:  # the last 64 bytes overlap those before
+            factor, scale = (_K1 + ((z & 0xFF) << 1)) & _MASK, 9
+            first = (w[0] + ((size - 1) & 63)) & _MASK
+            v = ((v[0] + first) & _MASK, v[1])
+            w = ((first + v[0]) & _MASK, w[1])
+        x = _rotate_right(x + y + v[0] + _word(text, start + 8), 37) * factor & _MASK
+        y = _rotate_right(y + v[1] + _word(text, start + 48), 42) * factor & _MASK
+        x ^= w[1] * scale & _MASK
+        y = (y + v[0] * scale + _word(text, start + 40)) & _MASK
+        z = _rotate_right(z + w[0], 33) * factor & _MASK
+        v = _weak(text, start, v[1] * factor, x + w[0])
+        w = _weak(text, start + 32, z + w[1], y + _word(text, start + 16))
+        z, x = x, z
+    u = (_combine(v[0], w[0], factor) + _mix(y) * _K0 + z) & _MASK
+    return _combine(u, (_combine(v[1], w[1], factor) + x) & _MASK, factor)
+
+
+def sip_hash(text: bytes, key: tuple[int, int]) -> int:
+    """SipHash-2-4 (Aumasson and Bernstein 2012)."""
+    first, second = (word & _MASK for word in key)
+    v = [
+        first ^ 0x736F6D6570736575,
+        second ^ 0x646F72616E646F6D,
+        first ^ 0x6C7967656E657261,
+        second ^ 0x7465646279746573,
+    ]
+    whole = len(text) // 8 * 8
+    tail = _word(text, whole, 7) | (len(text) & 0xFF) << 56
+    for word in (*(_word(text, i) for i in range(0, whole, 8)), tail):
+        v[3] ^= word
+        _sip_round(v, 2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    _sip_round(v, 4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _sip_round(v: list[int], count: int) -> None:
+    a, b, c, d = v
+    for _ in range(count):
+        a = (a + b) & _MASK
+        b = _rotate_right(b, 51) ^ a
+        a = _rotate_right(a, 32)
+        c = (c + d) & _MASK
+        d = _rotate_right(d, 48) ^ c
+        a = (a + d) & _MASK
+        d = _rotate_right(d, 43) ^ a
+        c = (c + b) & _MASK
+        b = _rotate_right(b, 47) ^ c
+        c = _rotate_right(c, 32)
+    v[:] = a, b, c, d
+
+
+def legacy_hash(text: bytes) -> int:
+    """MurmurHash64A with TensorFlow's seed."""
+    result = _LEGACY_SEED ^ len(text) * _MURMUR & _MASK
+    whole = len(text) // 8 * 8
+    for start in range(0, whole, 8):
+        word = _word(text, start) * _MURMUR & _MASK
+        result = (result ^ (_mix(word) * _MURMUR & _MASK)) * _MURMUR & _MASK
+    if whole < len(text):
+        result = (result ^ _word(text, whole)) * _MURMUR & _MASK
+    return _mix(_mix(result) * _MURMUR & _MASK)
+
+
+class HashBucket(SameShape, abstract=True):
+    """A bucket number for each string, by a hash function."""
+
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_only=True)
+    function: Callable[[bytes], int]
+
+    @classmethod
+    def hash_function(cls, node: Node) -> Callable[[bytes], int]:
+        """The hash of one string."""
+        return cls.function
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count, compute = node.attr("num_buckets"), cls.hash_function(node)
+
+        def buckets(texts: Any) -> Any:
+            numbers = [compute(text) % count for text in texts.ravel().tolist()]
+            return np.array(numbers, np.int64).reshape(texts.shape)
+
+        return buckets
+
+
+class StringToHashBucketFast(HashBucket):
+    """Buckets by FarmHash."""
+
+    signature = "input: string -> output: int64"
+    attrs = "num_buckets: int >= 1"
+    function = staticmethod(farm_hash)
+
+
+class StringToHashBucketStrong(HashBucket):
+    """Buckets by SipHash with a key of two numbers."""
+
+    signature = "input: string -> output: int64"
+    attrs = "num_buckets: int >= 1, key: list(int)"
+
+    @classmethod
+    def hash_function(cls, node: Node) -> Callable[[bytes], int]:
+        key = node.attr("key")
+        if len(key) != 2:
+            message = f"Key must have 2 elements, got {len(key)}"
+            raise OpError(message)
+        pair = int(key[0]), int(key[1])
+        return lambda text: sip_hash(text, pair)
+
+
+class StringToHashBucket(HashBucket):
+    """Buckets by the hash of TensorFlow's first versions."""
+
+    signature = "string_tensor: string -> output: int64"
+    attrs = "num_buckets: int >= 1"
+    function = staticmethod(legacy_hash)
