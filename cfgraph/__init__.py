@@ -4,10 +4,11 @@ Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
 Passes     lower, gradients, place, partition, cluster: in place, each returns a report
 Limits     limited sets a timeout and other limits in a `with` block
-Runs       Session; restore for variables of a SavedModel; CostModel, read_costs for virtual time
+Runs       Session; restore for variables of a SavedModel; CostModel, read_costs for virtual time;
+           Processes and Ray for runs on several workers
 Analysis   check, diff
 Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
-           RunTimeout
+           RunTimeout, WorkerLost
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cfgraph.errors import RunTimeout as RunTimeout
     from cfgraph.errors import Unsupported as Unsupported
     from cfgraph.errors import UsageError as UsageError
+    from cfgraph.errors import WorkerLost as WorkerLost
     from cfgraph.ir.files import dumps as dumps
     from cfgraph.ir.files import load as load
     from cfgraph.ir.files import loads as loads
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from cfgraph.passes.place.place import place as place
     from cfgraph.runtime.cost_model import CostModel as CostModel
     from cfgraph.runtime.cost_model import read_costs as read_costs
+    from cfgraph.runtime.remote.on_ray import Ray as Ray
+    from cfgraph.runtime.remote.processes import Processes as Processes
     from cfgraph.runtime.restore import restore as restore
     from cfgraph.runtime.session import Session as Session
 
@@ -58,10 +62,13 @@ _HOMES = {
     "InvalidInput": "cfgraph.errors",
     "Node": "cfgraph.ir.node",
     "Output": "cfgraph.ir.node",
+    "Processes": "cfgraph.runtime.remote.processes",
+    "Ray": "cfgraph.runtime.remote.on_ray",
     "RunTimeout": "cfgraph.errors",
     "Session": "cfgraph.runtime.session",
     "Unsupported": "cfgraph.errors",
     "UsageError": "cfgraph.errors",
+    "WorkerLost": "cfgraph.errors",
     "check": "cfgraph.analysis.check",
     "cluster": "cfgraph.passes.cluster.cluster",
     "diff": "cfgraph.compare.diff",

@@ -107,6 +107,20 @@ class ExecutionError(CfgraphError):
     exit_code = 5
 
 
+class WorkerLost(ExecutionError):
+    """A worker that ended, or cannot be reached, during a run on several workers.
+
+    `worker` is its index, `host` and `devices` are its own, `waiting` the nodes that wait for it,
+    and `variables` the names of the variables that are lost with it.
+    """
+
+    worker: int = 0
+    host: str = ""
+    devices: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
 class RunTimeout(CfgraphError):
     """A run that exceeded its time limit."""
 

@@ -206,6 +206,44 @@ MaxNodes = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Divide the devices among N worker processes. Default: one per task of the devices.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="local|auto|ADDRESS",
+        help="Start the workers on Ray: on this machine, or on a cluster (auto: $RAY_ADDRESS).",
+        rich_help_panel=ADVANCED,
+    ),
+]
+LostAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--lost-after",
+        metavar="SECONDS",
+        callback=reject_nan,
+        help="Fail when a worker is silent for this long. Default: 10.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Spread = Annotated[
+    str | None,
+    typer.Option(
+        "--spread",
+        metavar="hosts",
+        help="Place each Ray worker on another host.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 MaxIterations = Annotated[
     int | None,
     typer.Option(

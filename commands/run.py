@@ -27,6 +27,10 @@ def main(
     memory: options.Memory = [],
     swap_above: options.SwapAbove = None,
     gpu: options.Gpu = None,
+    workers: options.Workers = None,
+    ray: options.RayAddress = None,
+    lost_after: options.LostAfter = None,
+    spread: options.Spread = None,
     jit: options.Jit = False,
     engine: options.Engine = "auto",
     explain_engine: options.ExplainEngine = False,
@@ -73,5 +77,6 @@ def main(
         run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
         run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
         blas_threads,
+        run_request.RemoteOptions(workers, ray, lost_after, spread),
     )
     raise options.Exit(run(graph, request))

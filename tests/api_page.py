@@ -16,23 +16,25 @@ _SECTIONS: Final = {
     "The graph": ("Graph", "Node", "Output"),
     "Passes": ("lower", "gradients", "place", "partition", "cluster"),
     "Runs": ("Session", "Session.run", "limited", "restore", "CostModel", "read_costs"),
-    "Judging": ("check", "diff"),
+    "Several processes": ("Processes", "Ray", "Session.recover"),
+    "Analysis": ("check", "diff"),
     "Errors": (
         "CfgraphError",
         "UsageError",
         "InvalidInput",
         "Unsupported",
         "ExecutionError",
+        "WorkerLost",
         "RunTimeout",
     ),
 }
-# what is got from a graph, not made
+# obtained from a graph, not constructed
 _NOT_CONSTRUCTED: Final = (cfgraph.Node, cfgraph.Output)
 _WIDE: Final = 96
 _HEAD: Final = """\
 # The Python API
 
-What `import cfgraph` gives, as `help()` tells it. The [guide](guide.md) shows it at work.
+The public names of `cfgraph`, with their docstrings. The [guide](guide.md) shows them in use.
 """
 
 

@@ -44,6 +44,8 @@ PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names
 
 # the engine inside a function: a run on the token executor starts without it
 COMPILED_INSIDE = {"cfgraph/runtime/prepare.py"}
+# workers inside functions: most runs are in one process
+REMOTE_INSIDE = {"cfgraph/runtime/session.py", "cfgraph/console/run_request.py"}
 # the exact analysis of deadness inside a function: few runs need it, and it loads in 20 ms
 ANALYSES_INSIDE = {f"cfgraph/runtime/compiled/{name}.py" for name in ("engine", "plan_liveness")}
 
@@ -110,6 +112,7 @@ def faults(source: str, module: str, file: str) -> Iterator[str]:
                 and layer != "commands"
                 and not (target == "passes" and file in PASSES_INSIDE)
                 and not (name.startswith("cfgraph.runtime.compiled.") and file in COMPILED_INSIDE)
+                and not (name.startswith("cfgraph.runtime.remote.") and file in REMOTE_INSIDE)
                 and not (target == "analysis" and file in ANALYSES_INSIDE)
                 and file not in COMPARISONS_INSIDE
             ):

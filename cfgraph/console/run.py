@@ -114,7 +114,7 @@ def _execute(
     session = _make_session(source, options, variables.state(source, needed), io)
     observers = RunObservers(source, request, options, taps)
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), session:
             for node in request.inits:
                 session.run([], request.feeds, [node.name], **stop)
             values = session.run(
@@ -162,6 +162,7 @@ def _make_session(
         gpu=options.devices.gpu,
         allow_io=io,
         blas_threads=int(threads) if _is_number(threads) else threads,
+        workers=options.remote.workers_of_session(),
     )
 
 

@@ -27,6 +27,8 @@ from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.pages import RunPage
+    from cfgraph.runtime.remote.on_ray import Ray
+    from cfgraph.runtime.remote.processes import Processes
 
 
 CLOCKS: Final = ("real", "virtual")
@@ -90,6 +92,34 @@ class DeviceOptions:
     memory: Sequence[str] = ()
     swap_above: float | None = None
     gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """Workers, and what starts them."""
+
+    workers: int | None = None
+    ray: str | None = None
+    lost_after: float | None = None
+    spread: str | None = None
+
+    def workers_of_session(self) -> Processes | Ray | None:
+        """The workers of the session, or None for a run in this process."""
+        if self.workers is None and self.ray is None:
+            for option, value in (("--lost-after", self.lost_after), ("--spread", self.spread)):
+                if value is not None:
+                    raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
+            return None
+        from cfgraph.runtime.remote.processes import DEFAULT_LOST_AFTER, Processes
+
+        lost_after = DEFAULT_LOST_AFTER if self.lost_after is None else self.lost_after
+        if self.ray is None:
+            if self.spread is not None:
+                raise UsageError("--spread requires --ray", hint="add --ray auto")
+            return Processes(self.workers, lost_after)
+        from cfgraph.runtime.remote.on_ray import Ray
+
+        return Ray(self.ray, self.workers, lost_after, self.spread or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +190,7 @@ class RunOptions:
     clock: ClockOptions = field(default_factory=ClockOptions)
     clusters: ClusteringOptions = field(default_factory=ClusteringOptions)
     blas_threads: str = "auto"
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
 
 
 class TraceWriter(Protocol):

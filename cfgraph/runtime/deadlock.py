@@ -14,7 +14,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import FrameState, Iteration
-from cfgraph.runtime.engine.rendezvous import PendingRecv, Rendezvous
+from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.quiescent_state import DeviceIteration, QuiescentState
 
 MAX_LISTED_RECVS: Final = 12
@@ -28,6 +28,33 @@ _LOOP_HINT: Final = (
 )
 
 
+# the loops around an iteration, outermost first, with the iteration of each
+FramePath = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedRecv:
+    """A Recv that waits for a message: its place, and the key and iteration of the message."""
+
+    node: str
+    frame: str
+    device: str
+    key: RendezvousKey
+    path: FramePath
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """The reason why a message was not sent.
+
+    `sent`: the graph has a Send with its key. `follows`: another waiting Recv is the reason.
+    """
+
+    reason: str
+    sent: bool
+    follows: bool = False
+
+
 def explain_deadlock(
     state: QuiescentState, rendezvous: Rendezvous, sends: Iterable[RendezvousKey]
 ) -> ExecutionError:
@@ -36,64 +63,60 @@ def explain_deadlock(
     It lists them, root causes first. `sends` are the keys of all Sends in the graph.
     """
     keys = tuple(sends)
-    blocked = [_blocked_recv(state, keys, key, waiting) for key, waiting in rendezvous.waiting()]
-    blocked.sort(key=lambda recv: recv.follows)
-    many = f"{len(blocked)} Recvs wait" if len(blocked) > 1 else "a Recv waits"
+    blocked = blocked_recvs(state, rendezvous)
+    return deadlock_error([(recv, why_not_sent(state, keys, recv)) for recv in blocked])
+
+
+def blocked_recvs(state: QuiescentState, rendezvous: Rendezvous) -> list[BlockedRecv]:
+    """The Recvs that wait for a message."""
+    recvs = []
+    for key, waiting in rendezvous.waiting():
+        iteration = waiting.iteration
+        executor = next(each for each in state.executors if each.ready is waiting.ready)
+        node = executor.linked.owners[waiting.receive].node.name
+        path = _frame_path(iteration)
+        recvs.append(BlockedRecv(node, iteration.path, executor.device, key, path))
+    return recvs
+
+
+def deadlock_error(blocked: Iterable[tuple[BlockedRecv, NotSent]]) -> ExecutionError:
+    """The error that lists waiting Recvs, root causes first."""
+    ordered = sorted(blocked, key=lambda pair: pair[1].follows)
+    many = f"{len(ordered)} Recvs wait" if len(ordered) > 1 else "a Recv waits"
     lines = [f"nothing is left to run, and {many} for a message:"]
-    lines += [recv.text for recv in blocked[:MAX_LISTED_RECVS]]
-    if len(blocked) > MAX_LISTED_RECVS:
-        lines.append(f"and {len(blocked) - MAX_LISTED_RECVS} more")
-    first = blocked[0]
+    for recv, missing in ordered[:MAX_LISTED_RECVS]:
+        sender = short_device_name(recv.key.send_device)
+        place = f"{recv.node!r} on {recv.device}, frame {recv.frame}"
+        lines.append(f"{place}, waits for {recv.key.tensor_name!r} from {sender}: {missing.reason}")
+    if len(ordered) > MAX_LISTED_RECVS:
+        lines.append(f"and {len(ordered) - MAX_LISTED_RECVS} more")
+    first, missing = ordered[0]
     return ExecutionError(
         "\n  ".join(lines),
         node=first.node,
         frame=first.frame,
         device=first.device,
-        hint=_LOOP_HINT if first.sent and first.frame != "/" else _PAIR_HINT,
+        hint=_LOOP_HINT if missing.sent and first.frame != "/" else _PAIR_HINT,
         code="CFG708",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _BlockedRecv:
-    node: str
-    frame: str
-    device: str
-    text: str
-    sent: bool  # the graph has a Send with this key
-    follows: bool  # another waiting Recv is the reason
-
-
-def _blocked_recv(
-    state: QuiescentState, keys: tuple[RendezvousKey, ...], key: RendezvousKey, waiting: PendingRecv
-) -> _BlockedRecv:
-    """Description of one waiting Recv: its location, its message, and why that is missing."""
-    iteration = waiting.iteration
-    executor = next(each for each in state.executors if each.ready is waiting.ready)
-    node = executor.linked.owners[waiting.receive].node.name
-    sender = short_device_name(key.send_device)
-    if key in state.sends:
-        reason, follows = _why_not_sent(state, state.sends[key], iteration)
-    else:
-        reason, follows = _no_matching_send(keys, key), False
-    text = (
-        f"{node!r} on {executor.device}, frame {iteration.path}, waits for {key.tensor_name!r}"
-        f" from {sender}: {reason}"
-    )
-    return _BlockedRecv(node, iteration.path, executor.device, text, key in state.sends, follows)
-
-
-def _why_not_sent(
-    state: QuiescentState, send: NodePlan, recv_iteration: Iteration
-) -> tuple[str, bool]:
-    """The reason why a Send did not run, and True if only other messages are missing."""
-    current, reason, blocked_enter = _sender_iteration(state, send, recv_iteration)
+def why_not_sent(
+    state: QuiescentState, keys: tuple[RendezvousKey, ...], recv: BlockedRecv
+) -> NotSent:
+    """The reason why the message of a waiting Recv was not sent by the devices of `state`."""
+    send = state.sends.get(recv.key)
+    if send is None:
+        return NotSent(_no_matching_send(keys, recv.key), False)
+    current, reason, blocked_enter = _sender_iteration(state, send, recv.path)
     if current is not None:
         reason, blocked_enter = f"{send.node.name!r} did not run there", (current, send)
     if blocked_enter is None:
-        return reason, False
+        return NotSent(reason, True)
     reasons = list(islice(state.missing(*blocked_enter), _MAX_SEND_REASONS))
-    return (f"{reason}, as {' and '.join(reasons)}", True) if reasons else (reason, False)
+    if reasons:
+        return NotSent(f"{reason}, as {' and '.join(reasons)}", True, True)
+    return NotSent(reason, True)
 
 
 def _no_matching_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> str:
@@ -109,15 +132,13 @@ def _no_matching_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> st
 SenderSearch = tuple[DeviceIteration | None, str, tuple[DeviceIteration, NodePlan] | None]
 
 
-def _sender_iteration(
-    state: QuiescentState, send: NodePlan, recv_iteration: Iteration
-) -> SenderSearch:
-    """The sender's iteration of the same path as `recv_iteration`.
+def _sender_iteration(state: QuiescentState, send: NodePlan, path: FramePath) -> SenderSearch:
+    """The sender's iteration of the same path.
 
     Without one, returns the reason, and the Enter that did not fire if it is the reason.
     """
     current, name = state.root(send.node), send.node.name
-    for loop, index in _frame_path(recv_iteration):
+    for loop, index in path:
         plan = next((plan for plan in state.loops(current) if plan.name == loop), None)
         if plan is None:
             return None, f"{name!r} is not in the loop {loop!r}", None
@@ -142,14 +163,14 @@ def _sender_iteration(
     return current, "", None
 
 
-def _frame_path(iteration: Iteration) -> list[tuple[str, int]]:
+def _frame_path(iteration: Iteration) -> FramePath:
     """The names of the enclosing frames, outermost first, with the iteration of each."""
     path = []
     current: Iteration | None = iteration
     while current is not None and current.frame.parent is not None:
         path.append((current.frame.plan.name, current.index))
         current = current.frame.parent
-    return path[::-1]
+    return tuple(reversed(path))
 
 
 def _iteration_at(frame: FrameState, index: int) -> Iteration | None:

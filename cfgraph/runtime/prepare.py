@@ -51,7 +51,7 @@ from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
     from cfgraph.runtime.compiled.engine import CompiledRun
-
+    from cfgraph.runtime.remote.workers import WorkerOptions
 
 SCHEDULES: Final = ("fifo", "random")
 # engines of a run; the others are those of its clusters
@@ -80,6 +80,7 @@ class RunConfig:
     gpu: GpuContext | str | None = None
     io: IoPolicy = field(default_factory=IoPolicy)
     blas_threads: int | str | None = None
+    workers: WorkerOptions | None = None
 
     def __post_init__(self) -> None:
         if self.costs is not None and self.schedule != "fifo":
@@ -94,6 +95,19 @@ class RunConfig:
         if self.rules != PlacementRules() and len(self.devices) < 2:
             message = "placement rules need more than one device"
             raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
+        if self.workers is not None:
+            self._require_remote()
+
+    def _require_remote(self) -> None:
+        """Raise UsageError for an option that a run on workers does not support."""
+        for name, value in (
+            ("costs", self.costs),
+            ("memory", self.memory),
+            ("jit", self.jit),
+            ('schedule="random"', self.schedule == "random" or None),
+        ):
+            if value is not None:
+                raise UsageError(f"{name} cannot be combined with workers", hint=f"omit {name}")
 
 
 def prepare(
@@ -120,6 +134,9 @@ def prepare_lowered(
     device: str | None = config.devices[0] if config.devices else DEFAULT_DEVICE
     if len(config.devices) > 1 or (config.devices and is_partitioned(spec.graph)):
         spec, device = partition_run(spec, config), None
+    elif config.workers is not None and not is_partitioned(spec.graph):
+        message = "workers run the devices of a partitioned graph"
+        raise UsageError(message, hint="name several devices, such as cpu:0-3")
     if config.jit is not None:
         spec = cluster_run(spec, regions=config.regions)
     plans = runnable_plans(spec, device, config, clusters)

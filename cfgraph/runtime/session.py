@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
-from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -27,7 +26,7 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.engine.references import dereference
+from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
@@ -48,6 +47,9 @@ from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.remote.workers import WorkerOptions, Workers
 
 # a session keeps this many prepared fetch-sets and drops the oldest
 MAX_PREPARED_RUNS: Final = 32
@@ -109,6 +111,10 @@ class Session:
     `blas_threads` sets the number of threads of the BLAS library during each run, `auto` by the
     size of the products in it. The default leaves it unchanged. It is restored after the run.
 
+    With `workers`, a `Processes` or a `Ray`, the devices are divided among worker processes, which
+    hold the variables. They start with the first run, and end with `close` or at the end of a
+    `with` block.
+
     A graph prints to stderr, and touches nothing else on the machine unless `allow_io`.
 
     Raises UsageError for an unknown schedule, device, or engine, Unsupported for XLA without jax
@@ -135,6 +141,7 @@ class Session:
         gpu: str | GpuContext | None = None,
         allow_io: bool | IoPolicy = False,
         blas_threads: int | str | None = None,
+        workers: WorkerOptions | None = None,
     ) -> None:
         require_graph(graph)
         self.graph = graph
@@ -155,8 +162,15 @@ class Session:
             gpu=requested_gpu(gpu, costs),
             io=IoPolicy.parse(allow_io),
             blas_threads=checked_threads(blas_threads),
+            workers=workers,
         )
         self.state = State() if state is None else state
+        self._workers: Workers | None = None
+        if workers is not None:
+            from cfgraph.runtime.remote.workers import Workers
+
+            self._workers = Workers(workers, state)
+            self.state = self._workers.state
         self.cluster_runner = ClusterRunner(
             jit or (None if engine in RUN_ENGINES else engine), lazy=lazy
         )
@@ -176,6 +190,29 @@ class Session:
         self._lock = RLock()
         self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers of the session, if it has any; their variables are lost."""
+        if self._workers is not None:
+            self._workers.close()
+
+    def recover(self, variables: State | None = None) -> None:
+        """Replace all workers after one was lost, and set the variables, as `restore` returns them.
+
+        Without `variables` they must be initialized again. The next run starts the workers.
+        """
+        if self._workers is None:
+            raise UsageError("a session without workers has nothing to recover")
+        with self._lock:
+            self._workers.reset()
+            self._workers.state.replace(variables)
+            self._prepared.clear()
 
     @property
     def rules(self) -> PlacementRules:
@@ -335,7 +372,7 @@ class Session:
 
     def _is_exclusive(self) -> bool:
         """True if runs wait for each other: they count memory, or may use a real GPU."""
-        if self._meter is not None:
+        if self._meter is not None or self._workers is not None:
             return True
         if self.config.costs is not None or self.config.gpu == "simulated":
             return False
@@ -349,6 +386,8 @@ class Session:
             return f"the engine is {config.engine}"
         if config.jit is not None:
             return "the run is clustered"
+        if config.workers is not None:
+            return "the run uses several workers"
         if self._random is not None:
             return "the schedule is random"
         if config.costs is not None:
@@ -360,6 +399,11 @@ class Session:
     def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
         """The simulator: of generated code, a virtual clock, a real GPU, or NumPy alone."""
         step = RunStep(self.state, self.config.seed, self.config.io)
+        if self._workers is not None:
+            from cfgraph.runtime.remote.driver import RemoteRun
+
+            spec, plans = run.executor.get()
+            return RemoteRun(self._workers, spec, plans, step, trace, self.config.devices)
         if run.compiled is not None and trace is None:
             return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
         spec, plans = run.executor.get()
@@ -393,19 +437,8 @@ def _fetch_result(simulator: RunExecutor, index: int, allow_dead: bool) -> Any:
         explain = explain_dead_fetch if value is None else explain_missing_fetch
         state = simulator.quiescent_state()
         raise explain(state, simulator.fetches[index])
-    value = _read_reference(simulator.fetches[index], value)
+    value = fetched_value(simulator.fetches[index], value)
     return _caller_copy(simulator.fetched_to_host(index, value))
-
-
-def _read_reference(tensor: Output, value: Any) -> Any:
-    """A fetched value; of a variable that is fetched by reference, its value after the run."""
-    if not isinstance(value, Resource):
-        return value
-    try:
-        return dereference(value)
-    except CfgraphError as error:
-        message, hint = error.message, error.hint
-        raise ExecutionError(message, node=tensor.node, hint=hint, code="CFG705") from None
 
 
 def _caller_copy(value: Any) -> Any:

@@ -95,8 +95,11 @@ def _run(
     tensors = [name for name in run["fetches"] if ":" in name]
     targets = [name for name in run["fetches"] if ":" not in name]
     try:
-        session = Session(prepare(graph(run["graph"])), **options)
-        values = session.run(tensors, feeds, targets, timeout=60)
+        with Session(prepare(graph(run["graph"])), **options) as session:
+            values = session.run(tensors, feeds, targets, timeout=60)
+            options["state"] = (
+                session.state if options.get("workers") is None else session.state.copy()
+            )
     except Unsupported as error:
         return f"Unsupported: {error.message}"
     except CfgraphError as error:

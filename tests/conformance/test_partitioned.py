@@ -10,6 +10,7 @@ import pytest
 import cfgraph
 from cfgraph.ir.graph import Graph
 from tests.conformance import recorded
+from tests.runtime.remote.threads import Threads
 from tests.sampled import in_sweep, sampled
 
 CASES = [
@@ -59,3 +60,22 @@ def test_a_session_agrees_wherever_its_nodes_are_and_whoever_goes_first(
     assert_agrees(case, seed)
     for schedule_seed in range(3):
         assert_agrees(case, seed, schedule="random", schedule_seed=schedule_seed)
+
+
+def on_workers(case: dict[str, Any], workers: int) -> str:
+    """What differs from the record on workers; nothing for a handle that cannot leave its own."""
+    failure = recorded.disagreement(
+        case, cut(sum(case["id"].encode()), "cpu:0-3"), devices="cpu:0-3", workers=Threads(workers)
+    )
+    return "" if "cannot leave its worker" in failure else failure
+
+
+@pytest.mark.parametrize("case", sampled(CASES[2:], 40))
+def test_a_session_on_two_workers_agrees(case: dict[str, Any]) -> None:
+    assert not on_workers(case, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", in_sweep(CASES))
+def test_a_session_on_four_workers_agrees(case: dict[str, Any]) -> None:
+    assert not on_workers(case, 4)

@@ -17,7 +17,7 @@ ORDER = (
         "cluster_runner",
         "quiescent_state",
     ),
-    *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "prepare"),
+    *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "remote", "prepare"),
     *("session", "restore"),
 )
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from cfgraph.errors import UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.stacks import Stack
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.op import Resource, lookup, role_of
 
 
 class References:
@@ -79,6 +79,20 @@ def dereference(output: Any) -> Any:
     if type(output) is Variable:
         return output if output.resource else output.read()
     return output.names if type(output) is Stack and output.names is not None else output
+
+
+def fetched_value(tensor: Output, value: Any) -> Any:
+    """A fetched value; of a variable that is fetched by reference, its value after the run.
+
+    Raises ExecutionError if the variable has no value.
+    """
+    if not isinstance(value, Resource):
+        return value
+    try:
+        return dereference(value)
+    except CfgraphError as error:
+        message, hint = error.message, error.hint
+        raise ExecutionError(message, node=tensor.node, hint=hint, code="CFG705") from None
 
 
 def _forwards_references(node: Node) -> bool:

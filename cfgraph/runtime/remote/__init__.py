@@ -1,0 +1,1 @@
+"""Runs of partitioned graphs on several processes or hosts."""

@@ -1,0 +1,337 @@
+"""Links between workers: authenticated TCP connections that never block, and their messages.
+
+A message is a head and a payload, after their sizes:
+
+    size of the head (4 bytes) | size of the payload (8 bytes) | head | payload
+
+Reading never stops while a worker waits to write, so two workers that send large arrays to each
+other make progress. A payload is received into the array that becomes the value. A worker that is
+silent for too long is lost: every worker sends a ping in each third of that time, from a thread of
+its own, since a kernel may take longer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.limits import reserve
+from cfgraph.runtime.remote.codec import DecodeError
+
+Address = tuple[str, int]
+Message = tuple[int, bytes, Any]
+_SIZES: Final = struct.Struct("<IQ")
+_PING: Final = _SIZES.pack(0, 0)
+_INDEX: Final = struct.Struct("<I")
+_MAX_HEAD: Final = 64 << 20
+_READ_BYTES: Final = 1 << 18
+_SOCKET_BYTES: Final = 4 << 20
+_MAX_PARTS: Final = 256  # of one call of sendmsg
+_NONCE_BYTES: Final = 32
+_HANDSHAKE_SECONDS: Final = 30.0
+# a client that reaches the port of a worker has this long to prove that it knows the secret
+_PROOF_SECONDS: Final = 2.0
+
+
+class PeerLost(Exception):
+    """A connection to another worker that ended, or is silent."""
+
+    def __init__(self, peer: int, reason: str) -> None:
+        super().__init__(f"worker {peer} {reason}")
+        self.peer, self.reason = peer, reason
+
+
+class _Peer:
+    """One connection: bytes that wait to be written, and a message that arrives in parts."""
+
+    def __init__(self, index: int, connection: socket.socket) -> None:
+        self.index, self.socket = index, connection
+        self.output: deque[memoryview] = deque()
+        self.last_read = self.last_sent = time.monotonic()
+        self.data = bytearray()
+        self.head = b""
+        self.payload: Any = None  # of a message whose head has arrived
+        self.filled = 0
+
+    def send_parts(self) -> None:
+        """Write as much as the socket accepts."""
+        output = self.output
+        while output:
+            parts = [output[index] for index in range(min(len(output), _MAX_PARTS))]
+            try:
+                written = self.socket.sendmsg(parts)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise PeerLost(self.index, f"closed its connection ({error.strerror})") from None
+            self.last_sent = time.monotonic()
+            while output and written >= len(output[0]):
+                written -= len(output.popleft())
+            if written:
+                output[0] = output[0][written:]
+
+    def receive(self) -> list[tuple[bytes, Any]]:
+        """Read what has arrived; returns the complete messages."""
+        messages: list[tuple[bytes, Any]] = []
+        while True:
+            try:
+                if self.payload is not None:
+                    count = self.socket.recv_into(self.payload[self.filled :])
+                    self.filled += count
+                else:
+                    data = self.socket.recv(_READ_BYTES)
+                    count = len(data)
+                    self.data += data
+            except BlockingIOError:
+                return messages
+            except OSError as error:
+                raise PeerLost(self.index, f"closed its connection ({error.strerror})") from None
+            if not count:
+                raise PeerLost(self.index, "closed its connection")
+            self.last_read = time.monotonic()
+            self._collect(messages)
+
+    def _collect(self, messages: list[tuple[bytes, Any]]) -> None:
+        """Move complete messages out of the bytes that have arrived."""
+        if self.payload is not None:
+            if self.filled < len(self.payload):
+                return
+            messages.append((self.head, self.payload))
+            self.payload = None
+        position, data = 0, self.data
+        while len(data) - position >= _SIZES.size:
+            head_size, size = _SIZES.unpack_from(data, position)
+            if head_size > _MAX_HEAD:
+                raise DecodeError(f"a message with a head of {head_size} bytes")
+            start = position + _SIZES.size
+            if len(data) - start < head_size:
+                break
+            if not head_size and not size:
+                position = start
+                continue
+            head = bytes(data[start : start + head_size])
+            start += head_size
+            reserve(size, "a received value")
+            arrived = min(size, len(data) - start)
+            payload = np.empty(size, np.uint8)
+            payload[:arrived] = np.frombuffer(data, np.uint8, arrived, start)
+            position = start + arrived
+            if arrived < size:
+                self.head, self.payload, self.filled = head, payload, arrived
+                break
+            messages.append((head, payload))
+        del data[:position]
+
+
+class Mesh:
+    """The connections of one worker to all others.
+
+    One thread polls at a time. `lost_after` is the number of seconds after which a silent worker
+    counts as lost.
+    """
+
+    def __init__(self, index: int, secret: bytes, host: str, lost_after: float) -> None:
+        self.index, self.lost_after = index, lost_after
+        self._secret = secret
+        self._peers: dict[int, _Peer] = {}
+        self._lock = threading.Lock()  # of the output of all peers
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        for end in (self._wake_reader, self._wake_writer):
+            end.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._listener = socket.create_server((host, 0), backlog=128)
+        self._closed = threading.Event()
+
+    @property
+    def port(self) -> int:
+        """The port on which other workers reach this one."""
+        return int(self._listener.getsockname()[1])
+
+    def connect(self, addresses: Sequence[Address]) -> None:
+        """Connect to all other workers: to those before this one, and accept those after it.
+
+        Raises PeerLost for a worker that cannot be reached, or does not know the secret.
+        """
+        for peer in range(self.index):
+            try:
+                connection = socket.create_connection(addresses[peer], _HANDSHAKE_SECONDS)
+            except OSError as error:
+                raise PeerLost(peer, f"cannot be reached ({error})") from None
+            try:
+                self._prove(connection)
+            except (OSError, EOFError) as error:
+                connection.close()
+                raise PeerLost(peer, f"cannot be reached ({error})") from None
+            self.add(peer, connection)
+        deadline = time.monotonic() + _HANDSHAKE_SECONDS
+        missing = set(range(self.index + 1, len(addresses)))
+        while missing:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise PeerLost(min(missing), "did not connect")
+            self._listener.settimeout(remaining)
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            accepted = self._proven_peer(connection, missing)
+            if accepted is None:
+                connection.close()
+                continue
+            missing.discard(accepted)
+            self.add(accepted, connection)
+        self._listener.close()
+        threading.Thread(target=self._ping, name="cfgraph-ping", daemon=True).start()
+
+    def _proof(self, role: bytes, index: int, nonces: bytes) -> bytes:
+        return hmac.digest(self._secret, role + _INDEX.pack(index) + nonces, "sha256")
+
+    def _prove(self, connection: socket.socket) -> None:
+        """Prove to the worker that accepted the connection that both know the secret."""
+        connection.settimeout(_HANDSHAKE_SECONDS)
+        theirs, ours = _exactly(connection, _NONCE_BYTES), secrets.token_bytes(_NONCE_BYTES)
+        proof = self._proof(b"connects", self.index, theirs + ours)
+        connection.sendall(_INDEX.pack(self.index) + ours + proof)
+        if not hmac.compare_digest(
+            _exactly(connection, 32), self._proof(b"accepts", self.index, theirs + ours)
+        ):
+            raise EOFError("it does not know the secret of the session")
+
+    def _proven_peer(self, connection: socket.socket, expected: set[int]) -> int | None:
+        """The worker that connected; None if it is not expected or does not know the secret."""
+        connection.settimeout(_PROOF_SECONDS)
+        ours = secrets.token_bytes(_NONCE_BYTES)
+        try:
+            connection.sendall(ours)
+            answer = _exactly(connection, _INDEX.size + _NONCE_BYTES + 32)
+            (index,) = _INDEX.unpack_from(answer)
+            theirs = answer[_INDEX.size : _INDEX.size + _NONCE_BYTES]
+            proof = self._proof(b"connects", index, ours + theirs)
+            if not hmac.compare_digest(answer[-32:], proof) or index not in expected:
+                return None
+            connection.sendall(self._proof(b"accepts", index, ours + theirs))
+        except (OSError, EOFError):
+            return None
+        return int(index)
+
+    def add(self, peer: int, connection: socket.socket) -> None:
+        """Use a connection to another worker."""
+        connection.setblocking(False)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                connection.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+        self._peers[peer] = _Peer(peer, connection)
+        self._selector.register(connection, selectors.EVENT_READ, self._peers[peer])
+
+    def send(self, peer: int, head: bytes, payload: Sequence[bytes | memoryview] = ()) -> None:
+        """Queue a message; `flush` writes it."""
+        size = sum(map(len, payload))
+        output = self._peers[peer].output
+        with self._lock:
+            output.append(memoryview(_SIZES.pack(len(head), size) + head))
+            output.extend(memoryview(part) for part in payload)
+
+    def flush(self) -> bool:
+        """Write what the sockets accept; returns true if nothing is left."""
+        done = True
+        with self._lock:
+            for peer in self._peers.values():
+                if peer.output:
+                    peer.send_parts()
+                    done = done and not peer.output
+        return done
+
+    def poll(self, timeout: float) -> list[Message]:
+        """Write, and wait for messages, `wake`, or the timeout; returns (peer, head, payload).
+
+        Raises PeerLost for a connection that ended, DecodeError for bytes that no worker sends.
+        """
+        messages: list[Message] = []
+        self._select_writers()
+        for key, events in self._selector.select(timeout):
+            peer = key.data
+            if peer is None:
+                self._drain_wake()
+                continue
+            if events & selectors.EVENT_WRITE:
+                with self._lock:
+                    peer.send_parts()
+            if events & selectors.EVENT_READ:
+                messages += [(peer.index, *message) for message in peer.receive()]
+        return messages
+
+    def _select_writers(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            peer = key.data
+            if peer is not None:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.output else 0)
+                if key.events != events:
+                    self._selector.modify(key.fileobj, events, peer)
+
+    def _drain_wake(self) -> None:
+        try:
+            while self._wake_reader.recv(64):
+                pass
+        except BlockingIOError:
+            pass
+
+    def wake(self) -> None:
+        """End a `poll` in another thread."""
+        with suppress(OSError):  # full, so that the poll ends as well; or closed
+            self._wake_writer.send(b"x")
+
+    def require_alive(self, since: float) -> None:
+        """Raise PeerLost for a worker that was silent for too long in a wait that began then."""
+        now = time.monotonic()
+        for peer in self._peers.values():
+            silent = now - max(peer.last_read, since)
+            if silent > self.lost_after:
+                raise PeerLost(peer.index, f"has sent nothing for {silent:.0f} s")
+
+    def _ping(self) -> None:
+        """Send a ping to every worker that was not written to recently."""
+        interval = self.lost_after / 3
+        while not self._closed.wait(interval):
+            with self._lock:
+                for peer in self._peers.values():
+                    if not peer.output and time.monotonic() - peer.last_sent > interval / 2:
+                        peer.output.append(memoryview(_PING))
+                        try:
+                            peer.send_parts()
+                        except PeerLost:
+                            peer.output.clear()  # the next poll reports it
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closed.set()
+        with self._lock:
+            for peer in self._peers.values():
+                peer.socket.close()
+                peer.output.clear()
+        self._selector.close()
+        for end in (self._wake_reader, self._wake_writer, self._listener):
+            end.close()
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    """Read a number of bytes. Raises EOFError if the connection ends before."""
+    data = bytearray()
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise EOFError("the connection ended")
+        data += part
+    return bytes(data)

@@ -1,0 +1,195 @@
+"""Workers as processes of this machine, each called through a pipe.
+
+The pipe is inherited, so that only the driver can write to it, and its end ends the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from cfgraph.errors import UsageError
+from cfgraph.runtime.remote.transport import WorkerDied
+from cfgraph.runtime.remote.worker import Worker
+
+DEFAULT_LOST_AFTER: Final = 10.0
+_EXIT_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Workers as processes of this machine, one per task of the devices or `workers` in all.
+
+    A worker that is silent for `lost_after` seconds is lost. Raises UsageError for values that are
+    not positive.
+    """
+
+    workers: int | None = None
+    lost_after: float = DEFAULT_LOST_AFTER
+
+    def __post_init__(self) -> None:
+        require_positive(self.workers, self.lost_after)
+
+    def transport(self) -> ProcessTransport:
+        """The transport that starts the workers."""
+        return ProcessTransport(self.lost_after)
+
+
+def require_positive(workers: int | None, lost_after: float) -> None:
+    """Raise UsageError for a number of workers or seconds that is not positive."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"{workers} workers", hint="use one or more")
+    if not lost_after > 0:
+        raise UsageError(f"lost_after={lost_after}", hint="use a positive number of seconds")
+
+
+class ProcessTransport:
+    """The worker processes of a session."""
+
+    def __init__(self, lost_after: float) -> None:
+        self._lost_after = lost_after
+        self._handles: list[_ProcessHandle] = []
+
+    def start(self, devices: Sequence[Sequence[str]], secret: bytes) -> list[_ProcessHandle]:
+        """Start one process for each list of devices."""
+        started = [_ProcessHandle() for _ in devices]
+        self._handles += started
+        starts = [
+            handle.call("start", index, secret, "127.0.0.1", self._lost_after)
+            for index, handle in enumerate(started)
+        ]
+        for start in starts:
+            start.result()
+        return started
+
+    def close(self) -> None:
+        """End all processes."""
+        for handle in self._handles:
+            handle.close()
+        for handle in self._handles:
+            handle.wait()
+        self._handles.clear()
+
+
+class _ProcessHandle:
+    """One worker process, and the calls that it has not answered."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "cfgraph.runtime.remote.processes", str(theirs.fileno())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches the driver alone, which ends the step
+            )
+        self.host, self.pid = socket.gethostname(), self._process.pid
+        self._pipe = Connection(ours.detach())
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._calls: dict[int, Future[Any]] = {}
+        self._ended = False
+        threading.Thread(target=self._answers, name="cfgraph-answers", daemon=True).start()
+
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        """Call a method of the worker."""
+        future: Future[Any] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            self._calls[number] = future
+            try:
+                if self._ended:
+                    raise BrokenPipeError
+                self._pipe.send((number, method, args))
+            except OSError:
+                self._calls.pop(number, None)
+                future.set_exception(WorkerDied())
+        return future
+
+    def _answers(self) -> None:
+        """Receive the results of calls until the process ends."""
+        try:
+            while True:
+                number, result, error = self._pipe.recv()
+                future = self._calls.pop(number)
+                if error is None:
+                    future.set_result(result)
+                else:
+                    future.set_exception(error)
+        except (EOFError, OSError):
+            with self._lock:
+                self._ended = True
+                calls, self._calls = self._calls, {}
+            for future in calls.values():
+                future.set_exception(WorkerDied())
+
+    def kill(self) -> None:
+        """End the process."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Ask the process to end."""
+        try:
+            with self._lock:
+                self._pipe.send((-1, "exit", ()))
+        except OSError:
+            pass
+
+    def wait(self) -> None:
+        """Wait until the process has ended; kill it if it does not end by itself."""
+        try:
+            self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _serve(pipe: Connection) -> None:
+    """Answer calls until the driver closes its end."""
+    lock = threading.Lock()
+    workers: list[Worker] = []
+    # a step runs beside the calls that look at it
+    steps = ThreadPoolExecutor(1, "cfgraph-step")
+    calls = ThreadPoolExecutor(1, "cfgraph-call")
+
+    def answer(number: int, method: str, args: tuple[Any, ...]) -> None:
+        result, failure = None, None
+        try:
+            if method == "start":
+                workers.append(Worker(*args))
+            else:
+                result = getattr(workers[0], method)(*args)
+        except Exception as error:
+            failure = error
+        with lock:
+            pipe.send((number, result, failure))
+
+    while True:
+        try:
+            number, method, args = pipe.recv()
+        except (EOFError, OSError):
+            break
+        if method == "exit":
+            break
+        (steps if method == "step" else calls).submit(answer, number, method, args)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a step may still run
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _serve(Connection(int(sys.argv[1])))

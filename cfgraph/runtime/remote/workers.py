@@ -1,0 +1,211 @@
+"""The workers of a session, and its variables, which they hold."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from itertools import count
+from typing import Any, Final, Protocol
+
+from cfgraph.errors import ExecutionError, UsageError, WorkerLost
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ops.families.variables import Variable
+from cfgraph.runtime.deadlock import BlockedRecv
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.remote.assignment import assign_devices, devices_of
+from cfgraph.runtime.remote.transport import Transport, WorkerDied, WorkerHandle
+
+LOST_CODE: Final = "CFG720"
+_CALL_SECONDS: Final = 30.0
+_MAX_NAMED: Final = 5
+VariableKey = tuple[str, str]
+
+
+class WorkerOptions(Protocol):
+    """How many workers a session has, and what starts them: `Processes` or `Ray`."""
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers, None for one per task of the devices."""
+
+    @property
+    def lost_after(self) -> float:
+        """Seconds of silence after which a worker is lost."""
+
+    def transport(self) -> Transport:
+        """The transport that starts them."""
+
+
+class Workers:
+    """The workers of a session, started with its first run."""
+
+    def __init__(self, options: WorkerOptions, variables: State | None = None) -> None:
+        self.options = options
+        self.state = RemoteState(self, variables)
+        self._transport: Transport | None = None
+        self.handles: Sequence[WorkerHandle] = ()
+        self.worker_of: dict[str, int] = {}
+        self.lost_variables: set[VariableKey] = set()
+        self.owners: dict[VariableKey, int] = {}
+        self.runs = count(1)
+        self.loads = count(1)
+        self._clocks: list[int] = []
+        self._lost: int | None = None  # the worker that an earlier run has lost
+
+    def start(self, devices: Sequence[str]) -> None:
+        """Start and connect the workers, unless they run. Raises UsageError for new devices."""
+        self.require_alive()
+        if self.handles:
+            unknown = [device for device in devices if device not in self.worker_of]
+            if unknown:
+                message = f"no worker runs {short_device_name(unknown[0])}"
+                raise UsageError(message, hint="name all devices when the session is created")
+            return
+        self.worker_of = assign_devices(devices, self.options.workers)
+        numbers = range(max(self.worker_of.values()) + 1)
+        self._transport = self.options.transport()
+        owned = [devices_of(self.worker_of, worker) for worker in numbers]
+        try:
+            self.handles = self._transport.start(owned, secrets.token_bytes(32))
+            addresses = self.call_all("address")
+            self.call_all("connect", addresses)
+        except BaseException:
+            self.close()
+            raise
+        self._clocks = [self._clock_offset(handle) for handle in self.handles]
+
+    def call_all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every worker, at the same time. Raises WorkerLost."""
+        futures = [handle.call(method, *args) for handle in self.handles]
+        return [self.result(worker, future) for worker, future in enumerate(futures)]
+
+    def call_living(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every worker that answers."""
+        futures = [handle.call(method, *args) for handle in self.handles]
+        wait(futures, self.options.lost_after)
+        return [each.result() for each in futures if each.done() and not each.exception()]
+
+    def call(self, worker: int, method: str, *args: Any) -> Any:
+        """Call a method of a worker. Raises WorkerLost."""
+        return self.result(worker, self.handles[worker].call(method, *args))
+
+    def result(self, worker: int, future: Future[Any]) -> Any:
+        """The result of a call. Raises WorkerLost if the worker has died or does not answer."""
+        try:
+            return future.result(_CALL_SECONDS)
+        except WorkerDied:
+            raise self.lost(worker, "was killed") from None
+        except TimeoutError:
+            raise self.lost(worker, f"has not answered for {_CALL_SECONDS:.0f} s") from None
+
+    def _clock_offset(self, handle: WorkerHandle) -> int:
+        """What the clock of a worker is ahead of that of the driver, in nanoseconds."""
+        start = time.perf_counter_ns()
+        theirs = handle.call("clock").result(_CALL_SECONDS)
+        return int(theirs - (start + time.perf_counter_ns()) // 2)
+
+    def run_start(self, worker: int, theirs: int) -> int:
+        """A time of a worker on the clock of the driver."""
+        return theirs - self._clocks[worker]
+
+    def lost(
+        self, worker: int, reason: str, waited: Sequence[BlockedRecv] = (), *, during: str = ""
+    ) -> WorkerLost:
+        """The error of a lost worker. The session has none of its variables from now on."""
+        handle = self.handles[worker]
+        self._lost = worker
+        names = devices_of(self.worker_of, worker)
+        devices = tuple(map(short_device_name, names))
+        variables = sorted(key for key, owner in self.owners.items() if owner == worker)
+        self.lost_variables.update(variables)
+        recvs = [recv for recv in waited if recv.key.send_device in names] or list(waited)
+        lines = [
+            f"worker {worker} ({handle.host}, pid {handle.pid}) {reason}{during};"
+            f" it ran {', '.join(devices)}"
+        ]
+        if len(recvs) > 1:
+            lines.append(f"{len(recvs)} Recvs wait: {listed([recv.node for recv in recvs])}")
+        if variables:
+            kept = sorted(key for key in self.owners if key not in self.lost_variables)
+            rest = f"; kept: {listed([name for _, name in kept])}" if kept else ""
+            lines.append(f"lost variables: {listed([name for _, name in variables])}{rest}")
+        first = recvs[0] if recvs else None
+        error = WorkerLost(
+            "\n  ".join(lines),
+            node=first.node if first else None,
+            frame=first.frame if first else None,
+            device=first.device if first else None,
+            hint="Session.recover starts new workers, with variables of a checkpoint",
+            code=LOST_CODE,
+        )
+        error.worker, error.host, error.devices = worker, handle.host, devices
+        error.waiting = tuple(recv.node for recv in recvs)
+        error.variables = tuple(name for _, name in variables)
+        return error
+
+    def require_alive(self) -> None:
+        """Raise ExecutionError if a worker was lost, since a step needs all of them."""
+        if self._lost is not None:
+            message = f"worker {self._lost} was lost in an earlier run"
+            hint = "Session.recover starts new workers, with variables of a checkpoint"
+            raise ExecutionError(message, hint=hint, code=LOST_CODE)
+
+    def reset(self) -> None:
+        """End the workers and forget what was lost; the next run starts them again."""
+        self.close()
+        self._lost = None
+        self.lost_variables.clear()
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._transport is not None:
+            self._transport.close()
+        self._transport, self.handles = None, ()
+        self.owners.clear()
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of a list, and the number of the others."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+class RemoteState(State):
+    """The variables of a session on workers: read from the workers that own them.
+
+    Variables that are set before the first run go to their owners then.
+    """
+
+    def __init__(self, workers: Workers, initial: State | None) -> None:
+        super().__init__()
+        self._workers = workers
+        self.replace(initial)
+
+    def replace(self, variables: State | None) -> None:
+        """Set all variables, before the workers start."""
+        copied = State() if variables is None else variables.copy()
+        self._objects = dict(copied.variables())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_objects": dict(self.variables()), "to_host": None, "_workers": None}
+
+    def copy(self) -> State:
+        """A state with copies of the variables; other resources stay on their workers."""
+        copied = State()
+        for (container, name), variable in self.variables():
+            copied.get_or_make(container, name, variable.copy)
+        return copied
+
+    def unsent(self, keys: Sequence[VariableKey]) -> list[tuple[VariableKey, Variable]]:
+        """The variables of these keys that no worker has yet; their values leave this process."""
+        return [(key, self._objects.pop(key)) for key in keys if key in self._objects]
+
+    def variables(self) -> Iterator[tuple[VariableKey, Variable]]:
+        """The variables, each with its container and name."""
+        found = dict(super().variables())
+        if self._workers is not None:
+            for variables in self._workers.call_living("variables"):
+                found.update(((one.container, one.name), one) for one in variables)
+        return iter(found.items())

@@ -1,0 +1,151 @@
+"""Links between workers: large arrays in both directions, secrets, silence, and hostile bytes."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.runtime.remote.codec import DecodeError
+from cfgraph.runtime.remote.link import Mesh, PeerLost
+
+SECRET = b"secret"
+
+
+@contextmanager
+def connected(secrets: tuple[bytes, bytes] = (SECRET, SECRET)) -> Iterator[tuple[Mesh, Mesh]]:
+    meshes = [Mesh(index, secrets[index], "127.0.0.1", 10) for index in range(2)]
+    addresses = [("127.0.0.1", mesh.port) for mesh in meshes]
+    first = threading.Thread(target=meshes[0].connect, args=(addresses,), daemon=True)
+    first.start()
+    try:
+        meshes[1].connect(addresses)
+        first.join()
+        yield meshes[0], meshes[1]
+    finally:
+        for mesh in meshes:
+            mesh.close()
+
+
+@contextmanager
+def raw_peer() -> Iterator[tuple[Mesh, socket.socket]]:
+    """A mesh, and the other end of its connection."""
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, SECRET, "127.0.0.1", 0.2)
+    mesh.add(1, ours)
+    with closing(theirs):
+        yield mesh, theirs
+    mesh.close()
+
+
+def received(mesh: Mesh, count: int) -> list[Any]:
+    messages: list[Any] = []
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (len(messages) < count or not mesh.flush()):
+        messages += mesh.poll(0.1)
+    return messages
+
+
+def test_two_large_arrays_cross() -> None:
+    data = np.arange(1 << 21, dtype=np.int64)
+    with connected() as (a, b):
+        a.send(1, b"from a", [data.view(np.uint8).data])
+        b.send(0, b"from b", [data.view(np.uint8).data])
+        answers: dict[int, Any] = {}
+        threads = [
+            threading.Thread(target=lambda m=mesh: answers.update({m.index: received(m, 1)}))
+            for mesh in (a, b)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for index, head in ((0, b"from b"), (1, b"from a")):
+        ((_, have, payload),) = answers[index]
+        assert have == head
+        assert np.array_equal(payload.view(np.int64), data)
+
+
+def test_messages_arrive_in_order_however_they_are_split() -> None:
+    with raw_peer() as (mesh, peer):
+        stream = b"".join(
+            struct.pack("<IQ", len(head), size) + head + bytes(size)
+            for head, size in ((b"one", 0), (b"two", 700_000), (b"", 0), (b"three", 5))
+        )
+        sizes = [1, 5, 11, 40, 300_000, 3]
+
+        def write() -> None:
+            position = 0
+            while position < len(stream):
+                size = sizes[position % len(sizes)]
+                peer.sendall(stream[position : position + size])
+                position += size
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        messages = received(mesh, 3)
+        writer.join()
+    assert [(head, len(payload)) for _, head, payload in messages] == [
+        (b"one", 0),
+        (b"two", 700_000),
+        (b"three", 5),
+    ]
+
+
+def test_a_worker_with_another_secret_is_refused() -> None:
+    with pytest.raises(PeerLost, match="worker 0 cannot be reached"), connected((SECRET, b"other")):
+        pass
+
+
+def test_bytes_of_a_stranger_do_not_keep_a_worker_from_its_peer() -> None:
+    meshes = [Mesh(index, SECRET, "127.0.0.1", 10) for index in range(2)]
+    addresses = [("127.0.0.1", mesh.port) for mesh in meshes]
+    with socket.create_connection(addresses[0]) as stranger:
+        stranger.sendall(bytes(100))
+        first = threading.Thread(target=meshes[0].connect, args=(addresses,), daemon=True)
+        first.start()
+        meshes[1].connect(addresses)
+        first.join()
+        meshes[1].send(0, b"hello")
+        meshes[1].flush()
+        assert [head for _, head, _ in received(meshes[0], 1)] == [b"hello"]
+    for mesh in meshes:
+        mesh.close()
+
+
+def test_an_impossible_size_is_refused() -> None:
+    with raw_peer() as (mesh, peer):
+        peer.sendall(b"\xff" * 12)
+        with pytest.raises(DecodeError, match="head of 4294967295 bytes"):
+            received(mesh, 1)
+
+
+def test_the_end_of_a_connection_is_a_lost_worker() -> None:
+    with raw_peer() as (mesh, peer):
+        peer.close()
+        with pytest.raises(PeerLost, match="worker 1 closed its connection"):
+            received(mesh, 1)
+
+
+def test_silence_is_a_lost_worker() -> None:
+    with raw_peer() as (mesh, _):
+        start = time.monotonic()
+        mesh.require_alive(start)
+        time.sleep(0.25)
+        with pytest.raises(PeerLost, match="worker 1 has sent nothing"):
+            mesh.require_alive(start)
+
+
+def test_a_wake_ends_a_poll() -> None:
+    with raw_peer() as (mesh, _):
+        threading.Timer(0.05, mesh.wake).start()
+        start = time.monotonic()
+        assert mesh.poll(10) == []
+        assert time.monotonic() - start < 5

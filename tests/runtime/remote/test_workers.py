@@ -1,0 +1,270 @@
+"""Runs on several workers: values, variables, errors, hangs, and lost workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
+from cfgraph.runtime.trace.events import Recorder
+from tests.runtime.partitioned_graphs import A, B, counting, partitioned
+from tests.runtime.remote.threads import Threads
+
+KINDS = [
+    pytest.param(Threads, id="threads"),
+    pytest.param(cfgraph.Processes, id="processes"),
+    pytest.param(cfgraph.Ray, id="ray", marks=pytest.mark.slow),
+]
+
+
+def workers(kind: Any, count: int = 2, lost_after: float = 10.0) -> Any:
+    if kind is cfgraph.Ray:
+        pytest.importorskip("ray", reason="needs the extra `ray`")
+        return kind("local", count, lost_after)
+    return kind(count, lost_after)
+
+
+def graph(text: str) -> cfgraph.Graph:
+    return cfgraph.loads(text.encode(), "graph")
+
+
+@pytest.fixture
+def loop() -> Iterator[cfgraph.Session]:
+    with cfgraph.Session(graph(counting()), workers=Threads(2)) as session:
+        yield session
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_runs_on_two_workers(kind: Any) -> None:
+    with cfgraph.Session(graph(counting()), workers=workers(kind)) as session:
+        for count in (0, 1, 25):
+            (value,) = session.run(["out:0"], {"n": count})
+            assert value == count
+        assert session.fallback == "the run uses several workers"
+
+
+def without(text: str, *names: str) -> str:
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if line.partition(" ")[0] not in names) + "\n"
+
+
+def test_a_hang_is_explained_as_in_one_process() -> None:
+    text = without(counting(), "cn_B").replace("Merge(ce_B, cn_B)", "Merge(ce_B)")
+    with pytest.raises(ExecutionError) as here:
+        cfgraph.Session(graph(text), engine="tokens").run(["out:0"], {"n": 3})
+    with (
+        cfgraph.Session(graph(text), workers=Threads(2)) as session,
+        pytest.raises(ExecutionError) as remote,
+    ):
+        session.run(["out:0"], {"n": 3})
+    assert remote.value.code == "CFG708"
+    assert str(remote.value) == str(here.value)
+
+
+VARIABLES = partitioned(
+    A="""
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+one = Const() {dtype=float32, value=float32[]:1}
+set_v = AssignVariableOp(v, one) {dtype=float32}
+read_v = ReadVariableOp(v) {dtype=float32}
+s_v = _Send(read_v) {SEND A->B v}
+""",
+    B="""
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+two = Const() {dtype=float32, value=float32[]:2}
+set_w = AssignVariableOp(w, two) {dtype=float32}
+r_v = _Recv() {RECV A->B v float32}
+add = AssignAddVariableOp(w, r_v) {dtype=float32}
+read_w = ReadVariableOp(w, ^add) {dtype=float32}
+""",
+)
+
+
+def named(state: Any) -> dict[str, float]:
+    return {name: float(variable.value) for (_, name), variable in state.variables()}
+
+
+def test_variables_stay_on_their_workers_and_can_be_read() -> None:
+    with cfgraph.Session(graph(VARIABLES), workers=Threads(2)) as session:
+        session.run([], targets=["set_v", "set_w"])
+        assert session.run(["read_w:0"]) == [3]
+        assert session.run(["read_w:0"]) == [4]
+        assert named(session.state) == {"v": 1, "w": 4}
+        copied = session.state.copy()
+    with cfgraph.Session(graph(VARIABLES), workers=Threads(2), state=copied) as session:
+        assert session.run(["read_w:0"]) == [5]
+
+
+@pytest.mark.parametrize("kind", KINDS[:1] + KINDS[2:])
+def test_a_killed_worker_takes_its_variables_with_it(kind: Any) -> None:
+    with cfgraph.Session(graph(VARIABLES), workers=workers(kind)) as session:
+        session.run([], targets=["set_v", "set_w"])
+        kept = session.state.copy()
+        session._workers.handles[1].kill()  # type: ignore[union-attr]
+        with pytest.raises(WorkerLost) as caught:
+            session.run(["read_w:0"])
+        assert caught.value.code == "CFG720"
+        assert caught.value.exit_code == 5
+        assert (caught.value.worker, caught.value.devices) == (1, ("cpu:1",))
+        assert caught.value.variables == ("w",)
+        assert "lost variables: w; kept: v" in caught.value.message
+        with pytest.raises(ExecutionError) as refused:
+            session.run(["read_w:0"])
+        assert refused.value.code == "CFG721"
+        assert "'w'" in refused.value.message or " w" in refused.value.message
+        assert named(session.state) == {"v": 1}
+        session.recover(kept)
+        assert session.run(["read_w:0"]) == [3]
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit", "reason"),
+    [(signal.SIGKILL, 5.0, "was killed"), (signal.SIGSTOP, 4.0, "has sent nothing")],
+)
+def test_a_process_that_ends_or_hangs_is_named(sent: int, limit: float, reason: str) -> None:
+    options = cfgraph.Processes(2, lost_after=1.5)
+    with cfgraph.Session(graph(counting()), workers=options) as session:
+        session.run(["out:0"], {"n": 3})
+        pid = session._workers.handles[1].pid  # type: ignore[union-attr]
+        signaled: list[float] = []
+
+        def send() -> None:
+            signaled.append(time.monotonic())
+            os.kill(pid, sent)
+
+        threading.Timer(0.3, send).start()
+        with pytest.raises(WorkerLost) as caught:
+            session.run(["out:0"], {"n": 1 << 30})
+        assert time.monotonic() - signaled[0] < limit
+    error = caught.value
+    assert f"worker 1 ({error.host}, pid {pid}) {reason}" in error.message
+    assert (error.node, error.device) == ("add", "cpu:0")
+    assert str(error.frame).startswith("/loop[")
+
+
+def test_a_kernel_error_names_its_node_and_ends_the_step_everywhere(
+    loop: cfgraph.Session,
+) -> None:
+    text = counting().replace("sum = AddV2(r_body, one)", "sum = FloorDiv(one, r_body)")
+    with (
+        cfgraph.Session(graph(text), workers=Threads(2)) as session,
+        pytest.raises(ExecutionError) as caught,
+    ):
+        session.run(["out:0"], {"n": 3})
+    assert (caught.value.node, caught.value.device) == ("sum", "cpu:1")
+    assert caught.value.frame == "/loop[0]"
+
+
+def test_a_timeout_ends_the_step_and_the_session_goes_on(loop: cfgraph.Session) -> None:
+    loop.run(["out:0"], {"n": 1})
+    with pytest.raises(RunTimeout):
+        loop.run(["out:0"], {"n": 1 << 30}, timeout=0.5)
+    assert loop.run(["out:0"], {"n": 7}) == [7]
+
+
+def test_a_limit_of_iterations_holds(loop: cfgraph.Session) -> None:
+    with pytest.raises(ExecutionError) as caught:
+        loop.run(["out:0"], {"n": 1 << 30}, max_iterations=10)
+    assert caught.value.code == "CFG704"
+
+
+def test_a_trace_has_the_events_of_all_workers(loop: cfgraph.Session) -> None:
+    events = Recorder()
+    loop.run(["out:0"], {"n": 3}, trace=events)
+    assert {event.device for event in events.events} == {"cpu:0", "cpu:1"}
+    assert all(event.start_ns >= 0 for event in events.events)
+    sends = {event.flow: event.start_ns for event in events.events if event.is_send}
+    recvs = {event.flow: event.end_ns for event in events.events if event.is_recv}
+    assert sends.keys() == recvs.keys()
+    assert all(sends[flow] <= recvs[flow] for flow in sends)
+
+
+def test_a_handle_does_not_leave_its_worker() -> None:
+    text = partitioned(
+        A="""
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+s_v = _Send(v) {SEND A->B v}
+""",
+        B="""
+r_v = _Recv() {RECV A->B v resource}
+read = ReadVariableOp(r_v) {dtype=float32}
+""",
+    )
+    with (
+        cfgraph.Session(graph(text), workers=Threads(2)) as session,
+        pytest.raises(Unsupported) as caught,
+    ):
+        session.run(["read:0"])
+    assert caught.value.code == "CFG722"
+    assert "cpu:0 to cpu:1" in caught.value.message
+
+
+def test_random_numbers_do_not_depend_on_the_number_of_workers() -> None:
+    text = "x = RandomUniform(shape) {T=int32, dtype=float32, seed=3}\n"
+    text = 'shape = Const() {dtype=int32, value=int32[1]:[4]} @"/cpu:0"\n' + text.replace(
+        "}\n", '} @"/cpu:1"\n'
+    )
+    (here,) = cfgraph.Session(graph(text), devices="cpu:0-1", seed=5).run(["x:0"])
+    with cfgraph.Session(graph(text), devices="cpu:0-1", seed=5, workers=Threads(2)) as session:
+        (remote,) = session.run(["x:0"])
+    np.testing.assert_array_equal(here, remote)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devices": "cpu:0"}, "workers run the devices of a partitioned graph"),
+        ({"devices": "cpu:0-1", "memory": {}}, "memory cannot be combined with workers"),
+        ({"devices": "cpu:0-1", "schedule": "random"}, "cannot be combined with workers"),
+    ],
+)
+def test_options_that_need_one_process_are_refused(options: Any, message: str) -> None:
+    one = graph("x = Const() {dtype=float32, value=float32[]:1}\n")
+    with pytest.raises(UsageError, match=message):
+        cfgraph.Session(one, workers=Threads(2), **options).run(["x:0"])
+
+
+def test_workers_need_a_device_each() -> None:
+    with pytest.raises(UsageError, match="3 workers need 3 devices, the graph has 2"):
+        cfgraph.Session(graph(counting()), workers=Threads(3)).run(["out:0"], {"n": 1})
+
+
+def test_a_task_is_a_worker() -> None:
+    text = counting()
+    for name, task in ((A, 0), (B, 1)):
+        text = text.replace(name, f"/job:worker/replica:0/task:{task}/device:CPU:0")
+    with cfgraph.Session(graph(text), workers=Threads(None)) as session:
+        assert session.run(["out:0"], {"n": 4}) == [4]
+        assert len(session._workers.handles) == 2  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="the devices belong to 2 tasks"):
+        cfgraph.Session(graph(text), workers=Threads(1)).run(["out:0"], {"n": 1})
+
+
+def test_a_session_without_workers_has_nothing_to_recover() -> None:
+    with pytest.raises(UsageError, match="nothing to recover"):
+        cfgraph.Session(graph(counting())).recover()
+
+
+def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+
+    imported = builtins.__import__
+
+    def refuse(name: str, *args: Any, **keywords: Any) -> Any:
+        if name == "ray":
+            raise ModuleNotFoundError("No module named 'ray'", name="ray")
+        return imported(name, *args, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(Unsupported) as caught:
+        cfgraph.Session(graph(counting()), workers=cfgraph.Ray("local", 2)).run(["out:0"], {"n": 1})
+    assert caught.value.exit_code == 4
+    assert "cfgraph-tools[ray]" in str(caught.value.hint)
