@@ -330,6 +330,8 @@ class _Decompiler:
         lines = printed.splitlines()[1:]
         uses = Counter(word for line in lines for word in _WORD.findall(line))
         for text, owner in zip(lines, owners[1:], strict=True):
+            if text.startswith("def "):
+                yield from ("", "")
             counted, comment = _COUNTED.fullmatch(text), _comment(self.program.lines[owner].plan)
             if counted and uses[counted[2]] == 1:
                 yield f"{counted[1]}while True:{comment}"

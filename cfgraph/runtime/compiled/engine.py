@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, count
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any, Final
 
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import CfgraphError, RunTimeout
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
@@ -45,10 +47,12 @@ _CHECK_INTERVAL: Final = 0.005
 _MAX_OUTPUTS: Final = 4096
 # iterations after which an exceeded limit is not located again by the token executor
 _MAX_REPEATED: Final = 100_000
+# of kernels, in generated code
+_SPARE_CALLS: Final = 100
 _numbers: Final = count(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompiledRun:
     """The generated function of a run.
 
@@ -66,6 +70,11 @@ class CompiledRun:
     needs_tokens_for_dead: bool
     device_of: Mapping[Node, str]
 
+    @cached_property
+    def numbers(self) -> dict[Frame, int]:
+        """The numbers of the frames, which the counters of loops are named after."""
+        return {frame: number for number, frame in enumerate(self.plan.frames.all)}
+
     def simulator(
         self, spec: RunSpec, step: RunStep, make_tokens: Callable[[], Simulator]
     ) -> CompiledSimulator:
@@ -75,20 +84,23 @@ class CompiledRun:
     def position(self, error: BaseException) -> tuple[NodePlan | None, str]:
         """The node of the line that raised an error, and the frame path."""
         code: CodeType = self.function.__code__
-        trace: TracebackType | None = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not code:
+        variables: dict[str, Any] = {}
+        number, trace = 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == code.co_filename:
+                number = trace.tb_lineno
+                variables.update(trace.tb_frame.f_locals)
             trace = trace.tb_next
-        if trace is None or trace.tb_lineno < 2:
+        if number < 2:
             return None, "/"
-        line = self.program.lines[self.owners[trace.tb_lineno - 1]]
+        line = self.program.lines[self.owners[number - 1]]
         if line.plan is None:
             return None, "/"
-        frame = self.plan.frames.of[line.plan.node]
-        variables = trace.tb_frame.f_locals
-        indices = []
-        for loop in enclosing_loops(frame):
-            number = self.plan.frames.all.index(loop)
-            indices.append(0 if line.hoisted == number else variables.get(f"i{number}", 0))
+        frame, numbers = self.plan.frames.of[line.plan.node], self.numbers
+        indices = [
+            0 if line.hoisted == numbers[loop] else variables.get(f"i{numbers[loop]}", 0)
+            for loop in enclosing_loops(frame)
+        ]
         return line.plan, CompiledIteration(frame_names(frame), tuple(indices)).path
 
 
@@ -169,6 +181,14 @@ def _exceeds_iterations(error: Exception) -> bool:
     return isinstance(error, CfgraphError) and error.code == "CFG704"
 
 
+def _free_calls() -> int:
+    """The calls that Python allows before it raises RecursionError."""
+    depth, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return sys.getrecursionlimit() - depth
+
+
 class DeadlineChunks:
     """Numbers of iterations that check a deadline every few milliseconds."""
 
@@ -237,6 +257,11 @@ class CompiledSimulator:
         self._feeds, self._tokens, self.fallback = feeds, None, ""
         if self.compiled.needs_tokens_for_dead and not self.allow_dead:
             self.fallback = "a fetch of a run with effects may be dead"
+            self._repeat()
+            return
+        calls = self.compiled.program.calls
+        if calls and calls + _SPARE_CALLS > _free_calls():
+            self.fallback = "the stack of Python has no room for nested loops and conditionals"
             self._repeat()
             return
         limits, limit = current_limits(), self.step.max_iterations

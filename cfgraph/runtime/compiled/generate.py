@@ -37,16 +37,21 @@ from cfgraph.ir.role import (
 )
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
-from cfgraph.runtime.compiled.liveness_classes import Item, Literal, Liveness, Scheduler, Test
+from cfgraph.runtime.compiled.liveness_classes import (
+    Item,
+    Literal,
+    Liveness,
+    Scheduler,
+    Test,
+    Written,
+)
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
+from cfgraph.runtime.compiled.outlining import outline_regions
 from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
 from cfgraph.runtime.compiled.program import Block, NotCompiled, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations, check_deadline"
-# CPython allows 20 nested loops
-_MAX_LOOPS: Final = 18
-_MAX_INDENT: Final = 95
 # items between two checks of the deadline, while they are made
 _ITEMS_PER_CHECK: Final = 512
 
@@ -72,8 +77,6 @@ class Generator:
         self.last_block: Block | None = None
         self.may_be_dead: Node | None = None
         self.item_count = 0
-        if any(frame.depth > _MAX_LOOPS for frame in self.frames.all):
-            raise NotCompiled(f"loops are nested more than {_MAX_LOOPS} deep")
 
     def generate(self) -> Program:
         """Write the function."""
@@ -84,7 +87,7 @@ class Generator:
             program.add("feeds" if len(feeds) > 1 else "feeds[0]", (), feeds)
         results = self._fetch_items()
         scheduler = self._scheduler()
-        self._run(scheduler, self.frames.root, [self.classified.root.classes.always])
+        _write_all(self._run(scheduler, self.frames.root, [self.classified.root.classes.always]))
         fields = ", ".join(["{}"] * self.fetch_count) + "," * (self.fetch_count == 1)
         returned = [results.get(index) for index in range(self.fetch_count)]
         outputs = [
@@ -93,8 +96,7 @@ class Generator:
         ]
         program.add(f"return ({fields})", outputs)
         program.block.end = len(program.lines) - 1
-        if any(line.block.depth > _MAX_INDENT for line in program.lines):
-            raise NotCompiled(f"loops and conditionals are nested more than {_MAX_INDENT} deep")
+        outline_regions(program)
         return program
 
     def _feed(self, index: int) -> Value:
@@ -123,7 +125,12 @@ class Generator:
     # -- items -----------------------------------------------------------------------------------
 
     def _item(
-        self, frame: Frame, live: Liveness, write: Callable[[], None], *, silent: bool = False
+        self,
+        frame: Frame,
+        live: Liveness,
+        write: Callable[[], Written | None],
+        *,
+        silent: bool = False,
     ) -> Item:
         items = self.items_of[frame]
         self.item_count += 1
@@ -220,6 +227,10 @@ class Generator:
             )
             if self.frames.of_outputs.get(predicate.node) is info.frame:
                 item.needs(self._source(predicate))
+            data = plan.node.inputs[0]
+            if classified.of(data) is live:
+                # an error of the data precedes that of a predicate with a shape
+                item.needs(self._source(data))
         return item
 
     def _enter_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
@@ -295,11 +306,11 @@ class Generator:
     def _scheduler(self) -> Scheduler:
         return Scheduler(self._open_branch, self._open_else, self._close_branch)
 
-    def _run(self, scheduler: Scheduler, frame: Frame, sections: list[Liveness]) -> None:
+    def _run(self, scheduler: Scheduler, frame: Frame, sections: list[Liveness]) -> Written:
         items = self.items_of[frame]
         scheduler.start(items)
         for section in sections:
-            scheduler.run(section)
+            yield from scheduler.run(section)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them")
 
@@ -318,11 +329,11 @@ class Generator:
         self.last_block = self.program.block
         self.program.close()
 
-    def _loop(self, info: FrameInfo) -> None:
+    def _loop(self, info: FrameInfo) -> Written:
         """Write a frame into the current block."""
         frame, program, scheduler = info.frame, self.program, self._scheduler()
         if not info.is_loop:
-            self._run(scheduler, frame, [info.classes.always])
+            yield from self._run(scheduler, frame, [info.classes.always])
             return
         items = self.items_of[frame]
         merges = self.loop_merges[frame]
@@ -333,17 +344,17 @@ class Generator:
         scheduler.start(items)
         if section is not None:
             program.hoisted, outer = number, program.hoisted
-            scheduler.run(section)
+            yield from scheduler.run(section)
             program.hoisted = outer
         program.open(self.style.loop.format(number), loop=number)
         # the place of a timeout, which the iterator raises
         program.lines[-1].plan = self.plan.nodes[frame.loop_conds[0]]
         loop_block = program.block
-        scheduler.run(info.classes.always)
-        self._write_exit(info, scheduler)
+        yield from scheduler.run(info.classes.always)
+        yield from self._write_exit(info, scheduler)
         body_start = len(program.lines)
         assert info.classes.body is not None
-        scheduler.run(info.classes.body)
+        yield from scheduler.run(info.classes.body)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
         self._advance(merges, number, body_start)
@@ -363,7 +374,7 @@ class Generator:
         value.scalar = source.scalar
         self.program.add("{}", [source], [value])
 
-    def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> None:
+    def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> Written:
         """Test the condition of a loop, and write what runs once it is false."""
         program, cond = self.program, info.frame.loop_conds[0]
         test = info.classes.loop_test
@@ -375,7 +386,7 @@ class Generator:
         program.open(self.style.exit_test, [condition])
         program.lines[-1].plan = self.plan.nodes[switch]
         assert info.classes.exit is not None
-        scheduler.run(info.classes.exit)
+        yield from scheduler.run(info.classes.exit)
         program.add("break")
         program.close()
 
@@ -410,6 +421,17 @@ class Generator:
         if rest:
             form = ", ".join("{}" for _ in rest)
             self.program.add(form, [source for _, source in rest], [target for target, _ in rest])
+
+
+def _write_all(code: Written) -> None:
+    """Write code and the loops in it, however deeply they are nested."""
+    stack = [code]
+    while stack:
+        inner = next(stack[-1], None)
+        if inner is None:
+            stack.pop()
+        else:
+            stack.append(inner)
 
 
 def _close(value: Value) -> None:

@@ -16,17 +16,18 @@ nothing in it is ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Final
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.runtime.compiled.program import NotCompiled
 
-# CPython allows 100 levels of indentation, some of which are loops
-MAX_DEPTH: Final = 80
 Literal = tuple["Test", int]
+_numbers: Final = count()
 
 
 @dataclass(slots=True, eq=False)
@@ -34,59 +35,75 @@ class Test:
     """A predicate that selects one of several branches.
 
     `predicate` is None for a flag that the inputs of the Merge `owner` set. `owner` is otherwise
-    the LoopCond, or the first Switch on the predicate.
+    the LoopCond, or the first Switch on the predicate. `number` is greater than those of the tests
+    that decide if the predicate is live.
     """
 
     predicate: Output | None
     branches: int
     owner: Node | None
     value: Any = None  # the variable of the generated code
+    number: int = field(default_factory=_numbers.__next__)
 
 
 class Liveness:
-    """A liveness class, and the state of its queue while its frame is scheduled."""
+    """A liveness class, and the state of its queue while its frame is scheduled.
+
+    The tests of the literals from the section to a class have ascending numbers, so that there is
+    one path to each class. `key` is a hash of the set of literals.
+    """
 
     __slots__ = (
         "active",
         "children",
-        "count",
-        "depth",
+        "is_open",
+        "is_queued",
+        "key",
         "literal",
-        "literals",
         "parent",
         "ready",
         "section",
+        "size",
         "source",
     )
 
     def __init__(self, parent: Liveness | None, literal: Literal | None) -> None:
         self.parent = parent
         self.literal = literal
-        self.literals: frozenset[Literal] = parent.literals if parent else frozenset()
-        if literal is not None:
-            self.literals |= {literal}
-        self.depth: int = parent.depth + 1 if parent else 0
+        # the number of literals
+        self.size: int = (parent.size if parent else 0) + (literal is not None)
+        self.key: int = (parent.key if parent else 0) ^ (_key(literal) if literal else 0)
         self.section: Liveness = parent.section if parent else self
         self.children: dict[Literal, Liveness] = {}
         self.source: Output | None = None  # an output of this class
         self.ready: list[Any] = []
-        self.active: list[Liveness] = []
-        self.count = 0
+        self.active: deque[Liveness] = deque()
+        self.is_queued = self.is_open = False
+
+    @property
+    def number(self) -> int:
+        """The number of the last test below the section, -1 for a section."""
+        if self.parent is None:
+            return -1
+        assert self.literal is not None
+        return self.literal[0].number
 
     @property
     def path(self) -> list[Literal]:
         """The literals below the section, outermost first."""
-        literals = []
+        return list(self.literals())[::-1]
+
+    def literals(self) -> Iterator[Literal]:
+        """The literals below the section, innermost first."""
         live: Liveness | None = self
         while live is not None and live.parent is not None:
             assert live.literal is not None
-            literals.append(live.literal)
+            yield live.literal
             live = live.parent
-        return literals[::-1]
 
 
-# decides about two outputs: can both be live?
-ExclusionQuery = Callable[[Output, Output], bool]
+def _key(literal: Literal) -> int:
+    return hash((literal[0].number, literal[1], "literal"))
 
 
 class FrameClasses:
@@ -101,66 +118,77 @@ class FrameClasses:
         self.loop_test: Test | None = None
         self.body: Liveness | None = None
         self.exit: Liveness | None = None
-        self._interned: dict[frozenset[Literal], Liveness] = {frozenset(): self.always}
 
     def divide(self, test: Test) -> None:
         """Make the body and the exit of a loop with this test."""
         self.loop_test = test
         self.body, self.exit = Liveness(None, (test, 1)), Liveness(None, (test, 0))
-        for section in (self.body, self.exit):
-            self._interned[section.literals] = section
 
     def child(self, live: Liveness, literal: Literal) -> Liveness:
         """The class of what is live in `live` while a test has taken a branch."""
-        test, branch = literal
-        if literal in live.literals or (test.branches == 1 and test.predicate is not None):
-            return live
-        if live is self.never or any(known is test for known, _ in live.literals):
-            return self.never
-        if live.depth > MAX_DEPTH:
-            raise NotCompiled(f"conditionals are nested more than {MAX_DEPTH} deep", test.owner)
-        if test is self.loop_test:
-            assert self.body is not None
-            assert self.exit is not None
-            return self._extend(self.body if branch else self.exit, live.path)
         known = live.children.get(literal)
-        if known is None:
-            literals = live.literals | {literal}
-            known = self._interned.get(literals)
-            if known is None:
-                known = self._interned[literals] = Liveness(live, literal)
-            live.children[literal] = known
-        return known
+        if known is not None:
+            return known
+        test, branch = literal
+        if live is self.never or (test.branches == 1 and test.predicate is not None):
+            return live
+        if test is self.loop_test:
+            section = self.body if branch else self.exit
+            assert section is not None
+            if live.section is self.always:
+                return _extended(section, live.path)
+            return live if live.section is section else self.never
+        above, passed = live, []
+        while above.number > test.number:
+            assert above.parent is not None
+            assert above.literal is not None
+            passed.append(above.literal)
+            above = above.parent
+        if above.number == test.number:
+            return live if above.literal == literal else self.never
+        return _extended(above, [literal, *reversed(passed)])
 
     def both(self, a: Liveness, b: Liveness) -> Liveness:
         """The class of what needs two classes to be live."""
-        if a is b or b.literals <= a.literals:
-            return a if b is not self.never else b
-        if a.literals <= b.literals:
-            return b if a is not self.never else a
-        if a is self.never or b is self.never:
-            return self.never
+        if a is b or b is self.always or a is self.never:
+            return a
+        if a is self.always or b is self.never:
+            return b
         if a.section is self.always:
             a, b = b, a
         if b.section is not self.always and b.section is not a.section:
             return self.never
-        return self._extend(a, b.path)
+        section, passed = a.section, []
+        while a is not b and (a.parent or b.parent):
+            if a.number < b.number:
+                a, b = b, a
+            assert a.parent is not None
+            assert a.literal is not None
+            passed.append(a.literal)
+            if a.number == b.number:
+                if a.literal != b.literal:
+                    return self.never
+                assert b.parent is not None
+                b = b.parent
+            a = a.parent
+        return _extended(a if a is b else section, reversed(passed))
 
-    def _extend(self, live: Liveness, literals: Iterable[Literal]) -> Liveness:
-        for literal in literals:
-            live = self.child(live, literal)
-        return live
+    def is_narrower(self, a: Liveness, b: Liveness) -> bool:
+        """True if a class has all literals of another, and more."""
+        if a is self.never or b is self.never:
+            return b is self.never and a is not self.never and a is not self.always
+        return a is not b and self.both(a, b) is a
 
     def union(self, classes: Sequence[Liveness]) -> Liveness | None:
         """The class of a Merge of several classes, None unless it is a conjunction.
 
         Classes that differ in the branches of one test, and cover all, are their common rest.
         """
-        pool = {live.literals: live for live in classes}
+        pool = {live.key: live for live in classes}
         if len(pool) < len(classes):
             return None
         while len(pool) > 1:
-            deepest = max(pool.values(), key=lambda live: len(live.literals))
+            deepest = max(pool.values(), key=lambda live: live.size)
             merged = next(
                 (
                     rest
@@ -169,48 +197,86 @@ class FrameClasses:
                 ),
                 None,
             )
-            if merged is None:
+            if merged is None or merged.key in pool:
                 return None
-            known = self._class_of(merged, deepest)
-            if known.literals in pool:
-                return None
-            pool[known.literals] = known
+            pool[merged.key] = merged
         return next(iter(pool.values()))
 
-    def _inner_first(self, live: Liveness) -> list[Literal]:
-        section = live.section.literal
-        return [*reversed(live.path), *([section] if section else [])]
+    def _inner_first(self, live: Liveness) -> Iterator[Literal]:
+        yield from live.literals()
+        if live.section.literal:
+            yield live.section.literal
 
     def _cover(
-        self, pool: dict[frozenset[Literal], Liveness], live: Liveness, literal: Literal
-    ) -> frozenset[Literal] | None:
+        self, pool: dict[int, Liveness], live: Liveness, literal: Literal
+    ) -> Liveness | None:
         """Remove from the pool the classes that differ from `live` in the branch of one test."""
-        test, rest = literal[0], live.literals - {literal}
-        siblings = [rest | {(test, branch)} for branch in range(test.branches)]
-        if test.predicate is None or any(sibling not in pool for sibling in siblings):
+        test, key = literal[0], live.key ^ _key(literal)
+        if test.predicate is None or any(
+            key ^ _key((test, branch)) not in pool for branch in range(test.branches)
+        ):
+            return None
+        rest = self._without(live, literal)
+        siblings = [self.child(rest, (test, branch)) for branch in range(test.branches)]
+        if any(pool.get(sibling.key) is not sibling for sibling in siblings):
             return None
         for sibling in siblings:
-            del pool[sibling]
+            del pool[sibling.key]
         return rest
 
-    def _class_of(self, literals: frozenset[Literal], like: Liveness) -> Liveness:
-        """The class of literals that are all in the path of another class."""
-        known = self._interned.get(literals)
-        if known is not None:
-            return known
-        start = like.section if like.section.literals <= literals else self.always
-        return self._extend(start, [literal for literal in like.path if literal in literals])
+    def _without(self, live: Liveness, literal: Literal) -> Liveness:
+        """The class without one of the literals of another."""
+        if literal is live.section.literal:
+            return _extended(self.always, live.path)
+        passed = []
+        while live.literal != literal:
+            assert live.parent is not None
+            assert live.literal is not None
+            passed.append(live.literal)
+            live = live.parent
+        assert live.parent is not None
+        return _extended(live.parent, reversed(passed))
 
     def common(self, classes: Sequence[Liveness]) -> Liveness:
         """The class of the literals that several classes share."""
-        shared = frozenset.intersection(*(live.literals for live in classes))
-        return self._class_of(shared, classes[0])
+        return reduce(self._shared, classes)
+
+    def _shared(self, a: Liveness, b: Liveness) -> Liveness:
+        section, passed = a.section if a.section is b.section else self.always, []
+        while a is not b and (a.parent or b.parent):
+            if a.number < b.number:
+                a, b = b, a
+            assert a.parent is not None
+            assert a.literal is not None
+            if a.number == b.number:
+                assert b.parent is not None
+                if a.literal == b.literal:
+                    passed.append(a.literal)
+                b = b.parent
+            a = a.parent
+        return _extended(a if a is b else section, reversed(passed))
 
     @staticmethod
     def exclude_each_other(a: Liveness, b: Liveness) -> bool:
         """True if the literals of two classes contradict each other."""
-        branches = dict(a.literals)
-        return any(branches.get(test, branch) != branch for test, branch in b.literals)
+        if a.section.literal and b.section.literal and a.section is not b.section:
+            return True
+        branches = dict(a.literals())
+        return any(branches.get(test, branch) != branch for test, branch in b.literals())
+
+
+def _extended(live: Liveness, literals: Iterable[Literal]) -> Liveness:
+    """The class with more literals, whose tests are later and ascend."""
+    for literal in literals:
+        known = live.children.get(literal)
+        if known is None:
+            known = live.children[literal] = Liveness(live, literal)
+        live = known
+    return live
+
+
+# code of a loop, which is written without recursion: it yields the code of its inner loops
+Written = Generator["Written", None, None]
 
 
 class Item:
@@ -222,7 +288,12 @@ class Item:
     __slots__ = ("dependents", "index", "live", "missing", "silent", "write")
 
     def __init__(
-        self, index: int, live: Liveness, write: Callable[[], None], *, silent: bool = False
+        self,
+        index: int,
+        live: Liveness,
+        write: Callable[[], Written | None],
+        *,
+        silent: bool = False,
     ) -> None:
         self.index = index
         self.live = live
@@ -264,19 +335,19 @@ class Scheduler:
         while ready:
             item = ready.pop()
             if item.silent:
-                self._write(item, ready)
+                item.write()
+                self._finish(item, ready)
             else:
                 _push(item)
 
-    def _write(self, item: Item, ready: list[Item]) -> None:
-        item.write()
+    def _finish(self, item: Item, ready: list[Item]) -> None:
         self.done += 1
         for dependent in item.dependents:
             dependent.missing -= 1
             if not dependent.missing:
                 ready.append(dependent)
 
-    def run(self, section: Liveness) -> None:
+    def run(self, section: Liveness) -> Written:
         """Write everything in a section that becomes ready."""
         # of each open class, the branch that an `else` may follow
         trail, previous = [section], list[Liveness | None]([None])
@@ -286,8 +357,10 @@ class Scheduler:
             queue = live.ready
             while queue:
                 item = heappop(queue)
-                _count_down(live)
-                self._write(item, ready)
+                inner = item.write()
+                if inner is not None:
+                    yield inner
+                self._finish(item, ready)
                 if ready:
                     self.release(ready)
                 if not item.silent:
@@ -302,43 +375,40 @@ class Scheduler:
                 else:
                     self.open_branch(following.literal)
                     previous[-1] = following
+                following.is_open = True
                 trail.append(following)
                 previous.append(None)
                 continue
-            trail.pop()
+            trail.pop().is_open = False
             previous.pop()
             if trail:
                 self.close_branch()
 
 
 def _push(item: Item) -> None:
-    live: Liveness | None = item.live
-    assert live is not None
+    live = item.live
     heappush(live.ready, item)
-    while live is not None:
-        live.count += 1
-        parent = live.parent
-        if live.count == 1 and parent is not None:
-            parent.active.append(live)
-        live = parent
-
-
-def _count_down(live: Liveness | None) -> None:
-    while live is not None:
-        live.count -= 1
+    while live.parent is not None and not (live.is_queued or live.is_open):
+        live.is_queued = True
+        live.parent.active.append(live)
         live = live.parent
 
 
 def _next_branch(live: Liveness, last: Liveness | None) -> Liveness | None:
     """The branch to open next: the opposite of the last one, or the first that became ready."""
-    active = live.active = [branch for branch in live.active if branch.count]
-    if not active:
-        return None
     if last is not None:
-        for branch in active:
-            if _opposite(last, branch):
-                return branch
-    return active[0]
+        assert last.literal is not None
+        test, branch = last.literal
+        opposite = live.children.get((test, 1 - branch)) if test.branches == 2 else None
+        if opposite is not None and opposite.is_queued:
+            opposite.is_queued = False
+            return opposite
+    while live.active:
+        following = live.active.popleft()
+        if following.is_queued:
+            following.is_queued = False
+            return following
+    return None
 
 
 def _opposite(a: Liveness, b: Liveness) -> bool:

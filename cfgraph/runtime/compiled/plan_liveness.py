@@ -176,8 +176,9 @@ class PlanLiveness:
     def _enter(self, node: Node, current: Liveness) -> None:
         inner = self.info[self.frames.of_outputs[node]]
         self.of_control[node] = inner.classes.always
+        classes = self.info[self.frames.of[node]].classes
         if inner.entry is None or (
-            inner.entry is not current and current.literals > inner.entry.literals
+            inner.entry is not current and classes.is_narrower(current, inner.entry)
         ):
             inner.entry = current
 
@@ -305,7 +306,8 @@ class PlanLiveness:
         if not partial and not triggers:
             return
         for node in partial:
-            if entry is None or not self.live[node].literals < entry.literals:
+            classes = self.info[self.frames.of[node]].classes
+            if entry is None or not classes.is_narrower(entry, self.live[node]):
                 raise NotCompiled("the Enters of a loop differ in liveness", node)
             if not node.attr("is_constant") and not self._ends_with(info):
                 raise NotCompiled("the Enters of a loop differ in liveness", node)

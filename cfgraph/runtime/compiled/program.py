@@ -97,12 +97,14 @@ class Constant(Value):
 class Block:
     """The lines under one header. `loop` is the number of the loop that the block repeats in."""
 
-    __slots__ = ("depth", "end", "follow", "loop", "parent")
+    __slots__ = ("depth", "end", "follow", "loop", "loops", "parent")
 
     def __init__(self, parent: Block | None, loop: int) -> None:
         self.parent = parent
         self.depth: int = parent.depth + 1 if parent else 1
         self.loop = loop
+        # the number of loops that contain the block
+        self.loops: int = parent.loops + (loop != parent.loop) if parent else 0
         self.end = -1  # the number of the last line
         self.follow: Block | None = None  # the `else` of this block
 
@@ -124,7 +126,7 @@ def _joined(a: Block | None, b: Block | None) -> Block | None:
 class Line:
     """One line: `form` has a field for each of the arguments, and the targets precede it."""
 
-    __slots__ = ("arguments", "block", "form", "hoisted", "plan", "targets")
+    __slots__ = ("arguments", "block", "form", "hoisted", "opens", "plan", "targets")
 
     def __init__(
         self,
@@ -141,13 +143,18 @@ class Line:
         self.targets = targets
         self.plan = plan
         self.hoisted = hoisted
+        self.opens: Block | None = None  # the block that starts after a header
 
 
 class Program:
     """The lines of a function, in order, and its variables and constants."""
 
-    def __init__(self, parameters: str) -> None:
+    def __init__(self, parameters: str, name: str = "run") -> None:
+        self.name = name
         self.parameters = parameters
+        # the code as several functions, if it needs them, and the depth of their calls
+        self.functions: list[Program] = []
+        self.calls = 0
         self.lines: list[Line] = []
         self.block = Block(None, 0)
         self.values: list[Value] = []
@@ -194,6 +201,7 @@ class Program:
         """Append a header, and start its block."""
         self.add(header, arguments)
         self.block = Block(self.block, self.block.loop if loop is None else loop)
+        self.lines[-1].opens = self.block
 
     def close(self) -> None:
         """End the current block."""
@@ -206,7 +214,7 @@ class Program:
     def otherwise(self, first: Block) -> None:
         """Start the `else` of a block that has just ended."""
         self.add("else:")
-        first.follow = self.block = Block(self.block, self.block.loop)
+        first.follow = self.block = self.lines[-1].opens = Block(self.block, self.block.loop)
 
     def _drops(self) -> dict[int, list[tuple[Block, Value]]]:
         """The variables to drop after each line, with the block that they are dropped in."""
@@ -233,8 +241,11 @@ class Program:
 
         It drops arrays after their last use if `drops_values`.
         """
+        if self.functions:
+            parts = [function.source(drops_values=drops_values) for function in self.functions]
+            return "".join(text for text, _ in parts), [n for _, numbers in parts for n in numbers]
         drops = self._drops() if drops_values else {}
-        printed, owners = [f"def run({self.parameters}):"], [-1]
+        printed, owners = [f"def {self.name}({self.parameters}):"], [-1]
         for index, line in enumerate(self.lines):
             names = [value.name for value in line.arguments]
             if any(value.merged is not None for value in line.arguments):
