@@ -1,7 +1,6 @@
 # The verbs of cfgraph. Each works alone on a fresh clone: it makes .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-GRAPH := fixtures/graphs/counter.pb
 # what a verb installs unless EXTRAS says otherwise
 BENCH := test,interop
 GPU := test,gpu,gpu-xla
@@ -14,7 +13,7 @@ FUZZ_LOG ?= fuzz.jsonl
 .NOTPARALLEL:
 
 help:
-	@echo 'make demo    look at a loop, run it and show its trace'
+	@echo 'make demo    find a miscompilation, explain a dead value, show a timeline'
 	@echo 'make test    run the tests'
 	@echo 'make sweep   run the long tests that make test leaves out'
 	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
@@ -25,8 +24,8 @@ help:
 	@echo 'EXTRAS=test,interop,xla makes any of them install these extras'
 
 demo: .venv/ready-$(or $(EXTRAS),plain)
-	$(BIN)/cfgraph show $(GRAPH)
-	$(BIN)/cfgraph run $(GRAPH) --feed n=3 --fetch count:0 --trace
+	rm -rf build/demo
+	$(BIN)/python docs/demo.py build/demo
 
 test: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)

@@ -65,6 +65,10 @@ iterations from overlapping:
     cfgraph run parts.pb --feed x=3 --feed n=4 --fetch y --fetch gradients/x --timeline
     cfgraph show parts.pb --html parts.html
 
+`pipeline.pb`: a loop of two stages on two devices. Show how its iterations overlap:
+
+    cfgraph run pipeline.pb --devices cpu:0-1 --feed 'x=uniform(-1,1)' --clock virtual --timeline
+
 `rnn.pb`: a recurrent layer with a variable. Run it, add gradients, and cluster the result:
 
     cfgraph run rnn.pb --init init --feed 'x=f32[8,4,16]:normal' --fetch loss
@@ -80,12 +84,13 @@ iterations from overlapping:
 
 
 def write_examples(folder: str) -> None:
-    """Write all files. Raises UsageError if one of them exists."""
+    """Write all files and print their paths. Raises UsageError if one of them exists."""
     files = {
         "README.md": _README.encode(),
         "branch.graph": _BRANCH.encode(),
         "count.graph": _COUNT.encode(),
         "mismatch.graph": _MISMATCH.encode(),
+        "pipeline.pb": dumps(_pipeline()),
         "power.pb": dumps(_power()),
         "rnn.pb": dumps(_rnn()),
     }
@@ -111,6 +116,24 @@ def _power() -> Graph:
 
     _, y = b.while_loop(lambda i, _: i < n, body, (0, x))
     b.Identity(y, name="y")
+    return b.graph
+
+
+def _pipeline() -> Graph:
+    """Return a loop of two stages on two devices; the first one needs no earlier iteration."""
+    b = Builder()
+    x = b.placeholder("x", "float32", [6, 128, 128])
+
+    def body(i: Any, y: Any) -> Any:
+        with b.device("/device:CPU:0"):
+            row = b.GatherV2(x, i, 0)
+            step = b.Tanh(b.MatMul(row, row), name="first")
+        with b.device("/device:CPU:1"):
+            y = b.Tanh(b.MatMul(step, y), name="second")
+        return i + 1, y
+
+    _, y = b.while_loop(lambda i, _: i < 6, body, (0, b.Fill([128, 128], 1.0)))
+    b.Sum(y, [0, 1], name="y")
     return b.graph
 
 
