@@ -10,8 +10,10 @@ import pytest
 import cfgraph
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
-from cfgraph.ir.graph import Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.shape_inference import infer_node_shapes
+from cfgraph.passes.gradients import context
 
 X, W = 0.7, 0.3
 
@@ -138,3 +140,33 @@ def test_an_unused_sibling_output_has_zeros_where_the_gradient_continues(
     session, feeds = cfgraph.Session(b.graph), {"x:0": [X, W]}
     have = [None if name is None else session.run([name], feeds)[0].tolist() for name in names]
     assert have == wanted
+
+
+def test_a_node_that_is_read_many_times_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    inferred: list[Node] = []
+
+    def infer(node: Node, *known: Any) -> Any:
+        inferred.append(node)
+        return infer_node_shapes(node, *known)
+
+    monkeypatch.setattr(context, "infer_node_shapes", infer)
+    graph = cfgraph.Graph()
+    x = placeholder(graph, "x")
+    static = context.StaticInfo(graph)
+    part = graph.add("Identity", x)
+    total = graph.add("AddN", *[part] * 20)
+    for node in (part, total):
+        static.infer(node)
+    assert static.shape(total.output()) == Shape([])
+    assert inferred == [part, total]
+
+
+def test_a_declared_shape_refines_an_inferred_one() -> None:
+    graph = cfgraph.Graph()
+    x = graph.add("Placeholder", name="x", dtype=dtypes.float32, shape=UNKNOWN_SHAPE)
+    static = context.StaticInfo(graph)
+    node = graph.add("Identity", x)
+    static.infer(node)
+    static.set_shape(node.output(), Shape([2, None]))
+    static.set_shape(node.output(), Shape([None, 3]))
+    assert static.shape(node.output()) == Shape([2, 3])

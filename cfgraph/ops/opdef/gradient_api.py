@@ -152,7 +152,18 @@ def sum_to_shape(g: GradientBuilder, dz: Output, x: Output, y: Output, fixed: in
     """
     if x == y:
         return dz
-    own, opposite = _leading_shape(g.known_shape(x), fixed), _leading_shape(g.known_shape(y), fixed)
+    return _sum_to_known_shape(g, dz, (x, g.known_shape(x)), (y, g.known_shape(y)), fixed)
+
+
+ShapedOutput = tuple[Output, Shape]
+
+
+def _sum_to_known_shape(
+    g: GradientBuilder, dz: Output, target: ShapedOutput, partner: ShapedOutput, fixed: int = 0
+) -> Output:
+    """`sum_to_shape` for outputs with their static shapes."""
+    (x, shape_x), (y, shape_y) = target, partner
+    own, opposite = _leading_shape(shape_x, fixed), _leading_shape(shape_y, fixed)
     if own == opposite and own.is_full:
         return dz
     known = _repeated_axes(own, opposite)
@@ -224,7 +235,13 @@ def binary_gradients(
 ) -> tuple[InputGradient, InputGradient]:
     """Sum the gradients of a broadcasting op to the shapes of its two inputs."""
     x, y = node.inputs
-    return lambda: sum_to_shape(g, dx(), x, y), lambda: sum_to_shape(g, dy(), y, x)
+    if x == y:
+        return dx, dy
+    shape_x, shape_y = g.known_shape(x), g.known_shape(y)
+    return (
+        lambda: _sum_to_known_shape(g, dx(), (x, shape_x), (y, shape_y)),
+        lambda: _sum_to_known_shape(g, dy(), (y, shape_y), (x, shape_x)),
+    )
 
 
 def select_gradient(

@@ -15,7 +15,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
 from cfgraph.ops.static_values import PartialArray, StaticValue, decode_value
@@ -28,6 +28,8 @@ class StaticInfo:
         self._initial = infer_shapes(graph)
         self._pending: set[Node] = set()
         self._shapes: dict[Output, Shape] = {}
+        # shapes of pending nodes that are known from elsewhere
+        self._declared: dict[Output, Shape] = {}
         self._values: dict[Output, StaticValue] = {}
 
     def shape(self, x: Output) -> Shape:
@@ -47,10 +49,11 @@ class StaticInfo:
         self._pending.add(node)
 
     def set_shape(self, x: Output, shape: Shape) -> None:
-        """Merge a shape known from elsewhere into the shape of a new tensor."""
-        have = self.shape(x)
+        """Merge a shape known from elsewhere into the shape of a new tensor, once inferred."""
+        is_pending = x.node in self._pending
+        have = self._declared.get(x, UNKNOWN_SHAPE) if is_pending else self.shape(x)
         with contextlib.suppress(ValueError):
-            self._shapes[x] = have.merge(shape)
+            (self._declared if is_pending else self._shapes)[x] = have.merge(shape)
 
     def copy(self, clone: Node, node: Node) -> None:
         """Copy the shapes and values of a node's outputs to its clone."""
@@ -63,17 +66,23 @@ class StaticInfo:
 
     def _infer_with_sources(self, node: Node) -> None:
         """Infer a new node after the new nodes that it reads."""
-        trail = [node]
+        trail, inferred = [node], set[Node]()
         while trail:
             node = trail[-1]
-            sources = [x.node for x in node.inputs if x.node in self._pending]
+            # an input that is read many times is inferred once
+            sources = {x.node: None for x in node.inputs if x.node in self._pending}
             self._pending.discard(node)
-            todo = [source for source in sources if source is not node]
-            if todo and role_of(node) is not Role.MERGE:
-                trail.extend(todo)
+            sources.pop(node, None)
+            if sources and role_of(node) is not Role.MERGE:
+                trail.extend(sources)
                 continue
             trail.pop()
-            self._infer_outputs(node)
+            if node not in inferred:
+                inferred.add(node)
+                self._infer_outputs(node)
+                for x in [node.output(port) for port in range(registry.output_count(node) or 0)]:
+                    if x in self._declared:
+                        self.set_shape(x, self._declared.pop(x))
 
     def _infer_outputs(self, node: Node) -> None:
         inputs = [self._shapes.get(x) or self._initial[x] for x in node.inputs]

@@ -115,6 +115,13 @@ class GradientScope:
 
     def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:
         """The shape of a tensor; a constant if it is static."""
+        key = ("shape of", x, dtype)
+        size = self._cache.get(key)
+        if size is None:
+            size = self._cache[key] = self._shape(x, dtype)
+        return size
+
+    def _shape(self, x: Output, dtype: DType) -> Output:
         known = self.known_shape(x)
         if known.is_full:
             largest = max((size or 0 for size in known), default=0)
@@ -309,4 +316,5 @@ def _unknown_variable(handle: Output) -> Unsupported:
 
 
 def _is_resource(x: Output) -> bool:
-    return x.dtype is not None and x.dtype.kind == "resource"
+    dtype = x.dtype
+    return dtype is not None and dtype.kind == "resource"
