@@ -384,15 +384,16 @@ Soft = Annotated[
     ),
 ]
 Jit = Annotated[
-    bool, typer.Option("--jit", help="Cluster the graph before the run, and run the clusters.")
+    bool, typer.Option("--jit", help="Deprecated: --engine xla or compiled.", hidden=True)
 ]
 Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        metavar="auto|tokens|compiled|numpy|xla",
-        help="Engine of the run (compiled: Python code where possible, as with auto; tokens: the "
-        "token executor), or of its clusters (numpy, xla; the run then uses the token executor).",
+        metavar="auto|tokens|compiled|xla",
+        help="Engine of the run. compiled: Python code where possible; tokens: the token executor; "
+        "xla: XLA for loops, conditionals, and clusters of nodes, within tolerance. Default: auto, "
+        "which is compiled.",
     ),
 ]
 ExplainEngine = Annotated[
@@ -405,9 +406,7 @@ ExplainEngine = Annotated[
 ]
 Regions = Annotated[
     bool,
-    typer.Option(
-        "--regions", help="Functionalize and cluster whole loops and conditionals as well."
-    ),
+    typer.Option("--regions", help="Deprecated: --engine xla or compiled.", hidden=True),
 ]
 BlasThreads = Annotated[
     str,

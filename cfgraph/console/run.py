@@ -29,7 +29,6 @@ from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
-from cfgraph.runtime.prepare import RUN_ENGINES
 from cfgraph.runtime.session import Session
 
 # digits of a number of threads
@@ -106,7 +105,6 @@ def _execute(
     Returns the values and the session.
     """
     limits, timing = options.limits, options.clock
-    options.clusters.require_jit()
     stop: Any = {"max_iterations": limits.max_iterations}
     needed = [*(item.node for item in request.fetches), *request.targets, *request.inits]
     variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
@@ -153,10 +151,8 @@ def _make_session(
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
         costs=_cost_model(options.clock),
-        jit=_cluster_engine(options.clusters.engine) if options.clusters.jit else None,
-        engine=options.clusters.engine,
+        engine=options.clusters.run_engine(options.printing.quiet),
         lazy=options.clusters.lazy,
-        regions=options.clusters.regions,
         memory=memory,
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
@@ -164,11 +160,6 @@ def _make_session(
         blas_threads=int(threads) if _is_number(threads) else threads,
         workers=options.remote.workers_of_session(),
     )
-
-
-def _cluster_engine(engine: str) -> str:
-    """Return the engine of clusters where `--engine` may name that of the run."""
-    return "auto" if engine in RUN_ENGINES else engine
 
 
 def _is_number(text: str) -> bool:

@@ -99,6 +99,14 @@ def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
     }
 
 
+def engine_json(session: Session) -> dict[str, Any]:
+    """Return the engine of the last run for a JSON document, and why tokens ran it."""
+    if session.config.jit is not None:
+        return {"engine": session.cluster_runner.engine, "reason": None}
+    reason = session.fallback or None
+    return {"engine": "tokens" if reason else "compiled", "reason": reason}
+
+
 # ops that a note lists
 _MAX_HOST_OPS: Final = 5
 
@@ -244,8 +252,10 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
 
 def _engine_note(session: Session) -> str:
     """The engine of the last run, and the reason for the token executor."""
-    if session.fallback:
-        return f"engine: tokens, since {session.fallback}"
+    chosen = engine_json(session)
+    if chosen["engine"] != "compiled":
+        reason = f", since {chosen['reason']}" if chosen["reason"] else ""
+        return f"engine: {chosen['engine']}{reason}"
     graph = session.ran
     if graph is None or not is_partitioned(graph):
         return "engine: compiled"
@@ -264,6 +274,8 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         result["taps"] = outcome.taps.values
     if outcome.launches and called_clusters(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
+    if options.clusters.explain and outcome.session:
+        result["engine"] = engine_json(outcome.session)
     gpu = gpu_json(outcome.session) if outcome.session else None
     if gpu:
         result["gpu"] = gpu

@@ -13,6 +13,7 @@ import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.output import note
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
@@ -21,6 +22,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.options import Color
 from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value, split_feed
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
@@ -153,7 +155,7 @@ class ClockOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOptions:
-    """Clustering before the run, and the engine of the clusters."""
+    """The engine of the run, also as options of the previous release: `jit` and `regions`."""
 
     jit: bool = False
     engine: str = "auto"
@@ -161,10 +163,24 @@ class ClusteringOptions:
     regions: bool = False
     explain: bool = False
 
-    def require_jit(self) -> None:
-        """Raise UsageError for regions without clustering."""
+    def run_engine(self, quiet: bool) -> str:
+        """Return the engine of the run; a note describes deprecated options.
+
+        Raises UsageError for regions without clustering.
+        """
         if self.regions and not self.jit:
             raise UsageError("--regions requires --jit", hint="add --jit")
+        old = [
+            *(["--jit"] if self.jit else []),
+            *(["--regions"] if self.regions else []),
+            *(["--engine numpy"] if self.engine == "numpy" else []),
+        ]
+        engine = "compiled" if self.engine == "numpy" else self.engine
+        if self.jit and engine == "auto" and has_jax():
+            engine = "xla"
+        if old:
+            note(f"note: {' '.join(old)} is deprecated; use --engine {engine}", quiet)
+        return engine
 
 
 @dataclass(frozen=True, slots=True)

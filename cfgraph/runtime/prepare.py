@@ -54,9 +54,7 @@ if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions
 
 SCHEDULES: Final = ("fifo", "random")
-# engines of a run; the others are those of its clusters
-RUN_ENGINES: Final = ("tokens", "compiled")
-ENGINES: Final = ("auto", *RUN_ENGINES, "numpy", "xla")
+ENGINES: Final = ("auto", "tokens", "compiled", "xla")
 DEFAULT_DEVICE: Final = "cpu:0"
 
 

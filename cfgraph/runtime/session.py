@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -36,7 +37,6 @@ from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryT
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import (
     DEFAULT_DEVICE,
-    RUN_ENGINES,
     PlannedRun,
     PreparedRun,
     RunConfig,
@@ -54,7 +54,9 @@ if TYPE_CHECKING:
 # a session keeps this many prepared fetch-sets and drops the oldest
 MAX_PREPARED_RUNS: Final = 32
 
-RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool]
+# fetches, targets, feeds, values are omitted, the run is only traced
+RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool, bool]
+_TRACED: Final = "the run is traced"
 
 
 @contextmanager
@@ -79,16 +81,14 @@ class Session:
     cannot be satisfied is an error unless `soft_placement`; `rules` (as for `cfgraph.place`)
     override requests. On one device, all nodes run there whatever they request.
 
-    With `jit`, nodes that compile together are clustered, and `jit` is the engine of the clusters:
-    `numpy` calls their kernels in sequence, `xla` compiles them per input signature (with `lazy`
-    when a signature is seen a second time), `auto` uses XLA for large clusters if jax is installed.
-    With `regions` whole loops and conditionals are clustered. Clusters in the graph run by
-    `engine`: `numpy`, `xla`, or `auto`, the default.
-
     With the engines `auto` and `compiled`, a run is compiled to straight-line Python, with the same
-    values and errors, where that is possible and nothing observes the run; otherwise, and with the
-    other engines, the token executor runs it. `fallback` is the reason for which the last run used
-    the token executor, or empty.
+    values and errors, where that is possible and nothing observes the run; otherwise, and with
+    `tokens`, the token executor runs it. `fallback` is the reason for which the last run used the
+    token executor, or empty. With `xla`, nodes that compile together are clustered, also whole
+    loops and conditionals, and XLA compiles the clusters per input signature (with `lazy` when a
+    signature is seen a second time); values agree within the tolerance of the dtype. Clusters in
+    the graph run by XLA with `xla`, by NumPy with `compiled`, else by XLA where they are large and
+    jax is installed. `jit`, `regions`, and the engine `numpy` are deprecated.
 
     With `costs` the run uses a virtual clock: `elapsed` is its final time in seconds, and the trace
     has its times. `ran` is the graph of the last run: the needed part of the graph after lowering,
@@ -144,6 +144,12 @@ class Session:
         workers: WorkerOptions | None = None,
     ) -> None:
         require_graph(graph)
+        if jit is not None or regions or engine == "numpy":
+            _warn_deprecated(jit, engine)
+        if engine == "numpy":
+            engine = "compiled"
+        if engine == "xla" and jit is None:
+            jit, regions = engine, True
         self.graph = graph
         self.config = RunConfig(
             devices=() if devices is None else parse_devices(devices),
@@ -172,7 +178,7 @@ class Session:
             self._workers = Workers(workers, state)
             self.state = self._workers.state
         self.cluster_runner = ClusterRunner(
-            jit or (None if engine in RUN_ENGINES else engine), lazy=lazy
+            jit or ("numpy" if engine == "compiled" else None), lazy=lazy
         )
         self.elapsed: float | None = None
         self._last_run: PreparedRun | None = None
@@ -265,7 +271,7 @@ class Session:
             raise UsageError(message, hint="costs=CostModel()")
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
-        key = tensors, names.targets, tuple(fed), without_values
+        key = tensors, names.targets, tuple(fed), without_values, False
         prepared, seconds = self._prepared_run(key, names.opened, trace, timeout, fed)
         with (
             prepared.guard,
@@ -309,7 +315,7 @@ class Session:
                     simulator.clear()
                 self.fallback = prepared.run.fallback or simulator.fallback
                 if trace is not None and not self.fallback:
-                    self.fallback = "the run is traced"
+                    self.fallback = _TRACED
                 self._end_run(prepared, simulator, completed=completed)
                 if trace is None:
                     prepared.release(simulator)
@@ -332,28 +338,31 @@ class Session:
     ) -> tuple[PreparedRun, float]:
         """The prepared run of fetches, targets, and feeds, made once, and the time this took.
 
-        If plans cannot be shared, a traced run has its own.
+        If plans cannot be shared, a traced run has its own. A traced run compiles nothing.
         """
         version = self.graph.edits, tuple(self.graph.functions.values())
         if self._planned == version:
-            prepared = self._prepared.get(key)
+            prepared = self._known_run(key, trace)
             if prepared is not None and (trace is None or prepared.is_shared):
                 return prepared, 0.0
         with self._lock, self.graph.paused_gc(), limited(timeout=timeout):
             start = time.monotonic()
             if self._planned != version:
                 self._prepared, self._planned = {}, version
-            prepared = self._prepared.get(key)
+            prepared = self._known_run(key, trace)
             if prepared is not None and (trace is None or prepared.is_shared):
                 return prepared, 0.0
-            fetches, targets, feeds, without_values = key
+            fetches, targets, feeds, without_values, _ = key
             spec = RunSpec(opened.graph, fetches, targets, feeds)
+            observed = self._observed() or ("values are omitted" if without_values else "")
+            if trace is not None and not observed:
+                observed, key = _TRACED, _traced(key)
             run = plan_run(
                 spec,
                 opened,
                 self.config,
                 self.cluster_runner,
-                self._observed() or ("values are omitted" if without_values else ""),
+                observed,
                 without_values=without_values,
             )
             guard = self._lock if self._is_exclusive() else nullcontext()
@@ -369,6 +378,13 @@ class Session:
                     del self._prepared[next(iter(self._prepared))]
                 self._prepared[key] = prepared
             return prepared, time.monotonic() - start
+
+    def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
+        """The prepared run of a key; for a traced run also one that is only traced."""
+        prepared = self._prepared.get(key)
+        if prepared is None and trace is not None:
+            prepared = self._prepared.get(_traced(key))
+        return prepared
 
     def _is_exclusive(self) -> bool:
         """True if runs wait for each other: they count memory, or may use a real GPU."""
@@ -415,6 +431,18 @@ class Session:
             if gpu is not None:
                 return GpuSimulator(gpu, graph, plans, step, fetches, trace, meter)
         return Simulator(graph, plans, step, fetches, trace, meter)
+
+
+def _traced(key: RunKey) -> RunKey:
+    fetches, targets, feeds, without_values, _ = key
+    return fetches, targets, feeds, without_values, True
+
+
+def _warn_deprecated(jit: str | None, engine: str | None) -> None:
+    """Warn the caller of `Session` about options of the previous release."""
+    new = "xla" if jit in ("auto", "xla") else "compiled" if engine == "numpy" or jit else "auto"
+    message = f"jit, regions, and the engine 'numpy' are deprecated; use engine={new!r}"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:

@@ -1,4 +1,4 @@
-"""`cfgraph cluster --regions` and `cfgraph run --jit --regions`."""
+"""`cfgraph cluster --regions`, and runs of what it writes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def test_explain_says_what_became_of_each_region(command: Any, graphs: Path) -> 
     assert (region["clustered"], region["reason"]) == (True, None)
 
 
-def test_run_takes_whole_loops(command: Any, graphs: Path) -> None:
-    options = ("--jit", "--engine", "numpy", "--regions", "--fetch", "count", "--feed", "n=7")
-    done = command("run", graphs / "counter.pb", *options, "--expect", "count=7")
+def test_run_takes_whole_loops(command: Any, graphs: Path, tmp_path: Path) -> None:
+    clustered = tmp_path / "clustered.pb"
+    assert command("cluster", graphs / "counter.pb", "--regions", "-o", clustered).code == 0
+    options = ("--engine", "compiled", "--fetch", "count", "--feed", "n=7")
+    done = command("run", clustered, *options, "--expect", "count=7")
     assert done.code == 0
     assert "1 cluster run by NumPy: 1 call" in done.err
 

@@ -192,7 +192,8 @@ def test_what_was_compiled_again_and_why(command: Command, tmp_path: Path) -> No
     cfgraph.lower(b.graph)
     cfgraph.save(b.graph, tmp_path / "grow.pb")
     feeds = ["--feed", "x=[1]", "--feed", "n=3"]
-    done = command("run", tmp_path / "grow.pb", *feeds, "--jit", "--engine", "xla")
+    assert command("cluster", tmp_path / "grow.pb", "-o", tmp_path / "clustered.pb").code == 0
+    done = command("run", tmp_path / "clustered.pb", *feeds, "--engine", "xla")
     assert "as switch_1 is [4], was [2]" in done.err
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import cfgraph
 
 CHAIN = """
 x = Placeholder() {dtype=float32, shape=?}
@@ -41,18 +44,35 @@ def clustered(tmp_path: Path) -> Path:
     return path
 
 
-def test_jit_clusters_on_the_way_and_says_what_ran_them(command: Any, chain: Path) -> None:
-    options = ["run", chain, "--feed", "x=3", "--fetch", "y:0"]
-    done = command(*options, "--jit", "--engine", "numpy")
+@pytest.mark.parametrize(
+    ("old", "engine"),
+    [
+        (["--jit", "--engine", "numpy"], "compiled"),
+        (["--jit", "--regions", "--engine", "numpy"], "compiled"),
+        (["--engine", "numpy"], "compiled"),
+        pytest.param(["--jit", "--engine", "xla"], "xla", marks=needs_jax),
+        (["--jit", "--engine", "tokens"], "tokens"),
+    ],
+    ids=" ".join,
+)
+def test_old_options_choose_an_engine_with_a_note(
+    command: Any, chain: Path, old: list[str], engine: str
+) -> None:
+    options = ["run", chain, "--feed", "x=3", "--fetch", "y:0", "--explain-engine"]
+    done = command(*options, *old)
     assert (done.code, done.out) == (0, "y:0  float32[]  = 4.0\n")
-    assert done.err == "1 cluster run by NumPy: 1 call\n"
-    assert command(*options, "--engine", "numpy").err == ""
+    notes = done.err.splitlines()
+    assert [line for line in notes if line.endswith(f"is deprecated; use --engine {engine}")]
+    assert [line for line in notes if line.startswith(f"engine: {engine}")]
+    document = command(*options, *old, "--json").json["result"]
+    assert document["engine"]["engine"] == engine
+    assert "deprecated" not in command(*options, "--engine", engine).err
 
 
 @needs_jax
-def test_auto_says_what_is_too_small_for_xla(command: Any, chain: Path) -> None:
-    done = command("run", chain, "--feed", "x=3", "--fetch", "y:0", "--jit")
-    assert done.out == "y:0  float32[]  = 4.0\n"
+def test_auto_says_what_is_too_small_for_xla(command: Any, clustered: Path) -> None:
+    done = command("run", clustered, "--feed", "x=3", "--fetch", "y:0")
+    assert done.out == "y:0  float32[]  = 6.0\n"
     assert "too small to gain from XLA (--engine xla compiles all)" in done.err
 
 
@@ -80,7 +100,7 @@ def test_lazy_compiles_nothing_in_a_single_call(command: Any, clustered: Path) -
 def test_an_unknown_engine_is_a_wrong_call(command: Any, clustered: Path) -> None:
     done = command("run", clustered, "--feed", "x=1", "--engine", "tpu")
     assert done.code == 2
-    assert "one of auto, tokens, compiled, numpy, xla" in done.err
+    assert "one of auto, tokens, compiled, xla" in done.err
 
 
 def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path: Path) -> None:
@@ -107,11 +127,44 @@ def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path
 
 
 @pytest.mark.parametrize("engine", ["tokens", "compiled", "auto"])
-def test_the_engine_of_a_run_leaves_that_of_its_clusters_open(
-    command: Any, chain: Path, engine: str
+def test_every_engine_runs_the_clusters_of_a_file(
+    command: Any, clustered: Path, engine: str
 ) -> None:
-    done = command("run", chain, "--feed", "x=3", "--fetch", "y:0", "--jit", "--engine", engine)
-    assert (done.code, done.out) == (0, "y:0  float32[]  = 4.0\n")
+    done = command("run", clustered, "--feed", "x=3", "--fetch", "y:0", "--engine", engine)
+    assert (done.code, done.out) == (0, "y:0  float32[]  = 6.0\n")
+
+
+def test_a_traced_run_compiles_nothing(chain: Path) -> None:
+    import cfgraph.runtime.prepare
+
+    compiled = []
+    session = cfgraph.Session(cfgraph.load(chain))
+    events: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cfgraph.runtime.prepare, "_compiled", compiled.append)
+        for _ in range(2):
+            assert session.run("y", {"x": 3}, trace=_Recorder(events)) == [4]
+            assert session.fallback == "the run is traced"
+    assert not compiled
+    assert events
+    assert session.run("y", {"x": 3}) == [4]
+    assert session.fallback == ""
+
+
+class _Recorder:
+    """An observer that stores the events of a run."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self.event = events.append
+
+
+@pytest.mark.parametrize("options", [{"jit": "numpy"}, {"engine": "numpy"}], ids=str)
+def test_old_options_of_a_session_warn(chain: Path, options: dict[str, Any]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        session = cfgraph.Session(cfgraph.load(chain), **options)
+    assert [(item.category, item.filename) for item in caught] == [(DeprecationWarning, __file__)]
+    assert session.run("y", {"x": 3}) == [4]
 
 
 def test_a_number_of_threads_with_many_digits_is_a_usage_error(command: Any, chain: Path) -> None:

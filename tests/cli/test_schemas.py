@@ -47,7 +47,7 @@ LINES = {
         "run deadness_mismatch.pb --feed p=true --feed v=[1,2]",
         "run counter.pb --feed n=3 --expect count=4",
         "run counter.pb --feed n=3 --clock virtual --out count=@c.npy --trace-out t.json",
-        "run counter.pb --feed n=3 --jit",
+        "run counter.pb --feed n=3 --explain-engine",
         "run counter.pb --fetch nosuch",
     ],
     "diff": [

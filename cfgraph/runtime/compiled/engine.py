@@ -303,7 +303,7 @@ class CompiledSimulator:
         if plan is not None:
             device = compiled.device_of.get(plan.node, device)
         device = short_device_name(device)
-        if isinstance(error, RunTimeout):
+        if isinstance(error, RunTimeout) and error.node is None:
             error = timeout_error("the run exceeded its timeout", path)
             error.device = device
             return error
