@@ -46,6 +46,7 @@ FAMILIES: Final = {
         "CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ExtractGlimpse "
         "ExtractGlimpseV2"
     ),
+    "ctc": "CTCBeamSearchDecoder CTCGreedyDecoder CTCLoss CTCLossV2",
     "decomposition": (
         "BatchCholesky BatchCholeskyGrad BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd "
         "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"
@@ -197,6 +198,13 @@ FAMILIES: Final = {
         "BatchToSpace BatchToSpaceND DepthToSpace SpaceToBatch SpaceToBatchND SpaceToDepth"
     ),
     "sparse": "SparseReshape SparseTensorDenseAdd SparseTensorDenseMatMul SparseToDense",
+    "sparse_arithmetic": (
+        "SparseAdd SparseAddGrad SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul "
+        "SparseSlice SparseSliceGrad"
+    ),
+    "sparse_reduction": (
+        "SparseReduceMax SparseReduceMaxSparse SparseReduceSum SparseReduceSumSparse SparseSoftmax"
+    ),
     "sparse_rows": "SparseConcat SparseFillEmptyRows SparseFillEmptyRowsGrad SparseReorder",
     "sparse_segment": (
         "SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2 "
@@ -224,6 +232,7 @@ FAMILIES: Final = {
     ),
     "string_hashing": "StringToHashBucket StringToHashBucketFast StringToHashBucketStrong",
     "string_join_split": "ReduceJoin StringJoin StringSplit StringSplitV2 UnsortedSegmentJoin",
+    "string_ngrams": "StringNGrams",
     "string_numbers": "AsString StringToNumber",
     "string_patterns": "RegexFullMatch RegexReplace StaticRegexFullMatch StaticRegexReplace",
     "strings": (

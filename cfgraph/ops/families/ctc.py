@@ -1,0 +1,323 @@
+"""Connectionist temporal classification (Graves et al. 2006): decoders, loss, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    int32_constant,
+    reject_gradients,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+_HOST: Final = HostPlacement(host_only=True)
+_PLAIN: Final = CompilerSupport(traceable=False)
+_FLOAT: Final = "T: {float32, float64} = float32"
+
+
+def check_sequences(inputs: Any, lengths: Any) -> None:
+    """Raise OpError unless `inputs` is [time, batch, class] and no sequence is longer."""
+    if inputs.ndim != 3 or 0 in inputs.shape[:1]:
+        message = f"inputs must be 3-D and not empty, got shape {list(inputs.shape)}"
+        raise OpError(message)
+    if lengths.shape != inputs.shape[1:2]:
+        message = f"sequence_length must have length {inputs.shape[1]}, got {list(lengths.shape)}"
+        raise OpError(message)
+    if ((lengths < 0) | (lengths > len(inputs))).any():
+        message = f"sequence_length must be in [0, {len(inputs)}], got {lengths.tolist()}"
+        raise OpError(message)
+
+
+def sparse_rows(rows: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
+    """Label sequences as a sparse matrix."""
+    indices = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
+    values = [label for row in rows for label in row]
+    width = max(map(len, rows), default=0)
+    return (
+        np.array(indices, np.int64).reshape(-1, 2),
+        np.array(values, np.int64),
+        np.array([len(rows), width], np.int64),
+    )
+
+
+def _collapsed(labels: Sequence[int], blank: int, *, merge: bool) -> list[int]:
+    """Labels without blanks and, if merged, without repetition."""
+    result, last = [], -1
+    for label in labels:
+        if label != blank and not (merge and label == last):
+            result.append(label)
+        last = label
+    return result
+
+
+class CTCGreedyDecoder(Op):
+    """The best label of each step, collapsed."""
+
+    signature = (
+        "inputs: T, sequence_length: int32 -> decoded_indices: int64, decoded_values: int64, "
+        "decoded_shape: int64, log_probability: T"
+    )
+    attrs = f"merge_repeated: bool = false, blank_index: int = -1, {_FLOAT}"
+    compilation, placement = _PLAIN, _HOST
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        merge, index = bool(node.attr("merge_repeated")), node.attr("blank_index")
+
+        def decode(inputs: Any, lengths: Any) -> Any:
+            check_sequences(inputs, lengths)
+            classes = inputs.shape[2]
+            blank = index + classes if index < 0 else index
+            if not 0 <= blank < classes:
+                message = f"blank_index must be in [-{classes}, {classes}), got {index}"
+                raise OpError(message)
+            best = inputs.argmax(axis=2)
+            rows = [
+                _collapsed(best[:length, i].tolist(), blank, merge=merge)
+                for i, length in enumerate(lengths.tolist())
+            ]
+            valid = np.arange(len(inputs))[:, None] < lengths
+            total = np.where(valid, -inputs.max(axis=2), 0).sum(0, dtype=inputs.dtype)
+            return (*sparse_rows(rows), total[:, None])
+
+        return decode
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch = require_rank(context.inputs[0], 3)[1:2].merge(require_rank(context.inputs[1], 1))
+        return [Shape((None, 2)), vector_shape(None), vector_shape(2), batch + Shape((1,))]
+
+
+class BeamEntry(NamedTuple):
+    """Log-probabilities of a prefix that ends with a blank, with its last label, or with either."""
+
+    total: Any
+    blank: Any
+    label: Any
+
+
+def beam_search(steps: Any, width: int) -> list[tuple[tuple[int, ...], Any]]:
+    """The best label sequences of one input, and their log-probabilities; the last class is blank.
+
+    Graves 2012, section 7.5.3: prefixes and their extensions compete for the places of the beam.
+    """
+    kind = steps.dtype.type
+    none = kind(-np.inf)
+    beam: dict[tuple[int, ...], BeamEntry] = {(): BeamEntry(kind(0), kind(0), none)}
+    for logits in steps:
+        top = logits.max()
+        scores = logits - (top + np.log(np.exp(logits - top).sum()))
+        blank = len(scores) - 1
+        updated: dict[tuple[int, ...], BeamEntry] = {}
+        for prefix, old in beam.items():
+            label = none
+            if prefix:
+                parent = beam.get(prefix[:-1])
+                label = old.label
+                if parent is not None:
+                    repeated = len(prefix) > 1 and prefix[-1] == prefix[-2]
+                    label = np.logaddexp(label, parent.blank if repeated else parent.total)
+                label = label + scores[prefix[-1]]
+            rest = old.total + scores[blank]
+            updated[prefix] = BeamEntry(np.logaddexp(rest, label), rest, label)
+        for prefix, old in beam.items():
+            for label in range(blank):
+                extended = (*prefix, label)
+                if extended in beam:
+                    continue
+                before = old.blank if prefix and prefix[-1] == label else old.total
+                score = scores[label] + before
+                if score > none:
+                    updated[extended] = BeamEntry(score, none, score)
+        best = sorted(updated.items(), key=lambda entry: -entry[1].total)
+        beam = dict(best[:width])
+    return [(prefix, entry.total) for prefix, entry in beam.items()]
+
+
+class CTCBeamSearchDecoder(Op):
+    """The most probable label sequences, by beam search."""
+
+    signature = (
+        "inputs: T, sequence_length: int32 -> decoded_indices: top_paths*int64, "
+        "decoded_values: top_paths*int64, decoded_shape: top_paths*int64, log_probability: T"
+    )
+    attrs = f"beam_width: int >= 1, top_paths: int >= 1, merge_repeated: bool = true, {_FLOAT}"
+    compilation, placement = _PLAIN, _HOST
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        width, paths = node.attr("beam_width"), node.attr("top_paths")
+        merge = bool(node.attr("merge_repeated"))
+        if paths > width:
+            message = f"top_paths must be at most beam_width, got {paths} and {width}"
+            raise OpError(message)
+
+        def decode(inputs: Any, lengths: Any) -> Any:
+            check_sequences(inputs, lengths)
+            rows: list[list[list[int]]] = [[] for _ in range(paths)]
+            total = np.zeros((inputs.shape[1], paths), inputs.dtype)
+            for i, length in enumerate(lengths.tolist()):
+                found = beam_search(inputs[:length, i], width)
+                if len(found) < paths:
+                    message = f"Less leaves in the beam search than requested: {len(found)}"
+                    raise OpError(message)
+                for path, (prefix, score) in enumerate(found[:paths]):
+                    rows[path].append(_collapsed(prefix, -1, merge=merge))
+                    total[i, path] = score
+            parts = [sparse_rows(row) for row in rows]
+            return (*(part[j] for j in range(3) for part in parts), total)
+
+        return decode
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch = require_rank(context.inputs[0], 3)[1:2].merge(require_rank(context.inputs[1], 1))
+        paths = context.attr("top_paths")
+        parts = (Shape((None, 2)), vector_shape(None), vector_shape(2))
+        return [*(part for part in parts for _ in range(paths)), batch + Shape((paths,))]
+
+
+def label_rows(indices: Any, values: Any, batch: int, blank: int) -> list[list[int]]:
+    """The labels of each sequence. Raises OpError for labels out of range."""
+    if indices.ndim != 2 or indices.shape != (len(values), 2):
+        message = f"labels_indices must have shape [{len(values)}, 2], got {list(indices.shape)}"
+        raise OpError(message)
+    rows: list[list[int]] = [[] for _ in range(batch)]
+    for (row, _), label in zip(indices.tolist(), values.tolist(), strict=True):
+        if not 0 <= row < batch or not 0 <= label <= blank:
+            message = f"label {label} of sequence {row} is out of range"
+            raise OpError(message)
+        rows[row].append(label)
+    return rows
+
+
+def sequence_loss(
+    logits: Any, labels: Sequence[int], blank: int, *, merge: bool
+) -> tuple[Any, Any]:
+    """Negative log-likelihood of labels, and its gradient by the logits: [time, class]."""
+    steps = len(logits)
+    wide = logits.astype(np.float64)
+    top = wide.max(axis=1, keepdims=True)
+    scores = wide - (top + np.log(np.exp(wide - top).sum(axis=1, keepdims=True)))
+    path = np.full(2 * len(labels) + 1, blank)
+    path[1::2] = labels
+    skips = np.zeros(len(path), bool)
+    skips[3::2] = True if not merge else path[3::2] != path[1:-2:2]
+    stays = np.ones(len(path), bool)
+    stays[1::2] = merge
+    with np.errstate(all="ignore"):
+        forward = np.full((steps, len(path)), -np.inf)
+        forward[0, :2] = scores[0, path[:2]]
+        for t in range(1, steps):
+            forward[t] = _step(forward[t - 1], skips, stays) + scores[t, path]
+        backward = np.full((steps, len(path)), -np.inf)
+        backward[-1, -2:] = 0
+        for t in range(steps - 2, -1, -1):
+            later = (backward[t + 1] + scores[t + 1, path])[::-1]
+            reverse = np.zeros(len(path), bool)
+            reverse[2:] = skips[2:][::-1]
+            backward[t] = _step(later, reverse, stays[::-1])[::-1]
+        both = forward + backward
+        likelihood = np.logaddexp.reduce(both[-1])
+        share = np.exp(scores)
+        if np.isfinite(likelihood):
+            for place, label in enumerate(path):
+                share[:, label] -= np.exp(both[:, place] - likelihood)
+    return -likelihood, share
+
+
+def _step(values: Any, skips: Any, stays: Any) -> Any:
+    """Log-probability of arriving at each place of a path from the places before."""
+    result = np.where(stays, values, -np.inf)
+    result[1:] = np.logaddexp(result[1:], values[:-1])
+    result[2:] = np.where(skips[2:], np.logaddexp(result[2:], values[:-2]), result[2:])
+    return result
+
+
+class CTCLoss(Op):
+    """Loss of label sequences, and its gradient; the last class is blank."""
+
+    signature = (
+        "inputs: T, labels_indices: int64, labels_values: int32, sequence_length: int32 "
+        "-> loss: T, gradient: T"
+    )
+    attrs = (
+        "preprocess_collapse_repeated: bool = false, ctc_merge_repeated: bool = true, "
+        f"ignore_longer_outputs_than_inputs: bool = false, {_FLOAT}"
+    )
+    compilation, placement = _PLAIN, _HOST
+    first_is_blank = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        collapse = bool(node.attr("preprocess_collapse_repeated"))
+        merge = bool(node.attr("ctc_merge_repeated"))
+        lenient = bool(node.attr("ignore_longer_outputs_than_inputs"))
+
+        def loss(inputs: Any, indices: Any, values: Any, lengths: Any) -> Any:
+            check_sequences(inputs, lengths)
+            batch, classes = inputs.shape[1:]
+            blank = 0 if cls.first_is_blank else classes - 1
+            losses, gradient = np.zeros(batch, inputs.dtype), np.zeros_like(inputs)
+            for i, row in enumerate(label_rows(indices, values, batch, classes - 1)):
+                labels = _collapsed(row, -1, merge=True) if collapse else row
+                length = int(lengths[i])
+                if not length:
+                    continue
+                if len(labels) > length:
+                    if lenient:
+                        continue
+                    message = (
+                        f"Not enough time for target transition sequence (required: "
+                        f"{len(labels)}, available: {length}) in sequence {i}"
+                    )
+                    raise OpError(message)
+                losses[i], share = sequence_loss(inputs[:length, i], labels, blank, merge=merge)
+                gradient[:length, i] = share
+            return losses, gradient
+
+        return loss
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        inputs = require_rank(context.inputs[0], 3)
+        batch = inputs[1:2].merge(require_rank(context.inputs[3], 1))
+        return [batch, inputs[:1] + batch + inputs[2:]]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        dy = grads[0]
+        reject_gradients(node, grads[1:], "the gradient that it computes")
+        if dy is None:
+            return [None] * 4
+        rows = g.ExpandDims(g.ExpandDims(dy, int32_constant(g, 0)), int32_constant(g, -1))
+        return (
+            g.Mul(rows, g.PreventGradient(node.output(1), message="of CTCLoss twice")),
+            None,
+            None,
+            None,
+        )
+
+
+class CTCLossV2(CTCLoss):
+    """Loss of label sequences, and its gradient; the first class is blank."""
+
+    signature = (
+        "inputs: float32, labels_indices: int64, labels_values: int32, sequence_length: int32 "
+        "-> loss: float32, gradient: float32"
+    )
+    attrs = (
+        "preprocess_collapse_repeated: bool = false, ctc_merge_repeated: bool = true, "
+        "ignore_longer_outputs_than_inputs: bool = false"
+    )
+    first_is_blank = True

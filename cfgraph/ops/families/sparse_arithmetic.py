@@ -1,0 +1,299 @@
+"""Sums, slices, and products of sparse tensors in coordinate format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+_HOST: Final = HostPlacement(host_only=True)
+_PLAIN: Final = CompilerSupport(traceable=False)
+
+
+def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
+    """The dense sizes of a sparse tensor. Raises OpError unless its parts fit each other."""
+    if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1:
+        message = (
+            f"a sparse tensor must have a matrix of indices and vectors of values and shape, got "
+            f"shapes {list(indices.shape)}, {list(values.shape)}, and {list(shape.shape)}"
+        )
+        raise OpError(message)
+    if indices.shape != (len(values), len(shape)):
+        message = (
+            f"a sparse tensor has {len(values)} values of rank {len(shape)}, but indices of shape "
+            f"{list(indices.shape)}"
+        )
+        raise OpError(message)
+    if ((indices < 0) | (indices >= shape)).any():
+        message = f"an index is out of the bounds {shape.tolist()}"
+        raise OpError(message)
+    return tuple(shape.tolist())
+
+
+def row_keys(indices: Any) -> list[tuple[int, ...]]:
+    """Coordinates as keys."""
+    return [tuple(row) for row in indices.tolist()]
+
+
+class SparseAdd(Op):
+    """Sum of two sparse tensors without sums of two elements below a threshold."""
+
+    signature = (
+        "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, "
+        "b_shape: int64, thresh: Treal -> sum_indices: int64, sum_values: T, sum_shape: int64"
+    )
+    attrs = f"{one_of(ALL_NUMBERS)}, {one_of(REAL, attr='Treal')}"
+    compilation, placement = _PLAIN, _HOST
+
+    @staticmethod
+    def kernel(xp: ModuleType, *inputs: Any) -> Any:
+        *tensors, threshold = inputs
+        check_sparse(*tensors[:3])
+        check_sparse(*tensors[3:])
+        a_indices, a, a_shape, b_indices, b, b_shape = tensors
+        if not np.array_equal(a_shape, b_shape):
+            message = f"operands' shapes do not match: {a_shape.tolist()} and {b_shape.tolist()}"
+            raise OpError(message)
+        if threshold.ndim:
+            message = f"thresh must be a scalar, got shape {list(threshold.shape)}"
+            raise OpError(message)
+        rows, places = _merge(row_keys(a_indices), row_keys(b_indices))
+        sums = np.array(
+            [a[i] + b[j] if i >= 0 and j >= 0 else a[i] if i >= 0 else b[j] for i, j in places],
+            a.dtype,
+        )
+        large = (np.abs(sums) >= threshold) | np.array([min(pair) < 0 for pair in places], bool)
+        indices = np.array(rows, np.int64).reshape(-1, len(a_shape))
+        return indices[large], sums[large], a_shape
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rank = require_rank(context.inputs[2], 1).merge(require_rank(context.inputs[5], 1))
+        require_rank(context.inputs[6], 0)
+        return [vector_shape(None) + rank, vector_shape(None), rank]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        dy = grads[1]
+        if dy is None:
+            return [None] * 7
+        made = g.SparseAddGrad(dy, node.inputs[0], node.inputs[3], node.output()).node
+        return None, made.output(0), None, None, made.output(1), None, None
+
+
+def _merge(
+    a: Sequence[tuple[int, ...]], b: Sequence[tuple[int, ...]]
+) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
+    """Merge sorted keys; per key its places in both, or -1."""
+    rows, places, i, j = [], [], 0, 0
+    while i < len(a) or j < len(b):
+        if j == len(b) or (i < len(a) and a[i] < b[j]):
+            rows.append(a[i])
+            places.append((i, -1))
+            i += 1
+        elif i == len(a) or b[j] < a[i]:
+            rows.append(b[j])
+            places.append((-1, j))
+            j += 1
+        else:
+            rows.append(a[i])
+            places.append((i, j))
+            i, j = i + 1, j + 1
+    return rows, places
+
+
+class SparseAddGrad(Op):
+    """Gradient of SparseAdd by the values of both tensors."""
+
+    signature = (
+        "backprop_val_grad: T, a_indices: int64, b_indices: int64, sum_indices: int64 "
+        "-> a_val_grad: T, b_val_grad: T"
+    )
+    attrs = one_of(ALL_NUMBERS)
+    compilation, placement = _PLAIN, _HOST
+
+    @staticmethod
+    def kernel(xp: ModuleType, dy: Any, a: Any, b: Any, total: Any) -> Any:
+        found = dict(zip(row_keys(total), dy, strict=True))
+        zero = dy.dtype.type(0)
+        return tuple(
+            np.array([found.get(key, zero) for key in row_keys(x)], dy.dtype) for x in (a, b)
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank(context.inputs[slot], 2)[:1] for slot in (1, 2)]
+
+
+class SparseSlice(Op):
+    """The part of a sparse tensor in a window."""
+
+    signature = (
+        "indices: int64, values: T, shape: int64, start: int64, size: int64 "
+        "-> output_indices: int64, output_values: T, output_shape: int64"
+    )
+    compilation, placement = _PLAIN, _HOST
+
+    @staticmethod
+    def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Any:
+        check_sparse(indices, values, shape)
+        if start.shape != shape.shape or size.shape != shape.shape:
+            message = f"start and size must hold {len(shape)} numbers"
+            raise OpError(message)
+        if (start < 0).any() or (size < 0).any():
+            message = "start and size must not be negative"
+            raise OpError(message)
+        inside = ((indices >= start) & (indices - start < size)).all(axis=1)
+        extent = np.maximum(np.minimum(size, shape - start), 0)
+        return indices[inside] - start, values[inside], extent
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rank = require_rank(context.inputs[2], 1)
+        return [vector_shape(None) + rank, vector_shape(None), rank]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        indices, _, _, start, _ = node.inputs
+        dy = grads[1]
+        if dy is None:
+            return [None] * 5
+        made = g.SparseSliceGrad(dy, indices, start, node.output())
+        return None, made, None, None, None
+
+
+class SparseSliceGrad(Op):
+    """Gradient of SparseSlice by the values."""
+
+    signature = (
+        "backprop_val_grad: T, input_indices: int64, input_start: int64, output_indices: int64 "
+        "-> val_grad: T"
+    )
+    attrs = one_of(ALL_NUMBERS)
+    compilation, placement = _PLAIN, _HOST
+
+    @staticmethod
+    def kernel(xp: ModuleType, dy: Any, indices: Any, start: Any, sliced: Any) -> Any:
+        found = dict(zip(row_keys(sliced + start), dy, strict=True))
+        zero = dy.dtype.type(0)
+        return np.array([found.get(key, zero) for key in row_keys(indices)], dy.dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank(context.inputs[1], 2)[:1]]
+
+
+class SparseDenseCwise(Op, abstract=True):
+    """Operation of each element of a sparse tensor with a dense one that broadcasts to it."""
+
+    compilation, placement = _PLAIN, _HOST
+    combine: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        combine = cls.combine
+
+        def apply(indices: Any, values: Any, shape: Any, dense: Any) -> Any:
+            sizes = check_sparse(indices, values, shape)
+            try:
+                fits = np.broadcast_shapes(sizes, dense.shape) == sizes
+            except ValueError:
+                fits = False
+            if not fits:
+                message = (
+                    f"SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible "
+                    f"shapes {list(sizes)} and {list(dense.shape)}"
+                )
+                raise OpError(message)
+            columns = indices.T[len(sizes) - dense.ndim :]
+            at = tuple(
+                column if size > 1 else np.zeros_like(column)
+                for column, size in zip(columns, dense.shape, strict=True)
+            )
+            return combine(values, dense[at]).astype(values.dtype)
+
+        return apply
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank(context.inputs[0], 2)[:1]]
+
+
+_CWISE: Final = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T -> output: T"
+
+
+def _divide(x: Any, y: Any) -> Any:
+    if not np.issubdtype(x.dtype, np.integer):
+        return x / y
+    if (y == 0).any():
+        message = "Integer division by zero"
+        raise OpError(message)
+    return np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
+
+
+class SparseDenseCwiseAdd(SparseDenseCwise):
+    """Sum of a sparse tensor and a dense one at the present elements."""
+
+    signature = _CWISE
+    attrs = one_of(ALL_NUMBERS)
+    combine = staticmethod(np.add)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return None, dz, None, lambda: _scattered(g, dz, node)
+
+
+class SparseDenseCwiseMul(SparseDenseCwise):
+    """Product of a sparse tensor and a dense one."""
+
+    signature = _CWISE
+    attrs = one_of(ALL_NUMBERS)
+    combine = staticmethod(np.multiply)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        indices, values, shape, dense = node.inputs
+        return (
+            None,
+            lambda: g.SparseDenseCwiseMul(indices, dz, shape, dense),
+            None,
+            lambda: _scattered(g, g.Mul(dz, values), node),
+        )
+
+
+class SparseDenseCwiseDiv(SparseDenseCwise):
+    """Quotient of a sparse tensor and a dense one."""
+
+    signature = _CWISE
+    attrs = one_of(ALL_NUMBERS)
+    combine = staticmethod(_divide)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        indices, _, shape, dense = node.inputs
+
+        def dense_gradient() -> Output:
+            quotient = g.SparseDenseCwiseDiv(indices, node.output(), shape, dense)
+            return _scattered(g, g.Neg(g.Mul(dz, quotient)), node)
+
+        return None, lambda: g.SparseDenseCwiseDiv(indices, dz, shape, dense), None, dense_gradient
+
+
+def _scattered(g: GradientBuilder, values: Output, node: Node) -> Output:
+    """Values at the indices of a node, summed to the shape of its dense input."""
+    indices, _, shape, dense = node.inputs
+    whole = g.ScatterNd(indices, values, shape)
+    return sum_to_shape(g, whole, dense, whole)

@@ -1,0 +1,201 @@
+"""Reductions and softmax of sparse tensors in coordinate format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.limits import reserve_array
+from cfgraph.ops.families.sparse_arithmetic import check_sparse
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+_HOST: Final = HostPlacement(host_only=True)
+_PLAIN: Final = CompilerSupport(traceable=False)
+
+
+class SparseSoftmax(Op):
+    """Softmax over the present elements of each last dimension."""
+
+    signature = "sp_indices: int64, sp_values: T, sp_shape: int64 -> output: T"
+    attrs = "T: {float16, float32, float64}"
+    compilation, placement = _PLAIN, _HOST
+
+    @staticmethod
+    def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
+        if len(check_sparse(indices, values, shape)) < 2:
+            message = f"Input should have rank >= 2, got {shape.size}"
+            raise OpError(message)
+        if not len(values):
+            return values
+        groups = np.unique(indices[:, :-1], axis=0, return_inverse=True)[1].reshape(-1)
+        wide = values.astype(np.promote_types(values.dtype, np.float32))
+        largest = np.full(groups.max() + 1, -np.inf, wide.dtype)
+        np.maximum.at(largest, groups, wide)
+        exponents = np.exp(wide - largest[groups])
+        totals = np.zeros(len(largest), wide.dtype)
+        np.add.at(totals, groups, exponents)
+        return (exponents / totals[groups]).astype(values.dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank(context.inputs[1], 1)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        indices, _, shape = node.inputs
+        y = node.output()
+        product = g.Mul(y, dy)
+        axis = int32_constant(g, [-1])
+        sums = g.SparseReduceSum(indices, product, shape, axis, keep_dims=True)
+        return None, g.Mul(y, g.SparseDenseCwiseAdd(indices, dy, shape, g.Neg(sums))), None
+
+
+class SparseReduction(Op, abstract=True):
+    """Reduction of a sparse tensor over axes to a dense one."""
+
+    compilation, placement = _PLAIN, _HOST
+    combine: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        keep, combine = bool(node.attr("keep_dims")), cls.combine
+
+        def reduce(indices: Any, values: Any, shape: Any, axes: Any) -> Any:
+            sizes = check_sparse(indices, values, shape)
+            kept = kept_axes(len(sizes), axes)
+            rows, sums = _reduced(indices[:, kept], values, combine)
+            result_sizes = [sizes[axis] for axis in kept]
+            reserve_array(result_sizes, values.dtype.itemsize)
+            result = np.zeros(result_sizes, values.dtype)
+            result[tuple(rows.T) or ...] = sums if kept else sums.sum()
+            whole = [size if axis in kept else 1 for axis, size in enumerate(sizes)]
+            return result.reshape(whole) if keep else result
+
+        return reduce
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_reduced_shape(context)]
+
+
+def kept_axes(rank: int, axes: Any) -> list[int]:
+    """The axes that remain. Raises OpError for an axis out of range."""
+    reduced = set()
+    for axis in axes.reshape(-1).tolist():
+        if not -rank <= axis < rank:
+            message = f"Invalid reduction dimension {axis}, for input with {rank} dimensions."
+            raise OpError(message)
+        reduced.add(axis % rank)
+    return [axis for axis in range(rank) if axis not in reduced]
+
+
+def _reduced(rows: Any, values: Any, combine: Any) -> tuple[Any, Any]:
+    """Rows without repetition, and the values combined per row."""
+    if not len(values):
+        return rows, values
+    unique, places = np.unique(rows, axis=0, return_inverse=True)
+    order = np.argsort(places.reshape(-1), kind="stable")
+    starts = np.searchsorted(places.reshape(-1)[order], np.arange(len(unique)))
+    return unique, combine.reduceat(values[order], starts)
+
+
+def _reduced_shape(context: InferenceContext) -> Shape:
+    shape, axes = context.shape_value(2), context.value(3)
+    if axes is None or shape.dims is None:
+        return UNKNOWN_SHAPE
+    kept = kept_axes(len(shape.dims), axes)
+    dims = [
+        size if axis in kept else 1
+        for axis, size in enumerate(shape.dims)
+        if axis in kept or context.attr("keep_dims")
+    ]
+    return Shape(dims)
+
+
+_REDUCTION: Final = (
+    "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32"
+)
+_SPARSE_OUTPUT: Final = "output_indices: int64, output_values: T, output_shape: int64"
+
+
+class SparseReduceSum(SparseReduction):
+    """Sum over axes, dense."""
+
+    signature = f"{_REDUCTION} -> output: T"
+    attrs = f"keep_dims: bool = false, {one_of(ALL_NUMBERS)}"
+    combine = np.add
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        indices, _, shape, axes = node.inputs
+        # each kept axis keeps its size, each reduced one has size 1
+        rank = g.Size(shape)
+        zero, one = int32_constant(g, 0), int32_constant(g, 1)
+        every = g.Range(zero, rank, one)
+        chosen = g.FloorMod(g.Reshape(g.Add(axes, rank), int32_constant(g, [-1])), rank)
+        hits = g.Any(
+            g.Equal(g.ExpandDims(every, one), g.ExpandDims(chosen, zero)), int32_constant(g, [1])
+        )
+        kept = g.SelectV2(hits, g.OnesLike(shape), shape)
+        places = g.Mul(indices, g.Cast(g.NotEqual(kept, g.OnesLike(kept)), DstT=dtypes.int64))
+        return None, lambda: g.GatherNd(g.Reshape(dy, kept), places), None, None
+
+
+class SparseReduceMax(SparseReduction):
+    """Maximum over axes, dense."""
+
+    signature = f"{_REDUCTION} -> output: T"
+    attrs = f"keep_dims: bool = false, {one_of(REAL)}"
+    combine = np.maximum
+
+
+class SparseOutputReduction(Op, abstract=True):
+    """Reduction of a sparse tensor over axes to a sparse one."""
+
+    compilation, placement = _PLAIN, _HOST
+    combine: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        keep, combine = bool(node.attr("keep_dims")), cls.combine
+
+        def reduce(indices: Any, values: Any, shape: Any, axes: Any) -> Any:
+            sizes = check_sparse(indices, values, shape)
+            kept = kept_axes(len(sizes), axes)
+            rows, sums = _reduced(indices[:, kept], values, combine)
+            if not keep:
+                return rows, sums, shape[kept]
+            wide = np.zeros((len(rows), len(sizes)), np.int64)
+            wide[:, kept] = rows
+            return wide, sums, np.where(np.isin(np.arange(len(sizes)), kept), shape, 1)
+
+        return reduce
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [Shape((None, None)), vector_shape(None), vector_shape(None)]
+
+
+class SparseReduceSumSparse(SparseOutputReduction):
+    """Sum over axes, sparse."""
+
+    signature = f"{_REDUCTION} -> {_SPARSE_OUTPUT}"
+    attrs = f"keep_dims: bool = false, {one_of(ALL_NUMBERS)}"
+    combine = np.add
+
+
+class SparseReduceMaxSparse(SparseOutputReduction):
+    """Maximum over axes, sparse."""
+
+    signature = f"{_REDUCTION} -> {_SPARSE_OUTPUT}"
+    attrs = f"keep_dims: bool = false, {one_of(REAL)}"
+    combine = np.maximum

@@ -1,0 +1,74 @@
+"""Connectionist temporal classification, and n-grams of strings."""
+
+import numpy as np
+
+from tests.ops.harness import case
+
+F32, F64, I32, I64 = np.float32, np.float64, np.int32, np.int64
+random = np.random.default_rng(31)
+LOGITS = random.standard_normal((6, 3, 5)) * 2
+LENGTHS = I32([6, 4, 5])
+LABELS = np.array([[0, 0], [0, 1], [1, 0], [2, 0], [2, 1], [2, 2]])
+VALUES = I32([1, 2, 3, 2, 2, 1])
+NEAR = {"rtol": 1e-4, "atol": 1e-5}
+FLAGS = [
+    {},
+    {"preprocess_collapse_repeated": True},
+    {"ctc_merge_repeated": False},
+    {"ignore_longer_outputs_than_inputs": True},
+]
+
+CTC = [
+    *(
+        case("CTCGreedyDecoder", [LOGITS.astype(t), LENGTHS], {"merge_repeated": m, **blank})
+        for t in (F32, F64)
+        for m in (False, True)
+        for blank in ({}, {"blank_index": 0})
+    ),
+    case("CTCGreedyDecoder", [LOGITS, I32([7, 1, 1])], error=True),
+    *(
+        case(
+            "CTCBeamSearchDecoder",
+            [LOGITS.astype(t), LENGTHS],
+            {"beam_width": width, "top_paths": paths, "merge_repeated": m},
+            **NEAR,
+        )
+        for t in (F32, F64)
+        for width, paths in ((100, 3), (3, 2), (1, 1))
+        for m in (False, True)
+    ),
+    case("CTCBeamSearchDecoder", [LOGITS, LENGTHS], {"beam_width": 1, "top_paths": 2}, error=True),
+    *(
+        case("CTCLoss", [LOGITS.astype(t), LABELS, VALUES, LENGTHS], flags, **NEAR)
+        for t in (F32, F64)
+        for flags in FLAGS
+    ),
+    *(
+        case("CTCLossV2", [LOGITS.astype(F32), LABELS, VALUES, LENGTHS], flags, **NEAR)
+        for flags in FLAGS
+    ),
+    case("CTCLoss", [LOGITS, LABELS, VALUES, I32([6, 4, 2])], error=True),
+]
+WORDS = ["aa", "b", "c", "dd", "e", "f"]
+GRAMS = [
+    case(
+        "StringNGrams",
+        [WORDS, np.array(splits, t)],
+        {
+            "separator": "|",
+            "ngram_widths": widths,
+            "left_pad": "L",
+            "right_pad": "R",
+            "pad_width": pad,
+            "preserve_short_sequences": short,
+        },
+    )
+    for t in (I32, I64)
+    for splits in ([0, 3, 3, 5, 6], [0, 6])
+    for widths in ([2], [3, 1], [4])
+    for pad in (0, 1, -1, 5)
+    for short in (False, True)
+]
+CASES = CTC + GRAMS
+RESERVED = {"CTCLoss": (1,), "CTCLossV2": (1,)}
+NO_SECOND = dict.fromkeys(["CTCLoss", "CTCLossV2"], "it prevents one, as in TensorFlow")

@@ -1,0 +1,81 @@
+"""Sums, slices, and reductions of sparse tensors."""
+
+import numpy as np
+
+from tests.ops.harness import case
+
+F16, F32, F64, I32, I64 = np.float16, np.float32, np.float64, np.int32, np.int64
+random = np.random.default_rng(29)
+A = np.array([[0, 1], [1, 0], [1, 3], [2, 2]])
+B = np.array([[0, 0], [1, 0], [2, 2], [2, 3]])
+SIZES = np.array([3, 4])
+X, Y = random.standard_normal((2, 4)).astype(F32)
+CUBE = np.array([[0, 0, 1], [0, 1, 0], [0, 1, 2], [1, 0, 0], [1, 2, 2]])
+CUBE_SIZES = np.array([2, 3, 3])
+CUBE_VALUES = random.standard_normal(5)
+AXES = [[0], [1], [-1], [0, 2], [], [0, 1, 2]]
+
+SUMS = [
+    *(
+        case("SparseAdd", [A, X.astype(t), SIZES, B, Y.astype(t), SIZES, t(limit)])
+        for t in (F32, F64)
+        for limit in (0, 0.5)
+    ),
+    case("SparseAdd", [A, np.arange(4, dtype=I32), SIZES, B, I32([1, 2, 3, 4]), SIZES, I32(0)]),
+    case("SparseAdd", [A, X, SIZES, A[:0], X[:0], SIZES, F32(0)]),
+    case("SparseAdd", [A, X, SIZES, B, Y, SIZES + 1, F32(0)], error=True),
+    case("SparseAdd", [A, X[:2], SIZES, B, Y, SIZES, F32(0)], error=True),
+    case(
+        "SparseAddGrad", [random.standard_normal(6).astype(F32), A, B, np.unique([*A, *B], axis=0)]
+    ),
+    *(
+        case("SparseSlice", [A, X, SIZES, np.array(start), np.array(size)])
+        for start, size in (([0, 0], [2, 2]), ([1, 1], [9, 9]), ([0, 0], [0, 0]), ([1, 0], [1, 4]))
+    ),
+    case("SparseSliceGrad", [X[:2], A, np.array([1, 0]), np.array([[0, 0], [1, 2]])]),
+    *(
+        case(op, [A, X.astype(t), SIZES, dense.astype(t)])
+        for op in ("SparseDenseCwiseAdd", "SparseDenseCwiseMul", "SparseDenseCwiseDiv")
+        for t in (F32, F64)
+        for dense in (
+            random.uniform(1, 2, (3, 4)),
+            random.uniform(1, 2, (1, 4)),
+            random.uniform(1, 2, (3, 1)),
+            np.array([1.5]),
+        )
+    ),
+    case("SparseDenseCwiseDiv", [A, I32([7, -7, 8, -9]), SIZES, I32([2, -3, 2, 4])]),
+    case(
+        "SparseDenseCwiseMul",
+        [A, X, SIZES, random.standard_normal((2, 3, 4)).astype(F32)],
+        error=True,
+    ),
+]
+REDUCTIONS = [
+    *(
+        case(op, [CUBE, CUBE_VALUES.astype(t), CUBE_SIZES, I32(axes)], {"keep_dims": keep})
+        for op in ("SparseReduceSum", "SparseReduceSumSparse", "SparseReduceMax")
+        for t in (F32, F64)
+        for axes in AXES
+        for keep in (False, True)
+    ),
+    *(case("SparseReduceMaxSparse", [CUBE, CUBE_VALUES, CUBE_SIZES, I32(axes)]) for axes in AXES),
+    case("SparseReduceSum", [CUBE, CUBE_VALUES, CUBE_SIZES, I32([3])], error=True),
+    *(case("SparseSoftmax", [CUBE, CUBE_VALUES.astype(t), CUBE_SIZES]) for t in (F32, F64)),
+    case("SparseSoftmax", [A, X, SIZES]),
+    case("SparseSoftmax", [A[:, :1], X, SIZES[:1]], error=True),
+]
+CASES = SUMS + REDUCTIONS
+NO_GRADIENT = dict.fromkeys(
+    [
+        *("SparseAddGrad", "SparseSliceGrad", "SparseReduceMax"),
+        *("SparseReduceMaxSparse", "SparseReduceSumSparse"),
+    ],
+    "TensorFlow has none",
+)
+OUR_GRADIENT = {"SparseDenseCwiseAdd": "TensorFlow says that it is not implemented"}
+OUR_SECOND = {
+    "SparseSoftmax": "SparseDenseCwiseAdd has no gradient there",
+    "SparseReduceSum": "its gradient gathers at computed places",
+}
+NO_SECOND = dict.fromkeys(["SparseAdd", "SparseSlice"], "its gradient op has no gradient")
