@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from benchmarks.families import FAMILIES
 from cfgraph.passes.cluster.formation.report import Clustering
 
 COUNTER = """
@@ -297,3 +298,24 @@ def test_a_tensor_array_becomes_a_list_and_keeps_its_names() -> None:
     assert region_rejections(report) == {}
     assert {"all", "size"} <= set(graph.nodes)
     assert_same_values(text, ["all", "size"], n=np.int32(3), x=np.float32([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("family", "depth", "kind"),
+    [("nested_loops", 60, "loop"), ("nested_conditionals", 16, "conditional")],
+)
+def test_regions_in_each_other_become_one_call(family: str, depth: int, kind: str) -> None:
+    graph, clustering = clustered(FAMILIES[family](depth))
+    assert [region.kind for region in clustering.regions if region.replacement] == [kind]
+    assert not any(region.reason for region in clustering.regions)
+    assert cfgraph.Session(graph).run(["y"], {"x": np.float32(3)}) == [-3]
+
+
+def test_loops_that_are_nested_too_deeply_stay_lowered_from_the_outside() -> None:
+    graph, clustering = clustered(FAMILIES["nested_loops"](62))
+    (region,) = (region for region in clustering.regions if region.replacement)
+    assert region.name == "/w0/w1/w2"
+    reasons = {region.name: region.reason for region in clustering.regions if region.reason}
+    assert reasons["/w0"].kind == "inner loop"
+    assert reasons["/w0/w1"].kind == "nesting"
+    assert cfgraph.Session(graph).run(["y"], {"x": np.float32(3)}) == [-3]

@@ -22,17 +22,17 @@ _SIZE = 12
 _FACTOR = 4
 _LARGEST_EXPONENT = 1.3
 _SUCCESS = {0, 1}
+# a tensor reaches a loop only through an Enter of each loop around it: the results have n² nodes
+_STACKS = "the stack of a saved value is outside of all loops, and its handle enters each of them"
+_CONTROL_LOOPS = (
+    "a device that receives a message in a loop needs a control loop for all outer loops"
+)
 # what is quadratic, and why
 _QUADRATIC = {
-    ("grad", "nested_loops"): "the stack of each saved value passes through all outer loops",
-    ("grad", "nested_whiles"): "the stack of each saved value passes through all outer loops",
-    ("grad", "loops_in_conditionals"): "stacks pass through all outer loops",
-    ("regions", "nested_loops"): "one analysis per level, up to 16 levels",
-    ("regions", "nested_whiles"): "one analysis per level, up to 16 levels",
-    ("regions", "nested_conditionals"): "one analysis per level, up to 16 levels",
-    ("regions", "nested_ifs"): "one analysis per level, up to 16 levels",
-    ("regions", "loops_in_conditionals"): "one analysis per level, up to 16 levels",
-    ("partition", "nested_whiles"): "each loop gets a control loop in all outer ones",
+    ("grad", "nested_loops"): _STACKS,
+    ("grad", "nested_whiles"): _STACKS,
+    ("grad", "loops_in_conditionals"): _STACKS,
+    ("partition", "nested_whiles"): _CONTROL_LOOPS,
 }
 _FAMILIES = list(FAMILIES)
 _COMMANDS = list(growth.COMMANDS)

@@ -37,11 +37,10 @@ from cfgraph.ops.opdef.op import (
     numpy_kernel,
 )
 
-# bound on regions in each other that become calls: compilers recurse, and each level is one more
-# analysis of the graph
-MAX_NESTED_CALLS: Final = 16
-# bound on calls in each other in a file, far from the end of Python's stack
+# bound on calls in each other, far from the end of Python's stack: a call takes nine frames
 _MAX_CALL_DEPTH: Final = 64
+# bound on regions in each other that become calls, which a cluster and its body call
+MAX_NESTED_CALLS: Final = 60
 
 KernelBinder = Callable[[Node, type[Op]], Kernel]
 SlotsOf = Callable[[Node, type[Op]], Collection[int]]

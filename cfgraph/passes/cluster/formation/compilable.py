@@ -46,21 +46,23 @@ class ClusterConstraints:
 
 @dataclass(slots=True)
 class CompilationRules:
-    """Rules that reject nodes, with a reason."""
+    """Rules that reject nodes, with a reason; `functionalized` are calls that regions became."""
 
     graph: Graph
     frames: Frames
     constraints: ClusterConstraints = field(default_factory=ClusterConstraints)
     instances: FunctionInstances | None = None
+    functionalized: set[Node] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.functionalized = set(self.constraints.functionalized)
         if self.instances is None:
             self.instances = FunctionInstances(self.graph.functions)
 
     def rejection(self, node: Node) -> RejectionReason | None:
         """Return the first reason against compiling a node, None if it compiles."""
         op = lookup(node.op)
-        if op is not None and node in self.constraints.functionalized:
+        if op is not None and node in self.functionalized:
             return self._constant_rejection(node, op)
         for test in (self._constraint_rejection, self._structural_rejection):
             if reason := test(node, op):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frame, frames, nodes_by_frame
+from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node
@@ -55,6 +55,7 @@ from cfgraph.passes.cluster.functionalize.functionalize_while import (
     require_static_shapes,
     require_uniform_entry,
 )
+from cfgraph.passes.cluster.functionalize.open_loops import OpenLoops
 from cfgraph.passes.cluster.functionalize.tensor_lists import (
     FunctionalizedLists,
     functionalize_lists,
@@ -122,6 +123,8 @@ def _lists_across_clusters(trial: Functionalizer, plan: ClusterPlan) -> dict[str
 
 # reasons that keep a node out of a cluster but not out of a region
 _CLUSTER_ONLY_REASONS: Final = ("pivot", "not needed")
+# bound on the rounds of analysis: a conditional needs one more than the regions in it
+_MAX_NESTED_CONDITIONALS: Final = 16
 _FUNCTION_SUFFIXES: Final = ("cond", "body", "then", "else")
 
 
@@ -187,32 +190,48 @@ class Functionalizer:
         self._shapes = None
         constraints = self.cluster_constraints()
         rules = CompilationRules(self.graph, liveness.frames, constraints, self._instances)
-        order = nodes_by_frame(liveness.frames)
+        loops = OpenLoops(self.graph, liveness.frames)
         dependencies = CycleGraph(liveness.frames)
-        in_cycle = dependencies.in_cycle
         self.left_lowered = {}
         changed = False
         for frame in liveness.frames.all:
             check_deadline()
-            if self._functionalize_conditionals(frame, order[frame], liveness, rules, dependencies):
+            if self._functionalize_conditionals(
+                frame, loops.order[frame], liveness, rules, dependencies
+            ):
                 changed = True
-        if changed:
-            return True
-        parents = {frame.parent for frame in liveness.frames.all}
-        for frame in liveness.frames.all[1:]:
+        return changed or self._functionalize_loops(loops, liveness, rules, dependencies.in_cycle)
+
+    def _functionalize_loops(
+        self,
+        loops: OpenLoops,
+        liveness: LivenessRule,
+        rules: CompilationRules,
+        in_cycle: frozenset[Node],
+    ) -> bool:
+        """Functionalize loops, innermost first; return false if there are none."""
+        tangled = not_functionalizable("tangled loops", "an exit of the loop is needed to enter it")
+        reasons: dict[Frame, RejectionReason | None] = {}
+        for frame in loops.innermost():
+            check_deadline()
             try:
-                if in_cycle.intersection(frame.nodes):
-                    text = "an exit of the loop is needed to enter it"
-                    raise not_functionalizable("tangled loops", text)
-                if frame in parents:
-                    raise not_functionalizable("inner loop", "a loop in it is not compiled")
-                self._functionalize_loop(frame, order[frame], liveness, rules)
-                changed = True
+                if not in_cycle.isdisjoint(frame.nodes):
+                    raise tangled
+                call = self._functionalize_loop(frame, loops.order[frame], liveness, rules)
             except NotFunctionalizable as error:
+                reasons[frame] = error.reason
+                continue
+            reasons[frame] = None
+            loops.close(frame, call)
+        inner = not_functionalizable("inner loop", "a loop in it is not compiled")
+        for frame in liveness.frames.all[1:]:
+            not_tried = inner if in_cycle.isdisjoint(frame.nodes) else tangled
+            reason = reasons.get(frame, not_tried.reason)
+            if reason is not None:
                 self.left_lowered[frame.path] = RegionReport(
-                    "loop", frame.path, _ops_by_name(frame.nodes), None, error.reason
+                    "loop", frame.path, _ops_by_name(frame.nodes), None, reason
                 )
-        return changed
+        return None in reasons.values()
 
     def _functionalize_conditionals(
         self,
@@ -237,7 +256,7 @@ class Functionalizer:
                 form = conditional_region(merge, sides)
                 inside = form.cone().inside
                 self._require_nodes([merge, *inside], rules)
-                self._require_nesting(inside)
+                self._require_nesting(inside, _MAX_NESTED_CONDITIONALS)
                 require_uniform_liveness(form, liveness)
                 if form.predicate_sides not in calls:
                     calls[form.predicate_sides] = SharedCalls(liveness, dependencies)
@@ -284,12 +303,13 @@ class Functionalizer:
         order: Sequence[Node],
         liveness: LivenessRule,
         rules: CompilationRules,
-    ) -> None:
+    ) -> Node:
+        """Functionalize a loop whose inner loops are calls; return the call."""
         if frame.path in self.rejected:
             raise NotFunctionalizable(self.rejected[frame.path])
         form = functionalizable_loop(frame, order)
         self._require_compiled(frame, rules)
-        self._require_nesting(frame.nodes)
+        self._require_nesting(frame.nodes, MAX_NESTED_CALLS)
         require_uniform_entry(form, liveness)
         name = self._name("loop")
         call = loop_call(self.graph, form, name)
@@ -303,15 +323,17 @@ class Functionalizer:
         self._nesting[node] = nesting
         ops.update(self._drop_unread(copied))
         self.functionalized[node] = RegionReport("loop", frame.path, ops, node)
+        rules.functionalized.add(node)
+        return node
 
     def _nesting_in(self, nodes: Iterable[Node]) -> int:
         """Return the depth of the calls among nodes and in their functions."""
         return max((self._nesting.get(node, 0) for node in nodes), default=0)
 
-    def _require_nesting(self, nodes: Iterable[Node]) -> None:
+    def _require_nesting(self, nodes: Iterable[Node], limit: int) -> None:
         """Raise NotFunctionalizable if a call of these nodes would be nested too deeply."""
-        if self._nesting_in(nodes) >= MAX_NESTED_CALLS:
-            text = f"it contains {MAX_NESTED_CALLS} regions in each other"
+        if self._nesting_in(nodes) >= limit:
+            text = f"it contains {limit} regions in each other"
             raise not_functionalizable("nesting", text)
 
     def _known_shapes(self) -> StaticShapes:
