@@ -154,6 +154,32 @@ class Graph:
         self.connect(node, inputs, controls)
         return node
 
+    def add_copies(self, nodes: Iterable[Node]) -> dict[Node, Node]:
+        """Add copies of nodes of another graph, which include all of their inputs.
+
+        Returns the copy of each node. Attribute values are shared. Raises InvalidInput if a name is
+        taken.
+        """
+        copies: dict[Node, Node] = {}
+        for node in nodes:
+            if node.name in self.nodes:
+                raise _name_taken_error(node.name)
+            copy = copies[node] = Node(node.name, node.op, dict(node.attrs), node.device)
+            copy.origin = node.origin
+            self.nodes[node.name] = copy
+        for node, copy in copies.items():
+            copy.inputs = tuple(
+                [make_pair(Output, (copies[item[0]], item[1])) for item in node.inputs]
+            )
+            for slot, item in enumerate(copy.inputs):
+                item[0].uses[make_pair(Use, (copy, slot))] = None
+            if node.controls:
+                copy.controls = tuple([copies[control] for control in node.controls])
+                for control in copy.controls:
+                    control.uses[make_pair(Use, (copy, CONTROL))] = None
+        self.edits += 1
+        return copies
+
     def absorb(self, other: Graph) -> None:
         """Move the nodes of another graph, which must not be used afterwards, into this one.
 

@@ -30,15 +30,7 @@ def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
     copy.functions = dict(graph.functions)
     copy.gradient_functions = dict(graph.gradient_functions)
     copy.versions, copy.origin = graph.versions, graph.origin
-    chosen = list(graph if nodes is None else nodes)
-    copies: dict[Node, Node] = {}
-    for node in chosen:
-        twin = copy.create(node.name, node.op, attrs=dict(node.attrs), device=node.device)
-        twin.origin = node.origin
-        copies[node] = twin
-    for node in chosen:
-        inputs = [Output(copies[item.node], item.port) for item in node.inputs]
-        copy.connect(copies[node], inputs, [copies[control] for control in node.controls])
+    copy.add_copies(graph if nodes is None else nodes)
     return copy
 
 
