@@ -35,7 +35,7 @@ def folder(page: Path, tmp_path: Path) -> Path:
 
 
 # the others are typed in `make sweep`
-SOON = ("guide", "format")
+SOON = ("guide", "format", "library", "usage")
 
 
 def _typed(page: Path) -> Any:
@@ -54,6 +54,11 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
 
 def _needs_chromium(block: str) -> bool:
     return "chromium" in block
+
+
+def test_the_map_lists_every_page() -> None:
+    listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (ROOT / "docs" / "README.md").read_text()))
+    assert {page.name for page in PAGES} - {"README.md"} == listed
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)

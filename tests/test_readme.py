@@ -31,6 +31,14 @@ def test_the_first_lines_are_the_two_commands() -> None:
     ]
 
 
+def test_the_first_screen_says_what_for() -> None:
+    lines = README.splitlines()
+    assert len(lines) < 150
+    screen = "\n".join(lines[:30])
+    assert sum(line.count("?") for line in lines[:15]) == 5
+    assert "![" in screen.split("```")[0]
+
+
 def test_there_is_something_to_type() -> None:
     assert len(COMMANDS) > 5
     assert len(PROGRAMS) == 2
@@ -40,6 +48,7 @@ def test_there_is_something_to_type() -> None:
 def test_a_command_of_the_readme_succeeds(line: str, folder: Path) -> None:
     done = run_line(line, folder)
     assert done.returncode == 0, done.stderr
+    assert [file.name for file in folder.iterdir()] == ["fixtures"]
     comment = line.partition("#")[2].strip()
     if comment.isdigit():
         assert comment in done.stdout
