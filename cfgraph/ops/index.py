@@ -68,6 +68,7 @@ FAMILIES: Final = {
         "Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Sigmoid SigmoidGrad Sign Sin Sinh Sqrt "
         "SqrtGrad Square Tan Tanh TanhGrad"
     ),
+    "error_functions": "Erf Erfc",
     "fake_quant": (
         "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars "
         "FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel "
@@ -214,8 +215,8 @@ FAMILIES: Final = {
     ),
     "special": (
         "BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 "
-        "BesselK1e BesselY0 BesselY1 Betainc Dawsn Digamma Erf Erfc Erfinv Expint FresnelCos "
-        "FresnelSin Lgamma Ndtri Polygamma Spence Zeta"
+        "BesselK1e BesselY0 BesselY1 Betainc Dawsn Digamma Erfinv Expint FresnelCos FresnelSin "
+        "Lgamma Ndtri Polygamma Spence Zeta"
     ),
     "split": "Split SplitV Unpack",
     "stacks": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",

@@ -8,10 +8,13 @@ from functools import reduce
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_rows import channel_sums
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -186,7 +189,8 @@ class BatchNormalization(Op, abstract=True):
 
         def normalize(x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
             check_channel_vectors(x, channels_first, training, scale, offset, mean, variance)
-            image = _channels_last(xp, x, channels_first).astype(xp.float32)
+            image = _channels_last(xp, x, channels_first)
+            image = image if image.dtype == np.float32 else image.astype(xp.float32)
             dtype = scale.dtype
             if not training:
                 y = _normalize(xp, image, scale, offset, mean, variance, epsilon)
@@ -231,16 +235,20 @@ def _moments(xp: ModuleType, x: Any) -> tuple[Any, Any, list[Any]]:
     if count == 0:
         zeros = xp.zeros(x.shape[-1], dtype=x.dtype)
         return zeros, zeros, [zeros + xp.nan] * 2
-    axes = tuple(range(x.ndim - 1))
-    mean = xp.mean(x, axis=axes, dtype=x.dtype)
-    variance = xp.mean(xp.square(x - mean), axis=axes, dtype=x.dtype)
+    mean = channel_sums(xp, x) / x.dtype.type(count)
+    variance = channel_sums(xp, xp.square(x - mean)) / x.dtype.type(count)
     return mean, variance, [mean, variance * (count / max(count - 1, 1))]
 
 
 def _normalize(
     xp: ModuleType, x: Any, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float
 ) -> Any:
-    return (x - mean) * (scale / xp.sqrt(variance + epsilon)) + offset
+    y = x - mean
+    if xp is not np:
+        return y * (scale / xp.sqrt(variance + epsilon)) + offset
+    y *= scale / np.sqrt(variance + epsilon)
+    y += offset
+    return y
 
 
 def check_channel_vectors(
@@ -311,10 +319,10 @@ class BatchNormalizationGradient(Op, abstract=True):
                 raise OpError(message)
             check_channel_vectors(x, channels_first, False, scale, mean, variance)
             dy, image = (_channels_last(xp, v, channels_first).astype(xp.float32) for v in (dy, x))
-            axes, count = tuple(range(x.ndim - 1)), math.prod(image.shape[:-1])
+            count = math.prod(image.shape[:-1])
             centered, inverse = image - mean, 1 / xp.sqrt(variance + epsilon)
-            total = xp.sum(dy, axis=axes, dtype=dy.dtype)
-            centered_sum = xp.sum(dy * centered, axis=axes, dtype=dy.dtype)
+            total = channel_sums(xp, dy)
+            centered_sum = channel_sums(xp, dy * centered)
             dx = dy
             if training and count:
                 dx = dy - total / count - centered * (xp.square(inverse) * centered_sum / count)

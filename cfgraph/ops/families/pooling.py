@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -166,6 +167,7 @@ _AVERAGE_3D = (
 )
 
 
+@lru_cache(maxsize=256)
 def window_counts(fit: WindowGrid, dtype: Any) -> Any:
     """The number of image elements (excluding padding) in each window."""
     inside = fit.pad(np, np.ones((1, *fit.sizes, 1), dtype=dtype))
@@ -189,7 +191,7 @@ class AveragePooling(Pooling, abstract=True):
             padded = fit.pad(xp, x)
             total = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
             for _, view in fit.views():
-                total = total + padded[view]
+                total = np.add(total, padded[view], out=total) if xp is np else total + padded[view]
             return window.layout.restore(xp, total / xp.asarray(window_counts(fit, x.dtype)))
 
         return computed_in_float32(pool, node.attr("T"))

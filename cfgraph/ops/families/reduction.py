@@ -18,6 +18,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_rows import reduced_rows
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -182,6 +183,8 @@ class Reduction(Op, abstract=True):
     compilation = CompilerSupport(constant_inputs=(1,))
     # the ufunc whose `reduce` is the reduction; called directly, it takes half the time
     ufunc: ClassVar[np.ufunc | None] = None
+    # the order of the operations does not change the result
+    is_exact: ClassVar[bool] = False
 
     @classmethod
     def reduce_ufunc(cls, xp: ModuleType, value: Any, axes: tuple[int, ...], keep: bool) -> Any:
@@ -192,9 +195,12 @@ class Reduction(Op, abstract=True):
         if not value.size:
             return cls.kernel(xp, value, axes, keep)  # type: ignore[misc]
         if len(axes) == 1:
+            if cls.is_exact and axes[0] == value.ndim - 1:
+                return reduced_rows(cls.ufunc, value, keep=keep)
             return cls.ufunc.reduce(value, axes[0], value.dtype, keepdims=keep)
         # a sum with short inner loops: the last reduced axis goes alone, so that they are long
-        if value.size < _SPLIT_ABOVE or not _is_leading(axes, value.ndim):
+        is_leading = axes == tuple(range(len(axes))) and 0 < len(axes) < value.ndim
+        if value.size < _SPLIT_ABOVE or not is_leading:
             return cls.ufunc.reduce(value, axes, value.dtype, keepdims=keep)
         rows = cls.ufunc.reduce(value, axes[:-1], value.dtype, keepdims=keep)
         return cls.ufunc.reduce(rows, axes[-1] if keep else 0, value.dtype, keepdims=keep)
@@ -216,7 +222,9 @@ class Reduction(Op, abstract=True):
             key, known = (indices.tolist(), value.ndim), last
             if key != known[0]:
                 axes = _reduction_axes(indices, value.ndim)
-                last = known = key, axes, axes[0] if is_direct and len(axes) == 1 else None
+                direct = is_direct and len(axes) == 1
+                direct = direct and not (cls.is_exact and axes[0] == value.ndim - 1)
+                last = known = key, axes, axes[0] if direct else None
             axis = known[2]
             if axis is not None and value.size:
                 return reduce_axis(value, axis, numpy_type, no_output, keep)
@@ -234,11 +242,6 @@ class Reduction(Op, abstract=True):
             return [shape_of_rank(len(data.dims)) if keep else UNKNOWN_SHAPE]
         axes = {static_axis(int(axis), len(data.dims)) for axis in indices.reshape(-1)}
         return [Shape(_reduced_sizes(data.dims, axes, keep))]
-
-
-def _is_leading(axes: tuple[int, ...], rank: int) -> bool:
-    """True if the axes are the first ones, at least one but not all."""
-    return 0 < len(axes) < rank and axes == tuple(range(len(axes)))
 
 
 def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:
@@ -315,7 +318,7 @@ class EuclideanNorm(Reduction):
 class Max(Reduction):
     """Maximum across dimensions; of no elements, the least value of the dtype."""
 
-    ufunc = np.maximum
+    ufunc, is_exact = np.maximum, True
 
     attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
 
@@ -333,7 +336,7 @@ class Max(Reduction):
 class Min(Reduction):
     """Minimum across dimensions; of no elements, the greatest value of the dtype."""
 
-    ufunc = np.minimum
+    ufunc, is_exact = np.minimum, True
 
     attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
 

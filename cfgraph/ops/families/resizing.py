@@ -166,17 +166,25 @@ class ResizeBilinear(ResizeOp):
             left, right, x_fraction = (xp.asarray(v) for v in grid.between(x.shape[2], width))
             x_fraction = x_fraction[:, None]
             top, bottom, y_fraction = (xp.asarray(v) for v in grid.between(x.shape[1], height))
-            stretched = x[:, :, left] + (x[:, :, right] - x[:, :, left]) * x_fraction
-            return (
-                stretched[:, top]
-                + (stretched[:, bottom] - stretched[:, top]) * y_fraction[:, None, None]
-            )
+            stretched = _between(xp, x, left, right, x_fraction, 2)
+            return _between(xp, stretched, top, bottom, y_fraction[:, None, None], 1)
 
         return resize
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
         return same_attrs(g, "ResizeBilinearGrad", node, dy, node.inputs[0]), None
+
+
+def _between(xp: ModuleType, x: Any, low: Any, high: Any, fraction: Any, axis: int) -> Any:
+    """The values between the elements `low` and `high` of an axis."""
+    start, end = x.take(low, axis), x.take(high, axis)
+    if xp is not np:
+        return start + (end - start) * fraction
+    end -= start
+    end *= fraction
+    end += start
+    return end
 
 
 def transposed_resize(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
+from cfgraph.ops.opdef.array_rows import reduced_rows
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -91,7 +92,7 @@ def log_softmax(xp: ModuleType, logits: Any) -> Any:
 
 def _shifted_logits(logits: Any) -> Any:
     """A new array: the logits minus the largest of each vector."""
-    return logits - np.maximum.reduce(logits, -1, keepdims=True)
+    return logits - reduced_rows(np.maximum, logits, keep=True)
 
 
 def check_logits_rank(logits: Any) -> None:

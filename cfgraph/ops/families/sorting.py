@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import NUMERIC, REAL
+from cfgraph.ops.opdef.array_rows import few_largest
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -39,6 +40,9 @@ def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     if size < k:
         message = f"input must have at least k columns. Had {size}, needed {k}"
         raise OpError(message)
+    few = few_largest(value, k) if xp is np else None
+    if few is not None:
+        return few[0], few[1].astype(dtype)
     # a stable sort of the reversed rows puts the first of equal elements in front
     turned = value[..., ::-1]
     order = turned.argsort(axis=-1, kind="stable") if xp is np else xp.argsort(turned, axis=-1)

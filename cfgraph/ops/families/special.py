@@ -33,10 +33,6 @@ def scipy_special(xp: ModuleType) -> ModuleType:
     return importlib.import_module(f"{package}.special")
 
 
-def _gaussian(g: GradientBuilder, x: Output) -> Output:
-    return g.Exp(g.Neg(g.Square(x)))
-
-
 def _half_pi_square(g: GradientBuilder, x: Output) -> Output:
     return g.Mul(g.Square(x), pi / 2)
 
@@ -58,22 +54,6 @@ class SpecialFunction(Elementwise, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return computed_in_float32(getattr(scipy_special(xp), cls.function), node.attr("T"))
-
-
-class Erf(SpecialFunction):
-    """Error function."""
-
-    function = "erf"
-    gradient = gradient_from_input(lambda g, dy, x: g.Mul(_gaussian(g, x), g.Mul(dy, 2 / sqrt(pi))))
-
-
-class Erfc(SpecialFunction):
-    """Complementary error function: 1 - erf(x)."""
-
-    function = "erfc"
-    gradient = gradient_from_input(
-        lambda g, dy, x: g.Mul(_gaussian(g, x), g.Mul(dy, -2 / sqrt(pi)))
-    )
 
 
 class Erfinv(SpecialFunction):

@@ -28,7 +28,13 @@ def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
 def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: Any) -> Any:
     """Transpose of `convolve` with respect to the image."""
     depth, filters = w.shape[-2:]
-    if _is_depthwise(channels, depth, filters):
+    depthwise = _is_depthwise(channels, depth, filters)
+    if xp is np and (depthwise or depth == channels) and dy.size and math.prod(fit.window) > 1:
+        mirrored = fit.mirrored()
+        if mirrored is not None:
+            turned = w[(slice(None, None, -1),) * len(fit.window)]
+            return convolve(xp, mirrored, dy, turned if depthwise else turned.swapaxes(-2, -1))
+    if depthwise:
         return _spread_depthwise(xp, fit, w, dy)
     if depth == channels and dy.size:
         product = dy.reshape((-1, filters)) @ w.reshape((-1, filters)).T

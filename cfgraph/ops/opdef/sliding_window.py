@@ -216,6 +216,21 @@ class WindowGrid:
             return patches.reshape((patches.shape[0], *self.sizes, patches.shape[-1]))
         return self.spread(xp, patches)
 
+    def mirrored(self) -> WindowGrid | None:
+        """The windows over the outputs that cover each element of the image.
+
+        None for strides, and for padding that is wider than the window.
+        """
+        reach = [extent - 1 for extent in self.slide.extents(self.window)]
+        pads = tuple(
+            (size - before, size - after)
+            for size, (before, after) in zip(reach, self.pads, strict=True)
+        )
+        if set(self.slide.strides) != {1} or any(min(pad) < 0 for pad in pads):
+            return None
+        slide = self.slide._replace(padding="EXPLICIT", explicit=pads)
+        return slide.fit(self.out, self.window)
+
     def crop(self, padded: Any) -> Any:
         """Remove the padding of the image."""
         return padded[self._interior] if self.is_padded else padded
