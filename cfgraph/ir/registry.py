@@ -146,10 +146,14 @@ def input_types(node: Node) -> list[DType] | None:
 def output_count(node: Node) -> int | None:
     """The number of a node's outputs, or None if its op is unknown."""
     count = _output_counts[node.op]
-    if count is None:
-        types = output_types(node)
-        return None if types is None else len(types)
-    return count
+    definition = lookup(node.op) if count is None else None
+    if definition is None:
+        return count
+    try:
+        counted: int = definition.parsed().output_count(node.attrs)
+    except ValueError:
+        return None
+    return counted
 
 
 def output_dtype(node: Node, port: int) -> DType | None:

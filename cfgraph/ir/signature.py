@@ -125,6 +125,14 @@ class Signature:
         """The type of every output, in order. Raises ValueError if an attribute is missing."""
         return self._types(self.outputs, attrs)
 
+    def output_count(self, attrs: Mapping[str, Any]) -> int:
+        """The number of outputs, counted without listing them. Raises ValueError likewise."""
+        total = 0
+        for arg in self.outputs:
+            types, count = self._type_run(arg, attrs)
+            total += count * len([_checked_type(arg, dtype) for dtype in types])
+        return total
+
     def output_type(self, port: int, attrs: Mapping[str, Any]) -> DType | None:
         """The type of one output, or None if absent. Raises ValueError like `output_types`."""
         if self.simple_outputs is not None:

@@ -83,3 +83,32 @@ def test_an_argument_that_a_function_does_not_use_has_a_gradient_of_zeros(call: 
     names = cfgraph.gradients(graph, ["y:0"], ["x:0", "w:0", "v:0"])
     assert names[2] is None
     assert [run(graph, name) for name in names[:2]] == [[2 * X], [0]]
+
+
+def test_gradients_of_gradients_stop_at_the_limit_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "function f0(x: float32) -> (y: float32) {\n"
+        "  t = Tanh(x) {T=float32}\n  return y = t:y:0\n}\n"
+    )
+    for level in range(1, 13):
+        text += (
+            f"function f{level}(x: float32) -> (y: float32) {{\n"
+            "  one = Const() {dtype=float32, value=float32[]: 1.0}\n"
+            "  dx = SymbolicGradient(x, one:output:0)"
+            f" {{Tin=(float32, float32), Tout=(float32), f=@f{level - 1}}}\n"
+            "  product = Mul(dx:output:0, x) {T=float32}\n  return y = product:z:0\n}\n"
+        )
+    graph, limit, sizes = graph_of("y = f12(x)\n", text), 1_000, [0]
+    create = cfgraph.Graph.create
+
+    def counted(self: cfgraph.Graph, *args: Any, **keywords: Any) -> Any:
+        sizes.append(len(self))
+        return create(self, *args, **keywords)
+
+    monkeypatch.setattr(cfgraph.Graph, "create", counted)
+    with cfgraph.limited(max_nodes=limit), pytest.raises(cfgraph.Unsupported) as refused:
+        cfgraph.lower(graph)
+    assert refused.value.code == "CFG137"
+    assert limit / 2 < max(sizes) <= limit
+    # as often as the gradient of a level is built
+    assert len(sizes) < 4 * limit

@@ -15,7 +15,9 @@ import pytest
 import cfgraph
 from benchmarks import growth
 from benchmarks.families import FAMILIES
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, int32
+from cfgraph.ir.shapes import Shape
 from tests.sampled import sampled
 
 _SIZE = 12
@@ -85,6 +87,29 @@ def test_nodes_of_many_outputs_are_linear(op: str) -> None:
     [y] = cfgraph.Session(graph).run(["y"], feeds)
     assert np.array_equal(y, feeds[x.name])
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("op", ["_SwitchN", "DynamicPartition", "Unpack", "Split"])
+def test_gradients_of_nodes_with_many_outputs_add_few_nodes(op: str) -> None:
+    calls = []
+    for count in (2_048, 8_192):
+        graph = cfgraph.Graph()
+        x = graph.add("Placeholder", name="x", dtype=float32, shape=Shape([count])).output()
+        index = graph.add("Placeholder", dtype=int32).output()
+        axis = graph.add("Const", dtype=int32, value=TensorValue(np.int32(0))).output()
+        key = {"_SwitchN": "num_outs", "Unpack": "num", "Split": "num_split"}
+        inputs = {"Unpack": [x], "Split": [axis, x]}.get(op, [x, index])
+        attrs = {"T": float32, key.get(op, "num_partitions"): count}
+        node = graph.create("s", op, inputs, (), attrs)
+        graph.add("Identity", node.output(3), name="y")
+        before = len(graph)
+        profile = cProfile.Profile()
+        profile.enable()
+        cfgraph.gradients(graph, "y", "x")
+        profile.disable()
+        assert len(graph) < before + 20
+        calls.append(sum(entry.callcount for entry in profile.getstats()))
+    assert calls[1] < 4.5 * calls[0]
 
 
 @pytest.mark.slow

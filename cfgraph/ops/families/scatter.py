@@ -293,10 +293,10 @@ class DynamicPartition(Op):
         numbers = g.Range(zero, g.Prod(sizes, zero), one)
         positions = g.DynamicPartition(g.Reshape(numbers, sizes), partitions, num_partitions=count)
         indices = [positions.node.output(port) for port in range(count)]
-        pieces = [
-            g.zeros_like(node.output(port)) if grad is None else grad
-            for port, grad in enumerate(grads)
-        ]
+        pieces = grads
+        if None in grads:
+            zeros = g.DynamicPartition(g.zeros_like(data), partitions, num_partitions=count).node
+            pieces = tuple(grad or zeros.output(port) for port, grad in enumerate(grads))
         rows = g.ParallelDynamicStitch(indices, pieces)
         flat = g.known_shape(partitions).rank == 1
         return rows if flat else g.Reshape(rows, g.shape(data)), None

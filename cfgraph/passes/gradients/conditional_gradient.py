@@ -9,12 +9,15 @@ of a Switch is used, the other side contributes zeros that are live on that side
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from cfgraph.analysis.loops.branch_decisions import BranchDecision
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.scope import GradientScope
+
+_BINARY: Final = 2
 
 
 def switch_gradient(
@@ -26,18 +29,18 @@ def switch_gradient(
     """The gradient of a Switch's data, from the gradients of its outputs."""
     if not any(output_gradients):
         return None
-    sides: list[Output] = []
-    for port, dx in enumerate(output_gradients):
-        sides.append(dx if dx is not None else _side_zeros(scope, guards, node.output(port)))
+    sides = list(output_gradients)
+    missing = [port for port, dx in enumerate(sides) if dx is None]
+    if len(sides) == _BINARY and scope is scope.top and not _is_resource(node.inputs[0]):
+        for port in missing:
+            sides[port] = scope.zeros_like(node.output(port))
+    elif missing:
+        # all sides share the zeros that one Switch forwards
+        zeros = scope.zeros_like(node.inputs[0])
+        chosen = scope.guarded_by(zeros, [guards.decision(node.output(missing[0]))]).node
+        for port in missing:
+            sides[port] = chosen.output(port)
     return scope.add("Merge", sides, "Merge", {})
-
-
-def _side_zeros(scope: GradientScope, guards: PathConditions, side: Output) -> Output:
-    """Zeros that are live where an output of a Switch is."""
-    if scope is scope.top and not _is_resource(side):
-        return scope.zeros_like(side)
-    zeros = scope.zeros_like(side.node.inputs[0])
-    return scope.guarded_by(zeros, [guards.decision(side)])
 
 
 def merge_gradient(

@@ -16,6 +16,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
 from cfgraph.ops.static_values import PartialArray, StaticValue, decode_value
@@ -134,6 +135,7 @@ class GradientContext:
     `name` is the first component of the names of all new nodes. `gradient_nodes` are the new nodes
     that belong to the gradients; others, such as the trip counter of a forward loop, belong to the
     graph that is differentiated. `added_nodes` are both. No gradient passes the nodes in `stops`.
+    If the graph is the body of a `function`, it may not have more nodes than the limit.
     """
 
     def __init__(
@@ -144,8 +146,10 @@ class GradientContext:
         *,
         swap_memory: bool,
         ignore_custom: bool,
+        function: str = "",
     ) -> None:
         self.graph = graph
+        self.function = function
         self.stops = stops
         self.swap_memory = swap_memory
         self.ignore_custom = ignore_custom
@@ -232,6 +236,8 @@ class GradientContext:
     ) -> Node:
         prefix, device = self.naming
         full = f"{prefix}/{name}"
+        if self.function:
+            current_limits().check_nodes(len(self.graph), self.function)
         node = self.graph.add(op, *inputs, name=full, controls=controls, device=device, attrs=attrs)
         self.added_nodes.append(node)
         self.static.infer(node)

@@ -163,7 +163,8 @@ class _GradientFunctions:
         ]
         xs = [graph[argument].output() for argument in arguments]
         ys = [graph[output].output() for output in outputs]
-        request = GradientRequest(ys, xs, [node.output() for node in weights], zeros=xs)
+        upstream = [node.output() for node in weights]
+        request = GradientRequest(ys, xs, upstream, zeros=xs, function=function)
         gradients = differentiate(graph, request, reverse_loop)
         results = {
             f"gradient_{index}": dx or _zeros_like(graph, x)

@@ -45,7 +45,8 @@ class GradientRequest:
     `weights` contains a tensor, an array, or None (ones) for each y. Gradients do not flow through
     `stops`. An x in `zeros` gets zeros rather than None if no y depends on it. With `swap_memory`,
     values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
-    custom gradient uses the gradient of its op instead.
+    custom gradient uses the gradient of its op instead. `function` names the function whose body is
+    differentiated, which bounds the number of nodes, or is empty.
     """
 
     ys: Sequence[Output]
@@ -55,6 +56,7 @@ class GradientRequest:
     zeros: Collection[Output] = ()
     swap_memory: bool = False
     ignore_custom: bool = False
+    function: str = ""
 
 
 # -- regions -----------------------------------------------------------------------------------
@@ -300,6 +302,7 @@ def differentiate(
         activity.stops,
         swap_memory=request.swap_memory,
         ignore_custom=request.ignore_custom,
+        function=request.function,
     )
     scope = GradientScope(ctx)
     reverse = ReverseMode(scope, graph_regions.root, graph_regions, activity, stacks, loop_rule)
