@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "regions": "cluster {} --regions -o {}.pb",
     "partition": "partition {} --devices cpu:0-1 --seed 1 -o {}.pb",
     "diff": "diff {} {}",
+    "diff-run": "diff {} {} --run --fetch y --feed x=1.0",
     "run": "run {} --fetch y --feed x=1.0",
     "tokens": "run {} --fetch y --feed x=1.0 --engine tokens",
     "convert": "convert {} -o {}.graph",
