@@ -20,6 +20,7 @@ from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
+from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -465,7 +466,8 @@ def _fetch_result(simulator: RunExecutor, index: int, allow_dead: bool) -> Any:
         explain = explain_dead_fetch if value is None else explain_missing_fetch
         state = simulator.quiescent_state()
         raise explain(state, simulator.fetches[index])
-    value = fetched_value(simulator.fetches[index], value)
+    if isinstance(value, Resource):
+        value = fetched_value(simulator.fetches[index], value)
     return _caller_copy(simulator.fetched_to_host(index, value))
 
 

@@ -96,7 +96,8 @@ class Generator:
         ]
         program.add(f"return ({fields})", outputs)
         program.block.end = len(program.lines) - 1
-        outline_regions(program)
+        if program.is_too_deep:
+            outline_regions(program)
         return program
 
     def _feed(self, index: int) -> Value:

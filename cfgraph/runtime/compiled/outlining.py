@@ -31,9 +31,6 @@ from cfgraph.runtime.compiled.program import (
     Value,
 )
 
-# CPython allows 20 nested loops and 100 levels of indentation
-_MAX_LOOPS: Final = 10
-_MAX_DEPTH: Final = 50
 # calls in a run, which leave room on the stack of Python for the caller
 _MAX_CALLS: Final = 400
 _PARAMETERS: Final = re.compile(r"\b(step|iterations(?!\()|check_deadline|i\d+)\b")
@@ -75,9 +72,7 @@ class _Levels:
 
 
 def outline_regions(program: Program) -> None:
-    """Divide a program into functions, if it is nested too deeply for one."""
-    if not any(_is_deep(line) for line in program.lines):
-        return
+    """Divide a program that is nested too deeply for one function into several."""
     regions = _Divider(program).regions
     program.calls = max(region.calls for region in regions)
     if program.calls > _MAX_CALLS:
@@ -86,12 +81,6 @@ def outline_regions(program: Program) -> None:
     names = {region: f"_region{number}" for number, region in enumerate(regions)}
     names[regions[0]] = program.name
     program.functions = [_Writer(program, region, names).function() for region in regions]
-
-
-def _is_deep(line: Line) -> bool:
-    return line.opens is not None and (
-        line.opens.depth > _MAX_DEPTH or line.opens.loops > _MAX_LOOPS
-    )
 
 
 class _Divider:
@@ -114,7 +103,7 @@ class _Divider:
                 self._conditional(number, line.opens, levels)
 
     def _loop(self, number: int, block: Block, body: Block, levels: _Levels) -> None:
-        if levels.loops < _MAX_LOOPS and levels.depth < _MAX_DEPTH:
+        if levels.loops < Program.MAX_LOOPS and levels.depth < Program.MAX_DEPTH:
             levels.region.entries.append(number)
             self.levels[body] = _Levels(levels.region, levels.depth + 1, levels.loops + 1)
             return
@@ -132,7 +121,7 @@ class _Divider:
             return
         levels.region.entries.append(number)
         # a function cannot end the loop of its caller
-        if levels.depth < _MAX_DEPTH or branch in self.exits:
+        if levels.depth < Program.MAX_DEPTH or branch in self.exits:
             self.levels[branch] = _Levels(levels.region, levels.depth + 1, levels.loops)
         else:
             region = self._region(levels.region, branch, branch)

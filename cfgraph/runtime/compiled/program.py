@@ -8,7 +8,7 @@ code cannot represent: the token executor runs it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.engine.plan import NodePlan
@@ -149,6 +149,10 @@ class Line:
 class Program:
     """The lines of a function, in order, and its variables and constants."""
 
+    # CPython allows 20 nested loops and 100 levels of indentation
+    MAX_LOOPS: ClassVar = 10
+    MAX_DEPTH: ClassVar = 50
+
     def __init__(self, parameters: str, name: str = "run") -> None:
         self.name = name
         self.parameters = parameters
@@ -160,6 +164,12 @@ class Program:
         self.values: list[Value] = []
         self.constants: list[Constant] = []
         self.hoisted = 0  # the loop whose invariants are being written
+
+    @property
+    def is_too_deep(self) -> bool:
+        """True if loops and conditionals are nested too deeply for one function."""
+        blocks = (line.opens for line in self.lines if line.opens is not None)
+        return any(block.depth > self.MAX_DEPTH or block.loops > self.MAX_LOOPS for block in blocks)
 
     def variable(self, *, scalar: bool = False, prefix: str = "v") -> Value:
         """A new variable."""

@@ -81,15 +81,13 @@ def dereference(output: Any) -> Any:
     return output.names if type(output) is Stack and output.names is not None else output
 
 
-def fetched_value(tensor: Output, value: Any) -> Any:
-    """A fetched value; of a variable that is fetched by reference, its value after the run.
+def fetched_value(tensor: Output, variable: Resource) -> Any:
+    """The value of a variable that is fetched by reference, after the run.
 
     Raises ExecutionError if the variable has no value.
     """
-    if not isinstance(value, Resource):
-        return value
     try:
-        return dereference(value)
+        return dereference(variable)
     except CfgraphError as error:
         message, hint = error.message, error.hint
         raise ExecutionError(message, node=tensor.node, hint=hint, code="CFG705") from None

@@ -26,6 +26,7 @@ from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, limited
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.deadlock import (
     BlockedRecv,
@@ -308,7 +309,9 @@ class Worker:
                     raise explain_missing_fetch(simulator.quiescent_state(), tensor)
                 if value is None and not allow_dead:
                     raise explain_dead_fetch(simulator.quiescent_state(), tensor)
-                values[index] = None if value is None else fetched_value(tensor, value)
+                if isinstance(value, Resource):
+                    value = fetched_value(tensor, value)
+                values[index] = value
         return values
 
     def _drain(self) -> None:

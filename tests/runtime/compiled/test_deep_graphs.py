@@ -15,6 +15,7 @@ import cfgraph
 from cfgraph.console.convert_python import PythonOptions
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import outlining
+from cfgraph.runtime.compiled.program import Program
 from cfgraph.runtime.session import Session
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.deep_graphs import nested_conditionals, nested_loops
@@ -22,7 +23,7 @@ from tests.runtime.compiled.test_decompiled import loaded, run
 from tests.runtime.compiled.test_random_programs import assert_both_agree
 from tests.sampled import in_sweep, sampled
 
-LIMITS = ("_MAX_LOOPS", "_MAX_DEPTH")
+LIMITS = ("MAX_LOOPS", "MAX_DEPTH")
 FAILING_LOOP = "inner = FloorDiv(one{i}, zero{i})"
 FAILING_BRANCH = "zero = ZerosLike(yes{i})\ninner = FloorDiv(yes{i}, zero)"
 ASSIGNED = """
@@ -93,7 +94,7 @@ def test_random_programs_of_many_functions_agree(
     chunk: str, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, limit in zip(LIMITS, limits, strict=True):
-        monkeypatch.setattr(outlining, name, limit)
+        monkeypatch.setattr(Program, name, limit)
     for seed in range(int(chunk) * 10, (int(chunk) + 1) * 10):
         assert_both_agree(seed)
 
