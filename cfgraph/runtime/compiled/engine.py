@@ -6,11 +6,11 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain, count
+from itertools import count
 from types import CodeType
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
+from cfgraph.runtime.compiled.deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import merge_devices
 from cfgraph.runtime.compiled.node_writer import (
@@ -41,8 +42,6 @@ from cfgraph.runtime.simulator import Simulator
 UNLIMITED: Final = range((1 << 63) - 1)
 # Python compiles a function in one call, which no signal or limit interrupts
 _MAX_LINES: Final = 200_000
-# seconds between two checks of the deadline in a loop
-_CHECK_INTERVAL: Final = 0.005
 # of a node in generated code, where each output is a variable
 _MAX_OUTPUTS: Final = 4096
 # iterations after which an exceeded limit is not located again by the token executor
@@ -189,30 +188,6 @@ def _free_calls() -> int:
     return sys.getrecursionlimit() - depth
 
 
-class DeadlineChunks:
-    """Numbers of iterations that check a deadline every few milliseconds."""
-
-    def __init__(self, stop: int, check_deadline: Callable[[], None]) -> None:
-        self.stop = stop
-        self.check_deadline = check_deadline
-
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._chunks())
-
-    def _chunks(self) -> Iterator[range]:
-        start, size, last = 0, 1, time.monotonic()
-        while start < self.stop:
-            yield range(start, min(start + size, self.stop))
-            self.check_deadline()
-            start += size
-            now = time.monotonic()
-            if now - last < _CHECK_INTERVAL / 2:
-                size *= 2
-            elif now - last > _CHECK_INTERVAL:
-                size = max(1, size // 2)
-            last = now
-
-
 class CompiledSimulator:
     """Runs generated code in place of a simulator; one run at a time uses it.
 
@@ -266,13 +241,15 @@ class CompiledSimulator:
             return
         limits, limit = current_limits(), self.step.max_iterations
         stop = len(UNLIMITED) if limit is None else min(limit + 1, len(UNLIMITED))
-        iterations: Any = range(stop)
-        check_deadline = None
+        function = self.compiled.function
         if limits.deadline != math.inf:
-            check_deadline = limits.check_deadline
-            iterations = DeadlineChunks(stop, check_deadline)
+            if time.monotonic() > limits.deadline:
+                raise self._located(DeadlinePassed())
+            function = partial(call_until, limits.deadline, function)
         try:
-            self.results[:] = self.compiled.function(self.step, feeds, iterations, check_deadline)
+            self.results[:] = function(self.step, feeds, range(stop))
+        except DeadlinePassed as error:
+            raise self._located(error) from None
         except Exception as error:
             if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
                 raise self._located(error) from error.__cause__
@@ -296,14 +273,15 @@ class CompiledSimulator:
         tokens.run(self._feeds, None)
         self.results[:] = tokens.results
 
-    def _located(self, error: Exception) -> Exception:
+    def _located(self, error: Exception | DeadlinePassed) -> Exception:
         plan, path = self.compiled.position(error)
         compiled = self.compiled
         device = compiled.plan.device
         if plan is not None:
             device = compiled.device_of.get(plan.node, device)
         device = short_device_name(device)
-        if isinstance(error, RunTimeout) and error.node is None:
+        is_late = isinstance(error, RunTimeout) and error.node is None
+        if is_late or isinstance(error, DeadlinePassed):
             error = timeout_error("the run exceeded its timeout", path)
             error.device = device
             return error

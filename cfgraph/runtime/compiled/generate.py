@@ -5,7 +5,7 @@ one liveness class stand under one `if`; a Merge is an assignment in each of its
 Enter, Exit, NextIteration, LoopCond, and Identity have no code: their outputs are the variables of
 their inputs. Work that does not change in a loop precedes it.
 
-    def run(step, feeds, iterations, check_deadline):
+    def run(step, feeds, iterations):
         v0, = feeds
         v1 = c0
         for i1 in iterations:
@@ -51,7 +51,7 @@ from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
 from cfgraph.runtime.compiled.program import Block, NotCompiled, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
-PARAMETERS: Final = "step, feeds, iterations, check_deadline"
+PARAMETERS: Final = "step, feeds, iterations"
 # items between two checks of the deadline, while they are made
 _ITEMS_PER_CHECK: Final = 512
 

@@ -125,7 +125,7 @@ class NodeWriter:
         if len(program.lines) - self.last_check > _LINES_PER_CHECK:
             check_deadline()
             if self.style.checks_limits:
-                program.add("if check_deadline is not None: check_deadline()", (), (), plan)
+                program.add("pause()", (), (), plan)
             self.last_check = len(program.lines)
         arguments = [values[output] for output in node.inputs]
         scalar = all(v.scalar for v in arguments) and issubclass(plan.op, Elementwise)
@@ -308,6 +308,10 @@ def exceeded(step: RunStep, name: str) -> ExecutionError:
     return iteration_limit_error(name, step.max_iterations)
 
 
+def pause() -> None:
+    """Let Python raise the exceptions of signals and deadlines, which operators do not."""
+
+
 # the names that generated code may use in addition to its own constants
 FUNCTIONS: Final[dict[str, Any]] = {
     "__builtins__": {},
@@ -316,4 +320,5 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "branch": branch,
     "deref": dereference,
     "exceeded": exceeded,
+    "pause": pause,
 }

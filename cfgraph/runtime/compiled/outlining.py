@@ -33,7 +33,7 @@ from cfgraph.runtime.compiled.program import (
 
 # calls in a run, which leave room on the stack of Python for the caller
 _MAX_CALLS: Final = 400
-_PARAMETERS: Final = re.compile(r"\b(step|iterations(?!\()|check_deadline|i\d+)\b")
+_PARAMETERS: Final = re.compile(r"\b(step|iterations(?!\()|i\d+)\b")
 _INDEX: Final = re.compile(r"for (i\d+) in")
 
 

@@ -17,6 +17,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import outlining
 from cfgraph.runtime.compiled.program import Program
 from cfgraph.runtime.session import Session
+from tests.robustness.generated_python import source_fault
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.deep_graphs import nested_conditionals, nested_loops
 from tests.runtime.compiled.test_decompiled import loaded, run
@@ -132,6 +133,7 @@ def test_the_python_file_of_a_deep_graph_runs(
     names = loaded(graph, PythonOptions(["out:0"], tuple(feeds)), tmp_path)
     assert run(names, feeds) == expected
     assert "_region1" in names
+    assert not source_fault(tmp_path / "converted.py")
 
 
 @pytest.mark.parametrize("kind", in_sweep(["loops", "conditionals"]))

@@ -28,7 +28,7 @@ FIND = (Phase.explicit, Phase.reuse, Phase.generate)
 GRAPHS = Path(__file__).parents[3] / "fixtures" / "graphs"
 
 COUNTER = """\
-def run(step, feeds, iterations, check_deadline):
+def run(step, feeds, iterations):
     v0 = feeds[0]
     v1 = c0
     for i1 in iterations:
@@ -52,7 +52,7 @@ out = Neg(merge)
 """
 
 CONDITIONAL = """\
-def run(step, feeds, iterations, check_deadline):
+def run(step, feeds, iterations):
     v0, v1 = feeds
     b3 = v1 is TRUE or test(v1)
     if b3:
