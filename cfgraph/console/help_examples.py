@@ -69,6 +69,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph explain CFG220",
     ),
     "examples": ("cfgraph examples tries && cat tries/README.md",),
+    "ops": (
+        "cfgraph ops 'Stateless*'",
+        "cfgraph ops conv2d --json",
+    ),
     "completion": (
         "cfgraph completion bash > cfgraph.bash && source cfgraph.bash",
         "cfgraph completion fish > cfgraph.fish",

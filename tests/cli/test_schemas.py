@@ -23,6 +23,7 @@ LINES = {
         "show cond_functional.pb --filter function:*",
         "show two.pb",
     ],
+    "ops": ["ops Stateless*", "ops switch", "ops NoSuchOp"],
     "check": ["check counter.pb deadness_mismatch.pb", "check faulty.graph", "check no.pb"],
     "convert": ["convert counter.pb -o o.pbtxt", "convert counter.pb -o o.graph --verify"],
     "lower": [

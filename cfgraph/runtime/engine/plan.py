@@ -19,6 +19,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.families.constants import identity
+from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.op import Op, lookup, numpy_kernel
 from cfgraph.runtime.engine.references import References
 
@@ -280,10 +281,14 @@ def _runnable_ops(nodes: Iterable[Node]) -> dict[str, type[Op]]:
             ops[node.op] = op
     if missing_kernels:
         listed = "; ".join(_op_with_nodes(op, names) for op, names in missing_kernels.items())
+        omission = find_omission(next(iter(missing_kernels)))
+        reason = f"; {omission.reason}" if omission else ""
         raise Unsupported(
-            f"no kernel for {listed}",
+            f"no kernel for {listed}{reason}",
             node=next(iter(missing_kernels.values()))[0],
-            hint="feed their outputs, or fetch what does not need them",
+            hint=omission.hint
+            if omission
+            else "feed their outputs, or fetch what does not need them",
             code="CFG701",
         )
     return ops

@@ -1,0 +1,133 @@
+"""The list of ops: kernel, gradient, shape function, lowering, XLA, and types of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Column, OutputTable, Page, page
+from cfgraph.errors import UsageError
+from cfgraph.ir import registry
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ops.index import FAMILIES
+from cfgraph.ops.omitted import find_omission
+from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
+from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.options import Color
+
+
+@dataclass(frozen=True)
+class OpSupport:
+    """Support of one op.
+
+    `gradient` is a formula, zero, none (an op that stops gradients), lowered (that of the lowered
+    form), or missing. `xla` is support by TensorFlow's XLA, `traced` by the jax engine. `types`
+    maps each type attribute to the dtypes that it allows; an empty tuple allows all.
+    """
+
+    name: str
+    family: str
+    kernel: bool
+    gradient: str
+    shape: bool
+    lowered: bool
+    xla: bool
+    traced: bool
+    stateful: bool
+    types: Mapping[str, tuple[str, ...]]
+
+    @property
+    def type_text(self) -> str:
+        """The dtypes in one cell."""
+        return "; ".join(f"{key}: {', '.join(names) or 'any'}" for key, names in self.types.items())
+
+
+def supported_ops(pattern: str = "*") -> Iterator[OpSupport]:
+    """The support of each op whose name matches a pattern, in the order of names."""
+    family_of = {op: family for family, ops in FAMILIES.items() for op in ops.split()}
+    wanted = pattern.lower()
+    for name in sorted(family_of):
+        if fnmatchcase(name.lower(), wanted):
+            op = lookup(name)
+            assert op is not None
+            yield _support(op, family_of[name])
+
+
+def _support(op: type[Op], family: str) -> OpSupport:
+    lowered = bool(op.calls.kind) and not op.compilation.runnable
+    return OpSupport(
+        op.name,
+        family,
+        op.compilation.runnable or lowered or bool(op.role),
+        "lowered" if lowered else _gradient_kind(op),
+        op.shape.__func__ is not Op.shape.__func__,  # type: ignore[attr-defined]
+        lowered,
+        op.compiles(),
+        op.compilation.traceable,
+        op.effects.stateful,
+        {
+            key: tuple(item.name for item in attr.allowed or () if isinstance(item, DType))
+            for key, attr in op.parsed().attrs.items()
+            if attr.kind in ("type", "list(type)")
+        },
+    )
+
+
+def _gradient_kind(op: type[Op]) -> str:
+    if op.gradient is None:
+        return "missing"
+    known = {no_gradient: "none", zero_gradient: "zero"}
+    return known.get(op.gradient, "formula")
+
+
+def print_ops(pattern: str, *, json: bool, color: Color) -> None:
+    """Print the ops that match a pattern. Raises UsageError if none does."""
+    ops = list(supported_ops(pattern))
+    if not ops:
+        raise _unknown_pattern(pattern)
+    if json:
+        summary = {"ops": len(ops), "registered": len(list(registry.op_names()))}
+        print_document("ops", summary=summary, result={"ops": [asdict(op) for op in ops]})
+    else:
+        _print_table(page(color), ops)
+
+
+def _unknown_pattern(pattern: str) -> UsageError:
+    omission = find_omission(pattern)
+    if omission is not None:
+        return UsageError(f"no kernel for {pattern}; {omission.reason}", hint=omission.hint)
+    return UsageError(f"no op matches {pattern!r}", hint=did_you_mean(pattern, registry.op_names()))
+
+
+def _print_table(out: Page, ops: list[OpSupport]) -> None:
+    columns = [
+        Column("op", style="cyan"),
+        Column("family"),
+        Column("kernel"),
+        Column("gradient"),
+        Column("shape"),
+        Column("XLA"),
+        Column("types", spare=True),
+    ]
+    rows: list[Any] = [
+        (
+            op.name,
+            op.family,
+            "lowered" if op.lowered else _yes(op.kernel),
+            op.gradient,
+            _yes(op.shape),
+            "lowered" if op.lowered else _yes(op.xla),
+            op.type_text,
+        )
+        for op in ops
+    ]
+    out.heading("Ops", f"{len(ops)} of {len(list(registry.op_names()))}")
+    out.table(OutputTable(columns, rows))
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,96 @@
+"""Groups of TensorFlow's ops that have no kernel here, and why; no op of them has a class."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+
+class Omission(NamedTuple):
+    """A group of ops without a kernel, the reason, and what to do instead."""
+
+    group: str
+    reason: str
+    hint: str
+    pattern: re.Pattern[str]
+
+
+def _omission(group: str, reason: str, hint: str, *patterns: str) -> Omission:
+    return Omission(group, reason, hint, re.compile("|".join(f"(?:{p})" for p in patterns)))
+
+
+_FEED: Final = "feed their outputs, or fetch what does not need them"
+
+OMISSIONS: Final = (
+    _omission(
+        "input pipelines",
+        "input pipelines (tf.data) are not run",
+        "feed the elements: run the pipeline in TensorFlow, and feed what IteratorGetNext returns",
+        r".*Dataset(V\d+)?(Reader)?|ExperimentalDataset.*",
+        r".*Iterator(?!Cache).*",
+        r"Dataset(?:Cardinality|Fingerprint|From|To).*",
+        r".*(?:MemoryCache|SeedGenerator|StatsAggregator|ThreadPoolHandle).*",
+        r"(?:Un)?[cC]ompressElement|(?:Un)?[wW]rapDatasetVariant|DummyIterationCounter",
+        r"ComputeBatchSize|GetElementAtIndex|GetOptions|.*Dataset.*Handle",
+    ),
+    _omission(
+        "files and readers",
+        "a graph reads and writes no data files",
+        _FEED,
+        r".*Reader(?:V\d)?|Reader[A-Z].*|ReadFile|WriteFile|MatchingFiles|RecordInput|ImmutableConst",
+        r"Save(?:Slices)?|Restore(?:Slice)?|ShardedFilespec|DistributedSave|FileSystem.*",
+        r"LoadAndRemapMatrix|GenerateVocabRemapping",
+    ),
+    _omission(
+        "encoded data",
+        "images, sound, and records are not decoded or encoded",
+        _FEED,
+        r"(?:Decode|Encode)(?:AndCrop)?(?:Bmp|CSV|Compressed|Gif|Image|J.*|Png|Proto.*|Wav|WebP)",
+        r"ExtractJpegShape|AudioSpectrogram|Mfcc|Parse.*|(?:Des|S)erialize(?:Many)?Sparse",
+        r"SerializeTensor",
+    ),
+    _omission(
+        "summaries and debugging",
+        "event files and debug dumps are not written",
+        "fetch the values that are summarized",
+        r".*Summary(?:V\d)?|.*SummaryWriter|CreateSummary.*|ImportEvent|Debug.*|Summary.*",
+    ),
+    _omission(
+        "collectives",
+        "collectives need other processes",
+        "partition the graph: transfers between its parts are _Send and _Recv",
+        r"Collective.*|Nccl.*|.*TPU.*|Xla(?!DynamicSlice|DynamicUpdateSlice|Launch).*|Sync.*",
+    ),
+    _omission(
+        "queues and accumulators",
+        "queues, barriers, and accumulators coordinate threads of a program",
+        _FEED,
+        r".*Queue(?:V\d)?|Queue[A-Z].*|Barrier.*|.*Accumulator.*|(?:Ordered)?Map(?!Accumulate).*",
+        r"(?:Un)?[sS]tage.*|Mutex.*|ConsumeMutexLock|(?:Un)?Batch(?:Function|Grad)?|Unbatch.*",
+        r".*SessionHandle.*|.*SessionTensor",
+    ),
+    _omission(
+        "quantized arithmetic",
+        "quantized numbers are not computed with",
+        "run the graph as it was before quantization, or with FakeQuant ops",
+        r"(?:Uniform)?(?:Re|De)?[qQ]uanti[sz].*|UniformQuantized.*|Requantiz.*",
+    ),
+    _omission(
+        "sampling of candidates and training of linear models",
+        "only old models use them",
+        _FEED,
+        r".*CandidateSampler|ComputeAccidentalHits|Sdca.*|K[Mm][Cc2e].*|NearestNeighbors",
+        r"BoostedTrees.*|Tensor(?:Forest|Map).*|EmptyTensorMap|Decision.*|WALS.*",
+    ),
+    _omission(
+        "sparse matrices of a library",
+        "compressed sparse rows need their own library",
+        "use tf.sparse, whose tensors are coordinates",
+        r"CSRSparse.*|SparseMatrix.*|.*ToCSRSparseMatrix",
+    ),
+)
+
+
+def find_omission(op: str) -> Omission | None:
+    """The group of an op without a kernel, or None for any other op."""
+    return next((group for group in OMISSIONS if group.pattern.fullmatch(op)), None)

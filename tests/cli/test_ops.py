@@ -1,0 +1,43 @@
+"""The list of ops."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfgraph.console.ops import supported_ops
+from cfgraph.ir import registry
+from tests.cli.conftest import Command
+
+
+def test_ops_lists_every_op_that_matches_in_any_case(command: Command) -> None:
+    lines = command("ops", "STATELESSRANDOMGAMMA*").lines
+    assert [line.split()[0] for line in lines[2:]] == [
+        "StatelessRandomGammaV2",
+        "StatelessRandomGammaV3",
+    ]
+    assert {op.name for op in supported_ops()} == set(registry.op_names())
+
+
+def test_ops_says_what_is_supported(command: Command) -> None:
+    (op,) = command("ops", "MatMul", "--json").json["result"]["ops"]
+    assert op["kernel"]
+    assert op["xla"]
+    assert op["gradient"] == "formula"
+    assert "float32" in op["types"]["T"]
+    (loop,) = command("ops", "While", "--json").json["result"]["ops"]
+    assert loop["lowered"]
+
+
+@pytest.mark.parametrize(("name", "text"), [("MapDataset", "tf.data"), ("MatMull", "'MatMul'")])
+def test_an_op_without_a_kernel_says_why(command: Command, name: str, text: str) -> None:
+    done = command("ops", name)
+    assert done.code == 2
+    assert text in done.err
+
+
+def test_a_run_of_an_input_pipeline_says_what_to_feed(command: Command, tmp_path) -> None:
+    graph = tmp_path / "pipeline.graph"
+    graph.write_text("y = RangeDataset()\n")
+    done = command("run", graph, "--target", "y")
+    assert done.code != 0
+    assert "tf.data" in done.err
