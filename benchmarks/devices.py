@@ -15,7 +15,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.runtime.session import Session
 
 GRAPHS = Path(__file__).parents[1] / "fixtures" / "graphs"
-BUDGET = 3
+BUDGET = 0.35
 UNIT = "µs per iteration"
 
 

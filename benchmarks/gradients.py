@@ -15,7 +15,7 @@ from cfgraph.build.builder import Builder
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 
@@ -35,6 +35,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """Chains, loops in a row, and the LSTM."""
     for count in (TINY,) if tiny else CHAINS:
         yield compare_chain(tf if count == COMPARED else None, count)
+    yield compare_sums(tf, TINY if tiny else COMPARED)
     count = TINY if tiny else LOOPS
     graph, last = loops(count)
     took = single_time(lambda: gradients(graph, [last], ["x:0"]))
@@ -75,6 +76,32 @@ def peer_chain(tf: ModuleType) -> float:
         last = x
         for place in range(PEER_CHAIN):
             last = last * w if place % 2 else tf.tanh(last)
+        return single_time(lambda: tf.gradients(last, [x]))
+
+
+def compare_sums(tf: ModuleType | None, count: int) -> Row:
+    """The time of the gradient of sums that all add one x of unknown shape, and TensorFlow's."""
+    mine, theirs = [], []
+    for _ in range(REPEATS):
+        graph = Graph()
+        x = last = graph.add("Placeholder", name="x", dtype=dtypes.float32, shape=UNKNOWN_SHAPE)
+        for _ in range(count):
+            last = graph.add("AddV2", last, x)
+        name = f"{last.name}:0"
+        mine.append(single_time(lambda graph=graph, name=name: gradients(graph, [name], ["x:0"])))
+        if tf is not None:
+            theirs.append(peer_sums(tf))
+    peer = min(theirs) * 1e6 / PEER_CHAIN if theirs else None
+    work, took = f"gradient of {count:,} nodes AddV2(prev, x)", min(mine) * 1e6 / count
+    return Row(work, took, "µs a node", peer, 1 / 20 if theirs else None)
+
+
+def peer_sums(tf: ModuleType) -> float:
+    """The seconds that TensorFlow takes for fewer of these sums."""
+    with tf.Graph().as_default():
+        x = last = tf.compat.v1.placeholder(tf.float32)
+        for _ in range(PEER_CHAIN):
+            last = tf.raw_ops.AddV2(x=last, y=x)
         return single_time(lambda: tf.gradients(last, [x]))
 
 
