@@ -179,6 +179,8 @@ def lower_run(spec: RunSpec) -> RunSpec:
     Raises the errors of `lower`.
     """
     graph = spec.graph
+    if not is_functional(graph, graph):
+        return spec
     if not is_functional(graph, ancestors(graph, spec.roots, frozenset(spec.feeds))):
         return spec
     from cfgraph.passes.lower.lower import lower
@@ -249,8 +251,10 @@ def place_run(spec: RunSpec, config: RunConfig) -> RunSpec:
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     feeds = {tensor: _partitioned_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
     run = _with_feeds(spec, copy, feeds)
-    needed = ancestors(copy, [*run.roots, *_nodes_of(run.feeds)])
-    part = copy if len(needed) == len(copy) else copy_graph(copy, needed)
+    part = copy
+    if any(tensor.node.name != feed.node.name for tensor, feed in feeds.items()):
+        # a placeholder has replaced what only a fed node reads
+        part = copy_graph(copy, ancestors(copy, [*run.roots, *_nodes_of(run.feeds)]))
     place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
     return run.on(part)
 

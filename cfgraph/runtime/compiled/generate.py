@@ -82,12 +82,18 @@ class Generator:
         """Write the function."""
         program = self.program
         feeds = [self._feed(index) for index in range(len(self.plan.feeds))]
-        self._make_items()
+        is_straight = not any(known.op.role for known in self.plan.nodes.values())
+        if not is_straight:
+            self._make_items()
         if feeds and self.style.unpacks_feeds:
             program.add("feeds" if len(feeds) > 1 else "feeds[0]", (), feeds)
-        results = self._fetch_items()
-        scheduler = self._scheduler()
-        _write_all(self._run(scheduler, self.frames.root, [self.classified.root.classes.always]))
+        results: dict[int, Value] = {}
+        if is_straight:
+            self._write_in_order()
+        else:
+            results = self._fetch_items()
+            always = [self.classified.root.classes.always]
+            _write_all(self._run(self._scheduler(), self.frames.root, always))
         fields = ", ".join(["{}"] * self.fetch_count) + "," * (self.fetch_count == 1)
         returned = [results.get(index) for index in range(self.fetch_count)]
         outputs = [
@@ -104,6 +110,15 @@ class Generator:
         value = self.program.variable(scalar=True)
         self.code.values[self.plan.feeds[index]] = value
         return value
+
+    def _write_in_order(self) -> None:
+        """Write nodes without control flow in topological order, as a schedule would."""
+        for number, node in enumerate(self.frames.order):
+            if not number % _ITEMS_PER_CHECK:
+                check_deadline()
+            plan = self.plan.nodes[node]
+            write, _ = self._writer(plan)
+            write(plan)
 
     def _fetch_items(self) -> dict[int, Value]:
         """Items that assign fetches which may be dead; their variables start as None."""
@@ -161,19 +176,23 @@ class Generator:
             else:
                 self._node_item(plan, info, live)
 
-    def _node_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
-        node, role = plan.node, plan.op.role
-        write: Callable[[NodePlan], None] = self.code.kernel
-        silent = False
+    def _writer(self, plan: NodePlan) -> tuple[Callable[[NodePlan], None], bool]:
+        """The function that writes a node, and true if it writes no code."""
+        role = plan.op.role
         if role is CONTROL_TRIGGER:
-            write, silent = _nothing, True
-        elif role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or (
+            return _nothing, True
+        if role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or (
             plan.kernel is identity and not plan.op.effects.stateful
         ):
-            write, silent = self.code.forward, not plan.deref_slots
             self.code.forward_constant(plan)
-        elif not plan.op.effects.stateful and self.code.constant(plan):
-            write, silent = _nothing, True
+            return self.code.forward, not plan.deref_slots
+        if not plan.op.effects.stateful and self.code.constant(plan):
+            return _nothing, True
+        return self.code.kernel, False
+
+    def _node_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
+        node, role = plan.node, plan.op.role
+        write, silent = self._writer(plan)
         if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
             live = self._hoisted(plan, info, live, silent=silent)
         item = self._item(info.frame, live, partial(write, plan), silent=silent)

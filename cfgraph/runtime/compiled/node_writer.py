@@ -82,18 +82,22 @@ class NodeWriter:
         False if that fails, since it fails only if the node runs.
         """
         node, values = plan.node, self.values
-        arguments = [values.get(output) for output in node.inputs]
-        contents = [value.content for value in arguments if isinstance(value, Constant)]
-        if len(contents) < len(arguments) or not plan.outputs or plan.deref_slots:
+        contents = []
+        for output in node.inputs:
+            value = values.get(output)
+            if not isinstance(value, Constant):
+                return False
+            contents.append(value.content)
+        if not plan.outputs or plan.deref_slots:
             return False
-        if (arguments and not _is_foldable(plan, contents)) or (not arguments and plan.outputs > 1):
+        if (contents and not _is_foldable(plan, contents)) or (not contents and plan.outputs > 1):
             return False
         try:
             result = plan.kernel(*contents)
         except Exception:  # raised again when the node runs
             return False
         results = result if plan.outputs > 1 else (result,)
-        if arguments and not all(isinstance(value, np.ndarray | np.generic) for value in results):
+        if contents and not all(isinstance(value, np.ndarray | np.generic) for value in results):
             return False
         for port, value in enumerate(results):
             values.setdefault(Output(node, port), self.program.constant(value, plan=plan))
