@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor, is_input
 from cfgraph.analysis.resource_handles import is_variable
@@ -19,14 +19,12 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
-from cfgraph.passes.cluster.encapsulate import (
-    InlinedNodes,
-    called_function,
-    cluster_calls,
-    inline_clusters,
-)
+from cfgraph.ops.opdef.op import is_cluster_call, lookup
 from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 from cfgraph.runtime.feeds.conversion import FeedConverter
+
+if TYPE_CHECKING:
+    from cfgraph.passes.cluster.encapsulate import InlinedNodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +56,8 @@ class ClusterMembers:
         graph = self._unchanged.graph
         if self._edits != graph.edits:
             self._edits, self._inlined = graph.edits, {}
-            self._calls = cluster_calls(graph)
+            calls = {op for op in graph.ops if is_cluster_call(lookup(op))}
+            self._calls = [node for node in graph if node.op in calls] if calls else []
         if not self._calls:
             return self._unchanged
         library = tuple(graph.functions.values())
@@ -75,6 +74,8 @@ class ClusterMembers:
         if not owners:
             return self._unchanged
         if owners not in self._inlined:
+            from cfgraph.passes.cluster.encapsulate import inline_clusters
+
             copy = copy_graph(graph)
             groups = inline_clusters(copy, [node for node in copy if node.name in owners])
             self._inlined[owners] = InlinedClusters(copy, groups)
@@ -83,6 +84,8 @@ class ClusterMembers:
 
 def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> dict[str, Node]:
     """The cluster calls whose functions have named nodes that the graph lacks, by node name."""
+    from cfgraph.passes.cluster.encapsulate import called_function
+
     hidden = {base for base in map(node_name, names) if base not in graph}
     owners: dict[str, Node] = {}
     for call in calls if hidden else ():
@@ -98,6 +101,8 @@ def partly_needed(graph: Graph, names: Sequence[str], calls: Iterable[Node]) -> 
 
     Such an argument depends on an input without a name in the run, or on a variable.
     """
+    from cfgraph.passes.cluster.encapsulate import called_function
+
     roots = [graph[base] for base in map(node_name, names) if base in graph]
     needed = ancestors(graph, roots)
     for call in calls:

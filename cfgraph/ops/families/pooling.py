@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from types import ModuleType
@@ -192,7 +193,11 @@ class AveragePooling(Pooling, abstract=True):
             total = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
             for _, view in fit.views():
                 total = np.add(total, padded[view], out=total) if xp is np else total + padded[view]
-            return window.layout.restore(xp, total / xp.asarray(window_counts(fit, x.dtype)))
+            if xp is np and not fit.is_padded:
+                total /= total.dtype.type(math.prod(fit.window))
+            else:
+                total = total / xp.asarray(window_counts(fit, x.dtype))
+            return window.layout.restore(xp, total)
 
         return computed_in_float32(pool, node.attr("T"))
 

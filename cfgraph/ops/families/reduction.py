@@ -183,8 +183,7 @@ class Reduction(Op, abstract=True):
     compilation = CompilerSupport(constant_inputs=(1,))
     # the ufunc whose `reduce` is the reduction; called directly, it takes half the time
     ufunc: ClassVar[np.ufunc | None] = None
-    # the order of the operations does not change the result
-    is_exact: ClassVar[bool] = False
+    is_exact: ClassVar[bool] = False  # in any order of the operations
 
     @classmethod
     def reduce_ufunc(cls, xp: ModuleType, value: Any, axes: tuple[int, ...], keep: bool) -> Any:
@@ -222,9 +221,9 @@ class Reduction(Op, abstract=True):
             key, known = (indices.tolist(), value.ndim), last
             if key != known[0]:
                 axes = _reduction_axes(indices, value.ndim)
-                direct = is_direct and len(axes) == 1
-                direct = direct and not (cls.is_exact and axes[0] == value.ndim - 1)
-                last = known = key, axes, axes[0] if direct else None
+                by_rows = cls.is_exact and axes == (value.ndim - 1,)
+                axis = axes[0] if is_direct and len(axes) == 1 and not by_rows else None
+                last = known = key, axes, axis
             axis = known[2]
             if axis is not None and value.size:
                 return reduce_axis(value, axis, numpy_type, no_output, keep)
@@ -319,7 +318,6 @@ class Max(Reduction):
     """Maximum across dimensions; of no elements, the least value of the dtype."""
 
     ufunc, is_exact = np.maximum, True
-
     attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
 
     @staticmethod
@@ -337,7 +335,6 @@ class Min(Reduction):
     """Minimum across dimensions; of no elements, the greatest value of the dtype."""
 
     ufunc, is_exact = np.minimum, True
-
     attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
 
     @staticmethod
