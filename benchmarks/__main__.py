@@ -30,6 +30,7 @@ from benchmarks import (
     running,
     startup,
     swapping,
+    workers,
 )
 from benchmarks.measurement import Row
 from benchmarks.peer import tensorflow
@@ -54,6 +55,7 @@ SECTIONS: dict[str, Any] = {
     "kernels": kernels,
     "memory": memory,
     "swapping": swapping,
+    "workers": workers,
     "startup": startup,
 }
 HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")

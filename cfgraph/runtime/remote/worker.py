@@ -177,6 +177,8 @@ class RemoteSimulator(Simulator):
             else:
                 waiting_since = math.inf
             messages = mesh.poll(sleep)
+            if messages:  # before they count as received
+                self.is_waiting = False
             for message in messages:
                 postbox.deliver(message)
             if not messages and not busy:
@@ -251,6 +253,7 @@ class Worker:
     def _step(self, request: StepRequest) -> StepResult:
         observer = _RemoteEvents() if request.traced else None
         simulator = self._simulator(request.prepared, request.seed, observer)
+        simulator.is_waiting = False  # still true from its last step
         simulator.run_number, self._current = request.run, simulator
         result = StepResult({}, run_start=simulator.run_start)
         feeds = [request.feeds.get(index) for index in range(len(self._spec(request).feeds))]
@@ -338,7 +341,8 @@ class Worker:
     def status(self, run: int) -> tuple[bool, int, int]:
         """True if the step waits, and the numbers of messages that it sent and received."""
         simulator = self._current
-        waits = simulator is None or (simulator.run_number == run and simulator.is_waiting)
+        is_current = simulator is not None and simulator.run_number == run
+        waits = simulator is not None and is_current and simulator.is_waiting
         return waits, self.postbox.sent, self.postbox.received
 
     def blocked(self) -> list[BlockedRecv]:

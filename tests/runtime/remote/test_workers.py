@@ -14,6 +14,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
+from cfgraph.runtime.engine import plan
 from cfgraph.runtime.trace.events import Recorder
 from tests.runtime.partitioned_graphs import A, B, counting, partitioned
 from tests.runtime.remote.threads import Threads
@@ -148,6 +149,32 @@ def test_a_process_that_ends_or_hangs_is_named(sent: int, limit: float, reason: 
     assert f"worker 1 ({error.host}, pid {pid}) {reason}" in error.message
     assert (error.node, error.device) == ("add", "cpu:0")
     assert str(error.frame).startswith("/loop[")
+
+
+def test_a_worker_that_has_not_begun_a_step_does_not_wait(loop: cfgraph.Session) -> None:
+    loop.run(["out:0"], {"n": 2})
+    handles = loop._workers.handles  # type: ignore[union-attr]
+    states = [handle.call("status", 1).result() for handle in handles]
+    assert all(waits for waits, _, _ in states)
+    assert sum(sent for _, sent, _ in states) == sum(received for _, _, received in states) > 0
+    assert not any(handle.call("status", 2).result()[0] for handle in handles)
+
+
+def test_a_kernel_that_takes_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = plan.numpy_kernel
+
+    def slow_kernel(node: Any, op: Any) -> Any:
+        kernel = bound(node, op)
+
+        def compute(*inputs: Any) -> Any:
+            time.sleep(0.7)  # more than two looks at the workers take
+            return kernel(*inputs)
+
+        return compute if node.name == "sum" else kernel
+
+    monkeypatch.setattr(plan, "numpy_kernel", slow_kernel)
+    with cfgraph.Session(graph(counting()), workers=Threads(2)) as session:
+        assert session.run(["out:0"], {"n": 2}) == [2]
 
 
 def test_a_kernel_error_names_its_node_and_ends_the_step_everywhere(
