@@ -1,8 +1,20 @@
 """Run a graph and print the fetched values."""
 
 from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from cfgraph import options
+
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Output format: text, json, or for --expect github, sarif or junit.",
+    ),
+]
 
 
 def main(
@@ -52,6 +64,7 @@ def main(
     schedule: options.Schedule = "fifo",
     schedule_seed: options.ScheduleSeed = 0,
     full: options.Full = False,
+    format: Format = "text",
     json: options.Json = False,
     quiet: options.Quiet = False,
     color: options.ColorChoice = options.Color.auto,
@@ -60,6 +73,12 @@ def main(
     from cfgraph.console import run_request
     from cfgraph.console.run import run
 
+    report = None
+    if format not in ("text", "json"):
+        from cfgraph.console.ci_formats import ci_report
+
+        report = ci_report("run", format)
+    json = json or format == "json"
     observers = run_request.ObserverOptions(tap, trace, trace_out, timeline, html)
     if html is not None:
         from cfgraph.console.picture.pages import RunPage
@@ -73,7 +92,7 @@ def main(
         observers,
         run_request.RunLimits(max_iterations, seed, schedule, schedule_seed, allow_io),
         run_request.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu),
-        run_request.PrintOptions(json, full, quiet, color),
+        run_request.PrintOptions(json, full, quiet, color, report),
         run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
         run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
         blas_threads,

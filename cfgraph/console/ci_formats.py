@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from cfgraph import __version__
 from cfgraph.analysis.findings import LEVELS, Finding, catalog
 from cfgraph.console.json_output import render_json
+from cfgraph.errors import UsageError
 from cfgraph.ir.printable import clean_lines
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -22,10 +23,11 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 @dataclass(frozen=True, slots=True)
 class FindingSubject:
-    """The findings on one file or pair of files."""
+    """The findings on one file or pair of files, and the names of checks that passed."""
 
     path: str
     findings: Sequence[Finding]
+    passed: Sequence[str] = ()
 
 
 def github(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
@@ -144,8 +146,10 @@ def _add_suite(top: Any, command: str, subject: FindingSubject, bad: Sequence[st
 
 
 def _junit_cases(command: str, subject: FindingSubject) -> Iterator[tuple[str, Finding | None]]:
-    if not subject.findings:
+    if not subject.findings and not subject.passed:
         yield command, None
+    for name in subject.passed:
+        yield name, None
     for item in subject.findings:
         yield " ".join(word for word in (item.code, item.node) if word) or command, item
 
@@ -166,3 +170,20 @@ CI_FORMATS: Final[dict[str, Callable[[str, Iterable[FindingSubject], str], str]]
     "sarif": sarif,
     "junit": junit,
 }
+
+CiReport = Callable[[str, Sequence[Finding], Sequence[str]], str]
+
+
+def ci_report(command: str, format: str) -> CiReport:
+    """Return the function that formats the findings and passed checks of a command on one file.
+
+    Raises UsageError for an unknown format.
+    """
+    if format not in CI_FORMATS:
+        known = ", ".join(("text", "json", *CI_FORMATS))
+        raise UsageError(f"unknown format {format!r}", hint=f"use one of {known}")
+
+    def report(path: str, findings: Sequence[Finding], passed: Sequence[str]) -> str:
+        return CI_FORMATS[format](command, [FindingSubject(path, findings, passed)], "error")
+
+    return report

@@ -4,12 +4,79 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from typer._click.shell_completion import CompletionItem
 from typer._completion_classes import completion_init
 from typer._completion_shared import get_completion_script
 from typer.completion import shell_complete
 
+import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.analysis.feeds_and_fetches import is_input
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.files import load
+
 # the environment variable of a completion request
 COMPLETION_VARIABLE: Final = "_CFGRAPH_COMPLETE"
+
+
+# values of options, and options whose values are, or start with, names of nodes
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "clock": ("real", "virtual"),
+    "engine": ("auto", "compiled", "tokens", "xla"),
+    "schedule": ("fifo", "random"),
+    "gpu": ("real", "simulated"),
+    "deadness": ("exact", "inputs", "tf", "off"),
+    "unconnected": ("none", "zero"),
+    "by": ("name", "structure"),
+    "to": ("pb", "pbtxt", "graph"),
+    "fail_level": ("error", "warning", "note"),
+}
+_FORMATS: Final[dict[str, tuple[str, ...]]] = {
+    "show": ("text", "json", "tsv", "dot"),
+    "check": ("text", "json", "tsv", "github", "sarif", "junit"),
+    "diff": ("text", "json", "github", "sarif", "junit"),
+    "run": ("text", "json", "github", "sarif", "junit"),
+    "cluster": ("text", "json", "dot"),
+}
+_TENSORS: Final = ("fetch", "ys", "xs", "stop")
+_NODES: Final = ("target", "init", "node", "tap", "subject", "target_node")
+_VALUES: Final = ("feed", "expect", "out")
+_MAX_OFFERED: Final = 200
+
+
+def _offer_values(param: Any) -> None:
+    """Let a parameter complete its values: choices, or names of the graph on the command line."""
+    name = param.name
+    if name == "format" or (name in _CHOICES and not hasattr(param.type, "choices")):
+        param._custom_shell_complete = _complete_choice
+    elif name in _TENSORS or name in _NODES or name in _VALUES:
+        param._custom_shell_complete = _complete_node
+
+
+def _complete_choice(ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+    known = _FORMATS.get(ctx.info_name, ()) if param.name == "format" else _CHOICES[param.name]
+    return [CompletionItem(value) for value in known if value.startswith(incomplete)]
+
+
+def _complete_node(ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+    """Offer nodes, up to the next slash if there are many; nothing for an unreadable graph."""
+    # an option that still lacks its value leaves the arguments unparsed
+    path = ctx.params.get("graph") or ctx.params.get("a") or next(iter(ctx.args), None)
+    if not isinstance(path, str) or path == "-" or "=" in incomplete:
+        return []
+    try:
+        graph = load(path)
+    except CfgraphError:
+        return []
+    nodes = [node for node in graph if node.name.startswith(incomplete)]
+    if param.name == "feed":
+        nodes = [node for node in nodes if is_input(node)]
+    names = [node.name for node in nodes]
+    if len(names) > _MAX_OFFERED:
+        ends = (name.find("/", len(incomplete)) + 1 for name in names)
+        shortened = (name[:end] if end else name for name, end in zip(names, ends, strict=True))
+        names = [*dict.fromkeys(shortened)][:_MAX_OFFERED]
+    suffix = "=" if param.name in _VALUES else ""
+    return [CompletionItem(f"{name}{'' if name.endswith('/') else suffix}") for name in names]
 
 
 def completion_script(shell: str) -> str:
@@ -20,4 +87,13 @@ def completion_script(shell: str) -> str:
 def complete(group: Any, instruction: str) -> int:
     """Reply to a completion request, which is passed in environment variables."""
     completion_init()
+    get_command = group.get_command
+
+    def command_with_values(ctx: Any, name: str) -> Any:
+        command = get_command(ctx, name)
+        for param in command.params if command is not None else ():
+            _offer_values(param)
+        return command
+
+    group.get_command = command_with_values
     return shell_complete(group, {}, "cfgraph", COMPLETION_VARIABLE, instruction)

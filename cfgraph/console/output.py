@@ -242,6 +242,10 @@ class Page:
         for line in flowed(items):
             self.line(line, style)
 
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Print a sentence, folded to a terminal."""
+        self.line(text, style)
+
     def command(self, text: str, style: str = "") -> None:
         """Print a command to copy."""
         self.line(f"  {text}", style)
@@ -287,6 +291,10 @@ class RichPage(Page):
         columns = min(self.console.width, _READABLE)
         for line in flowed(items, columns):
             self.line(folded(line, self.console.width), style)
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Print a sentence, folded to the terminal."""
+        self.line(folded(text, self.console.width), style)
 
     def command(self, text: str, style: str = "") -> None:
         """Print a command to copy; a long one continues in further lines."""

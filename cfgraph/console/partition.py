@@ -109,6 +109,9 @@ def _place_graph(
     graph: Graph, placing: PlacementOptions, rules: PlacementRules
 ) -> Placement | None:
     if not placing.devices:
+        if not any(node.device for node in graph):
+            message = "no devices are named, and the graph is not placed"
+            raise UsageError(message, hint="add --devices, such as --devices cpu:0,gpu:0")
         return None
     return place(
         graph,

@@ -70,7 +70,7 @@ def run(path: str, options: RunOptions) -> int:
         written,
         trace,
         taps,
-        len(request.expected),
+        [item.name for item in request.expected],
         request.notes,
         session.elapsed,
         session.cluster_runner,
@@ -93,7 +93,8 @@ def _note_unused_rules(session: Session, options: RunOptions) -> None:
 def _make_taps(source: Source, options: RunOptions) -> Taps | None:
     if not options.observers.taps:
         return None
-    stream = None if options.printing.json else sys.stdout
+    silent = options.printing.json or options.printing.ci_report is not None
+    stream = None if silent else sys.stdout
     return Taps(source.graph, options.observers.taps, stream, options.printing.full)
 
 

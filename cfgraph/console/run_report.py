@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cfgraph.analysis.findings import Finding
 from cfgraph.compare.differences import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.json_output import print_document
@@ -148,7 +149,7 @@ class RunOutcome:
     files: dict[Output, str]
     trace: str | None
     taps: Taps | None
-    compared: int
+    expected: Sequence[str]
     notes: tuple[str, ...] = ()
     elapsed: float | None = None
     launches: ClusterRunner | None = None
@@ -156,6 +157,13 @@ class RunOutcome:
     memory: MemoryByDevice = field(default_factory=dict)
     session: Session | None = None
     labels: Mapping[Output, str] = field(default_factory=dict)
+
+    def findings(self) -> list[Finding]:
+        """Return one finding per unexpected value."""
+        return [
+            Finding("", "error", f"{item.name}: {gap.message}", item.node.name)
+            for item, gap in self.differences.items()
+        ]
 
     @property
     def exit_code(self) -> int:
@@ -167,6 +175,11 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
     """Print the values and the differences."""
     if options.printing.json:
         _print_json(source, outcome, options)
+        return
+    if options.printing.ci_report is not None:
+        differing = {item.name for item in outcome.differences}
+        passed = [name for name in outcome.expected if name not in differing]
+        print(options.printing.ci_report(source.path, outcome.findings(), passed), end="")
         return
     out = page(options.printing.color)
     absent = "dead" if options.clock.until_iteration is None else "not computed yet"
@@ -238,7 +251,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         notes.extend(gpu_notes(outcome.session))
     if outcome.html:
         notes.append(f"wrote {outcome.html}")
-    if outcome.compared and not outcome.differences:
+    if outcome.expected and not outcome.differences:
         notes.append("all values as expected")
     if outcome.differences and (options.values.outputs or options.values.out_dir):
         notes.append("no array was written because a value differs")
@@ -293,7 +306,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         inputs=[source.to_json()],
         result=result,
         summary={
-            "compared": outcome.compared,
+            "compared": len(outcome.expected),
             "different": len(outcome.differences),
             **({} if outcome.elapsed is None else {"virtual_seconds": outcome.elapsed}),
         },

@@ -28,6 +28,7 @@ from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 
 if TYPE_CHECKING:
+    from cfgraph.console.ci_formats import CiReport
     from cfgraph.console.picture.pages import RunPage
     from cfgraph.runtime.remote.on_ray import Ray
     from cfgraph.runtime.remote.processes import Processes
@@ -185,12 +186,13 @@ class ClusteringOptions:
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """Options of the printed report."""
+    """Options of the printed report; `ci_report` formats findings for a CI service."""
 
     json: bool = False
     full: bool = False
     quiet: bool = False
     color: Color = Color.auto
+    ci_report: CiReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
@@ -88,6 +88,10 @@ def nodes_to_show(whole: GraphView, filters: Iterable[str]) -> list[NodeSelectio
     return [NodeSelection(view, _passing_nodes(view, rest)) for view in views]
 
 
+# names that a hint lists
+_MAX_NAMES: Final = 4
+
+
 def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
     """Suggest a correction for filters that match nothing."""
     for text in filters:
@@ -98,10 +102,21 @@ def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
         if not kind:
             pattern = pattern.rstrip("*?/")
             known = {name for node in graph for name in (node.name, node.name.partition("/")[0])}
-        hint = did_you_mean(pattern, sorted(known))
+        hint = did_you_mean(pattern, sorted(known)) or _containing(pattern, known)
         if hint is not None and pattern not in known:
             return f"{text}: {hint}"
     return None
+
+
+def _containing(pattern: str, known: Collection[str]) -> str | None:
+    """Suggest names that contain a pattern, ignoring case, or name some of the known ones."""
+    if not known:
+        return None
+    part = pattern.strip("*?").lower()
+    close = sorted(name for name in known if part and part in name.lower())
+    if close and not any(sign in part for sign in "*?["):
+        return f"did you mean '*{pattern.strip('*?')}*', as in {first_names(close, _MAX_NAMES)}?"
+    return f"the graph has {first_names(sorted(known), _MAX_NAMES)}"
 
 
 def function_bodies(whole: GraphView) -> list[NodeSelection]:

@@ -64,7 +64,7 @@ def draw_lanes(out: Page, lanes: TraceLanes, columns: int) -> None:
         if index < len(chosen) - 1:
             out.spans([(" " * label, ""), *picture.gap(index)])
     out.spans([(" " * label, ""), (_axis(room, lanes.end_ns), "dim")])
-    out.line(_LEGEND, "dim")
+    out.paragraph(_LEGEND, "dim")
     out.line()
     out.table(_table(chosen, labels))
 

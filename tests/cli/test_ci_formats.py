@@ -117,3 +117,14 @@ def test_the_document_of_diff_has_the_findings_too(
     (found,) = command("diff", counter, other, "--json").json["findings"]
     assert found["code"] == "CFG802"
     assert found["message"] == "Less node while/Less: op was Less, is LessEqual"
+
+
+def test_expected_values_are_reported_as_junit(command: Any, counter: Path) -> None:
+    expect = ["--expect", "count=3", "--expect", "while/Exit=4"]
+    done = command("run", counter, "--feed", "n=3", *expect, "--format", "junit")
+    suite = ElementTree.fromstring(done.out).find("testsuite")
+    cases = {case.get("name"): case.find("failure") is not None for case in suite}
+    assert (done.code, cases) == (1, {"count:0": False, "while/Exit": True})
+    passed = command("run", counter, "--feed", "n=3", "--expect", "count=3", "--format", "github")
+    assert (passed.code, passed.out) == (0, "")
+    assert command("run", counter, "--format", "xml").code == 2

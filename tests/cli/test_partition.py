@@ -104,7 +104,7 @@ def test_a_placement_that_is_written_places_the_same_way_again(
         (("--place", "*=cpu:0"), 2, "--devices cpu:0,gpu:0"),
         (("--seed", "1"), 2, "--devices cpu:0,gpu:0"),
         (("--devices", "cpu:0", "--rules", "none.toml"), 3, "none.toml"),
-        ((), 3, "CFG420"),
+        ((), 2, "--devices cpu:0,gpu:0"),
     ],
 )
 def test_what_is_wrong_leaves_with_its_code(
@@ -327,3 +327,8 @@ def test_a_timeline_of_a_failed_run_shows_how_far_it_came(command: Any, counter:
 def test_the_answer_in_json_stays_whole_next_to_a_timeline(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=2", "--timeline", "--json")
     assert json.loads(done.out)["status"] == "ok"
+
+
+def test_a_graph_that_is_not_placed_requires_devices(command: Any, counter: Path) -> None:
+    done = command("partition", counter, "-o", "/dev/null")
+    assert (done.code, "--devices cpu:0,gpu:0" in done.err) == (2, True)

@@ -425,3 +425,27 @@ def test_deadness_of_a_graph_with_a_cycle_is_refused(command: Any, tmp_path: Pat
     done = command("show", file, "--deadness")
     assert done.code == 3
     assert "CFG109" in done.err
+
+
+def test_a_filter_without_a_match_suggests_names(command: Any, counter: Path) -> None:
+    hints = {
+        "whil/add": "did you mean 'while/add'?",
+        "op:Swit": "did you mean 'Switch'?",
+        "op:ration": "as in NextIteration",
+        "zzz": "the graph has Const, Const_1, count, n and 12 more",
+    }
+    for pattern, hint in hints.items():
+        done = command("show", counter, "--filter", pattern)
+        assert hint in done.err, pattern
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_summaries_fit_the_terminal(
+    command: Any, graphs: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.chdir(graphs)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    for path in sorted(Path().glob("*.pb")):
+        widest = max(command("show", path, terminal=True).lines, key=len)
+        assert len(widest) <= columns, widest
