@@ -21,8 +21,14 @@ FACTOR: Final = 10
 LARGEST_EXPONENT: Final = 1.3
 REPEATS: Final = 2
 LONG_SECONDS: Final = 10
-# sizes of families whose results have n² nodes or n² events
-SMALL: Final = {"nested_loops": 20, "loops_in_conditionals": 20, "nested_whiles": 20}
+# sizes of families whose results have n² nodes, n² events, or names of n² characters
+SMALL: Final = {
+    "nested_loops": 20,
+    "loops_in_conditionals": 20,
+    "nested_whiles": 20,
+    "nested_ifs": 60,
+    "nested_calls": 60,
+}
 # {} is the graph, {}.out a file to write
 COMMANDS: Final = {
     "check": "check {}",

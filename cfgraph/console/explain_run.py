@@ -38,6 +38,11 @@ class NodeOutcome:
     why: str = ""
     fed: bool = False
 
+    @property
+    def only_node(self) -> str:
+        """The name of the node whose events are needed."""
+        return self.name
+
     def event(self, event: TraceEvent) -> None:
         """Count one event."""
         if event.is_token and event.node == self.name:

@@ -86,7 +86,10 @@ class Simulator:
 
     def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
         """The executor of a device."""
-        return Executor(plan, self.step, self.rendezvous, self.results, wrap)
+        observed = None
+        if self.meter is None:
+            observed = self.graph.nodes.get(getattr(self._observer, "only_node", ""))
+        return Executor(plan, self.step, self.rendezvous, self.results, wrap, observed)
 
     def make_wrap(self, plan: Plan) -> FireWrapper | None:
         """The wrapper of a device's closures, if they are traced."""

@@ -57,6 +57,15 @@ def test_no_command_recurses_over_a_graph(
         assert cli.run(line.split()) == 0, (line, capsys.readouterr().err)
 
 
+def test_a_node_outside_of_many_loops_is_explained_by_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # a trace of all nodes has n² tokens, each with a path of n loops
+    path = growth.write("nested_loops", DEPTH, tmp_path)
+    assert cli.run(["explain", str(path), "y", "--run", "--feed", "x=1.0"]) == 0
+    assert "ran once" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("subject", ["w0", f"w{DEPTH // 2}"])
 def test_a_loop_with_many_loops_inside_is_explained(
     subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -95,3 +95,21 @@ def test_nested_loops_end_in_linear_time(family: str) -> None:
 
     feeds = {"x": np.float32(1)}
     assert calls(48) < 4.2 * calls(12)
+
+
+@pytest.mark.parametrize("node", ["merge", "exit", "m", "limit", "sx"])
+@pytest.mark.parametrize("pred", [False, True])
+def test_an_observer_of_one_node_gets_all_of_its_events(node: str, pred: bool) -> None:
+    class OneNode(Recorder):
+        only_node = node
+
+    text = _BRANCH.replace("LIMIT", "sx:1").replace("CONSTANT", "true")
+    graph = cfgraph.loads(text.encode(), "graph")
+    events = []
+    for recorder in (Recorder(), OneNode()):
+        _answer(graph, "m", {"p": pred}, recorder)
+        events.append([event for event in recorder.events if event.node == node])
+    assert [event._replace(start_ns=0, end_ns=0) for event in events[0]] == [
+        event._replace(start_ns=0, end_ns=0) for event in events[1]
+    ]
+    assert len(recorder.events) == len(events[0]) > 0

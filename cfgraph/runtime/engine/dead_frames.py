@@ -27,9 +27,13 @@ from cfgraph.runtime.engine.plan import FramePlan, Plan
 _NEVER_SKIPPED: Final = (Role.CONTROL_TRIGGER, Role.SEND, Role.RECV)
 
 
-def skippable_frames(plan: Plan) -> set[FramePlan]:
-    """The frames of a plan in which each node fires dead if all Enters of the frame are dead."""
+def skippable_frames(plan: Plan, traced: Node | None = None) -> set[FramePlan]:
+    """The frames of a plan in which each node fires dead if all Enters of the frame are dead.
+
+    The tokens of the node `traced` are observed.
+    """
     observed = {output.node for output in (*plan.fetches.values(), *plan.feeds.values())}
+    observed.update([traced] if traced else [])
     skippable: dict[Frame, FramePlan] = {}
     for frame in reversed(plan.frames.all[1:]):
         nodes = [*frame.enters, *frame.nodes]

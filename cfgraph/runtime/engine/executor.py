@@ -39,6 +39,7 @@ class Executor:
         rendezvous: Rendezvous,
         results: list[Any],
         wrap: FireWrapper | None = None,
+        observed: Node | None = None,
     ) -> None:
         self.plan = plan
         self.ready: list[tuple[Fire, Iteration]] = []
@@ -49,7 +50,7 @@ class Executor:
         fetched = {
             index: self._fetch_sender(index, output) for index, output in plan.fetches.items()
         }
-        self.linked = link(plan, self.ready, step, rendezvous, fetched, wrap)
+        self.linked = link(plan, self.ready, step, rendezvous, fetched, wrap, observed)
 
     @property
     def device(self) -> str:

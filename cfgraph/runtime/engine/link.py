@@ -62,15 +62,16 @@ def link(
     rendezvous: Rendezvous,
     fetched: dict[int, Send],
     wrap: FireWrapper | None = None,
+    observed: Node | None = None,
 ) -> LinkedPlan:
     """Make the closures of a plan. `fetched[i]` receives the value of fetch i, None if it is dead.
 
-    `wrap` may wrap the two closures of each node, as tracing does.
+    `wrap` may wrap the two closures of each node, as tracing does, or of the node `observed` alone.
     """
-    linker = _Linker(plan, ready, step, rendezvous, traced=wrap is not None)
+    linker = _Linker(plan, ready, step, rendezvous, observed, traced=bool(wrap and not observed))
     linked = LinkedPlan()
     for node, node_plan in plan.nodes.items():
-        live, dead = linker.fire(node_plan, wrap)
+        live, dead = linker.fire(node_plan, wrap if observed in (None, node) else None)
         linked.owners[live] = linked.owners[dead] = node_plan
         if node_plan.op.role is Role.RECV:
             live, dead = recv_gates(linker.channel(node), ready, live, dead)
@@ -89,17 +90,25 @@ def link(
 
 class _Linker:
     def __init__(
-        self, plan: Plan, ready: Ready, step: RunStep, rendezvous: Rendezvous, *, traced: bool
+        self,
+        plan: Plan,
+        ready: Ready,
+        step: RunStep,
+        rendezvous: Rendezvous,
+        observed: Node | None,
+        *,
+        traced: bool,
     ) -> None:
         self.plan = plan
         self.traced = traced
+        self.observed = observed
         self.ready = ready
         self.step = step
         self.rendezvous = rendezvous
         self.fed = frozenset(plan.feeds.values())
         self.skippable: dict[FramePlan, dict[str, Kill]] = {}
         if not traced:
-            self.skippable = {frame: {} for frame in skippable_frames(plan)}
+            self.skippable = {frame: {} for frame in skippable_frames(plan, observed)}
         self.readers: dict[tuple[Node, int], Consumers] = {}
         self.has_consumers: set[tuple[Node, int]] = {*plan.fetches.values()}
         for node in plan.nodes:
@@ -117,7 +126,9 @@ class _Linker:
         key = (node, port)
         consumers = self.readers.get(key)
         if consumers is None:
-            consumers = self.readers[key] = Consumers(self.traced or key in self.has_consumers)
+            consumers = self.readers[key] = Consumers(
+                self.traced or node is self.observed or key in self.has_consumers
+            )
         return consumers
 
     def control_port(self, node: Node) -> int:
@@ -149,7 +160,7 @@ class _Linker:
     def _port(self, plan: NodePlan, port: int) -> Consumers:
         """The consumers of an output; none if it is fed."""
         if Output(plan.node, port) in self.fed:
-            return Consumers(self.traced)
+            return Consumers(self.traced or plan.node is self.observed)
         return self.consumers(plan.node, port)
 
     def feed(self, node: Node, port: int) -> Send:

@@ -63,7 +63,8 @@ class Observer(Protocol):
     """Receiver of a run's events, in the order in which they happen.
 
     One with a true attribute `deferred` may receive the events of a real GPU after the run, with
-    GPU times, and abstract tensors for large values.
+    GPU times, and abstract tensors for large values. One with an attribute `only_node` receives the
+    events of that node; other tokens may be skipped.
     """
 
     def event(self, event: TraceEvent) -> None:
