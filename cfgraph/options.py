@@ -417,6 +417,15 @@ BlasThreads = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-cache",
+        help="Neither read nor write the user's cache of generated code ($CFGRAPH_CACHE, else "
+        "~/.cache/cfgraph).",
+        rich_help_panel=ADVANCED,
+    ),
+]
 Lazy = Annotated[
     bool,
     typer.Option(

@@ -49,6 +49,7 @@ def main(
     regions: options.Regions = False,
     lazy: options.Lazy = False,
     blas_threads: options.BlasThreads = "auto",
+    no_cache: options.NoCache = False,
     tap: options.Tap = [],
     trace: options.Trace = False,
     trace_out: options.TraceOut = None,
@@ -97,5 +98,6 @@ def main(
         run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
         blas_threads,
         run_request.RemoteOptions(workers, ray, lost_after, spread),
+        not no_cache,
     )
     raise options.Exit(run(graph, request))

@@ -15,6 +15,8 @@ from tests import sampled
 
 # of TensorFlow, before any test imports it
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# tests write nothing to the folders of the user
+os.environ["CFGRAPH_CACHE"] = os.devnull
 # oneDNN's kernels and errors differ by processor: on some, convolution gradients fail
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 _SLOW_MODULE = re.compile(r"^pytestmark = .*\bslow\b", flags=re.MULTILINE)

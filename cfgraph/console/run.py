@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from contextlib import redirect_stdout
 from typing import Any, Final
@@ -26,6 +27,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.passes.place.rules import RuleMatches, combined_rules
+from cfgraph.runtime.compiled.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
@@ -158,6 +160,7 @@ def _make_session(
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
         allow_io=io,
+        cache=options.cache and CodeCache(hashlib.sha256(source.data).hexdigest()),
         blas_threads=int(threads) if _is_number(threads) else threads,
         workers=options.remote.workers_of_session(),
     )

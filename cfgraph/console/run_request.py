@@ -209,6 +209,7 @@ class RunOptions:
     clusters: ClusteringOptions = field(default_factory=ClusteringOptions)
     blas_threads: str = "auto"
     remote: RemoteOptions = field(default_factory=RemoteOptions)
+    cache: bool = True
 
 
 class TraceWriter(Protocol):

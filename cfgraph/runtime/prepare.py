@@ -50,6 +50,7 @@ from cfgraph.runtime.run_names import InlinedClusters, recluster_run
 from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
+    from cfgraph.runtime.compiled.code_cache import CacheEntry
     from cfgraph.runtime.compiled.engine import CompiledRun
     from cfgraph.runtime.remote.workers import WorkerOptions
 
@@ -330,6 +331,7 @@ def plan_run(
     observed: str,
     *,
     without_values: bool = False,
+    entry: CacheEntry | None = None,
 ) -> PlannedRun:
     """Plan a run for generated code where that is possible, else for the token executor.
 
@@ -338,7 +340,7 @@ def plan_run(
     """
     spec = lowered_run(spec, opened)
     if not observed and len(config.devices) > 1 and not is_partitioned(spec.graph):
-        return _plan_placed(spec, config, clusters)
+        return _plan_placed(spec, config, clusters, entry)
     spec, plans = prepare_lowered(spec, config, clusters, without_values=without_values)
     executor = ExecutorPlans(lambda: (spec, plans))
     devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
@@ -346,11 +348,13 @@ def plan_run(
         observed = "devices are GPUs"
     if observed:
         return PlannedRun(spec, plans, executor, None, observed)
-    compiled, reason = _compiled(spec, plans)
+    compiled, reason = _compiled(spec, plans, entry=entry)
     return PlannedRun(spec, plans, executor, compiled, reason)
 
 
-def _plan_placed(spec: RunSpec, config: RunConfig, clusters: ClusterKernels) -> PlannedRun:
+def _plan_placed(
+    spec: RunSpec, config: RunConfig, clusters: ClusterKernels, entry: CacheEntry | None
+) -> PlannedRun:
     """Plan a run on several devices without partitioning its graph, if it compiles."""
     from cfgraph.passes.partition.partition import partition, partition_devices
 
@@ -364,21 +368,24 @@ def _plan_placed(spec: RunSpec, config: RunConfig, clusters: ClusterKernels) -> 
         return run, runnable_plans(run, None, config, clusters)
 
     executor = ExecutorPlans(partitioned)
-    compiled, reason = _compiled(spec, plans, device_of)
+    compiled, reason = _compiled(spec, plans, device_of, entry)
     if compiled is None:
         spec, plans = executor.get()
     return PlannedRun(spec, plans, executor, compiled, reason)
 
 
 def _compiled(
-    spec: RunSpec, plans: Sequence[Plan], device_of: Mapping[Node, str] | None = None
+    spec: RunSpec,
+    plans: Sequence[Plan],
+    device_of: Mapping[Node, str] | None = None,
+    entry: CacheEntry | None = None,
 ) -> tuple[CompiledRun | None, str]:
     """The generated function of a run, or None and the reason why the token executor runs it."""
     from cfgraph.runtime.compiled.engine import compile_run
     from cfgraph.runtime.compiled.program import NotCompiled
 
     try:
-        return compile_run(spec, plans, device_of), ""
+        return compile_run(spec, plans, device_of, entry), ""
     except NotCompiled as error:
         return None, error.text
 

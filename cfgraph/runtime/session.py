@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 import warnings
@@ -17,6 +18,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import is_gpu, parse_devices
+from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import limited, reserve
@@ -24,6 +26,7 @@ from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.compiled.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
@@ -116,6 +119,9 @@ class Session:
     hold the variables. They start with the first run, and end with `close` or at the end of a
     `with` block.
 
+    With `cache`, generated code is stored in a folder of the user, and a later session with the
+    same graph and run does not analyze it again. It is off by default.
+
     A graph prints to stderr, and touches nothing else on the machine unless `allow_io`.
 
     Raises UsageError for an unknown schedule, device, or engine, Unsupported for XLA without jax
@@ -143,6 +149,7 @@ class Session:
         allow_io: bool | IoPolicy = False,
         blas_threads: int | str | None = None,
         workers: WorkerOptions | None = None,
+        cache: bool | CodeCache = False,
     ) -> None:
         require_graph(graph)
         if jit is not None or regions or engine == "numpy":
@@ -192,6 +199,11 @@ class Session:
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._run_numbers = count(1)
         self._prepared: dict[RunKey, PreparedRun] = {}
+        self._cache = CodeCache() if cache is True else cache or None
+        # the version of the graph that the digest is of
+        self._digest: tuple[Any, str] = None, ""
+        if self._cache is not None and self._cache.graph_digest:
+            self._digest = self._version, self._cache.graph_digest
         self._planned: Any = None  # the version of the graph that the runs are prepared for
         # held to prepare a run, and during runs that wait for each other
         self._lock = RLock()
@@ -220,6 +232,11 @@ class Session:
             self._workers.reset()
             self._workers.state.replace(variables)
             self._prepared.clear()
+
+    @property
+    def _version(self) -> Any:
+        """The state of the graph; equal states have equal runs."""
+        return self.graph.edits, tuple(self.graph.functions.values())
 
     @property
     def rules(self) -> PlacementRules:
@@ -341,7 +358,7 @@ class Session:
 
         If plans cannot be shared, a traced run has its own. A traced run compiles nothing.
         """
-        version = self.graph.edits, tuple(self.graph.functions.values())
+        version = self._version
         if self._planned == version:
             prepared = self._known_run(key, trace)
             if prepared is not None and (trace is None or prepared.is_shared):
@@ -365,6 +382,7 @@ class Session:
                 self.cluster_runner,
                 observed,
                 without_values=without_values,
+                entry=None if observed else self._cache_entry(spec),
             )
             guard = self._lock if self._is_exclusive() else nullcontext()
             threads = self.config.blas_threads
@@ -379,6 +397,20 @@ class Session:
                     del self._prepared[next(iter(self._prepared))]
                 self._prepared[key] = prepared
             return prepared, time.monotonic() - start
+
+    def _cache_entry(self, spec: RunSpec) -> CacheEntry | None:
+        """The entry of a run in the cache of generated code, if the session has a cache."""
+        if self._cache is None:
+            return None
+        if self._digest[0] != self._planned:
+            self._digest = self._planned, hashlib.sha256(dumps(self.graph)).hexdigest()
+        config = self.config
+        options = config.devices, config.soft_placement, config.rules, config.jit, config.regions
+        fed, fetched = (
+            [tensor.name for tensor in tensors] for tensors in (spec.feeds, spec.fetches)
+        )
+        targets = [node.name for node in spec.targets]
+        return self._cache.entry(self._digest[1], fed, fetched, targets, options)
 
     def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
         """The prepared run of a key; for a traced run also one that is only traced."""

@@ -21,6 +21,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
+from cfgraph.runtime.compiled.code_cache import CacheEntry
 from cfgraph.runtime.compiled.deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import merge_devices
@@ -32,7 +33,14 @@ from cfgraph.runtime.compiled.node_writer import (
     enclosing_loops,
     frame_names,
 )
-from cfgraph.runtime.compiled.program import NotCompiled, Program
+from cfgraph.runtime.compiled.program import NotCompiled
+from cfgraph.runtime.compiled.stored_code import (
+    GeneratedCode,
+    decode,
+    encode,
+    encode_reason,
+    generated_code,
+)
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
@@ -48,6 +56,8 @@ _MAX_OUTPUTS: Final = 4096
 _MAX_REPEATED: Final = 100_000
 # of kernels, in generated code
 _SPARE_CALLS: Final = 100
+# of a run whose code is worth a file
+_MIN_CACHED_NODES: Final = 100
 _numbers: Final = count(1)
 
 
@@ -61,9 +71,7 @@ class CompiledRun:
     """
 
     plan: Plan
-    program: Program
-    source: str
-    owners: list[int]
+    code: GeneratedCode
     function: Callable[..., tuple[Any, ...]]
     is_repeatable: bool
     needs_tokens_for_dead: bool
@@ -92,37 +100,82 @@ class CompiledRun:
             trace = trace.tb_next
         if number < 2:
             return None, "/"
-        line = self.program.lines[self.owners[number - 1]]
-        if line.plan is None:
+        plan, hoisted = self.code.positions[number - 1]
+        if plan is None:
             return None, "/"
-        frame, numbers = self.plan.frames.of[line.plan.node], self.numbers
+        frame, numbers = self.plan.frames.of[plan.node], self.numbers
         indices = [
-            0 if line.hoisted == numbers[loop] else variables.get(f"i{numbers[loop]}", 0)
+            0 if hoisted == numbers[loop] else variables.get(f"i{numbers[loop]}", 0)
             for loop in enclosing_loops(frame)
         ]
-        return line.plan, CompiledIteration(frame_names(frame), tuple(indices)).path
+        return plan, CompiledIteration(frame_names(frame), tuple(indices)).path
 
 
 def compile_run(
-    spec: RunSpec, plans: Sequence[Plan], device_of: Mapping[Node, str] | None = None
+    spec: RunSpec,
+    plans: Sequence[Plan],
+    device_of: Mapping[Node, str] | None = None,
+    entry: CacheEntry | None = None,
 ) -> CompiledRun:
     """Generate and compile the function of a run. Raises NotCompiled with a reason.
 
-    `device_of` has the devices of the nodes of a graph that is placed, and not partitioned.
+    `device_of` has the devices of the nodes of a graph that is placed, and not partitioned. The
+    code is that of the cache `entry`, or is stored there.
     """
-    generator = generate_run(spec, plans)
-    plan, program = generator.plan, generator.program
-    if _crosses_devices(plans):
+    crosses = _crosses_devices(plans)
+    if crosses or len(plans[0].nodes) < _MIN_CACHED_NODES:
+        entry = None
+    plan = plans[0]
+    stored = _stored_function(spec, plan, entry) if entry is not None else None
+    if stored is None:
+        plan, code = _generate(spec, plans, entry)
+        function = _function(code)
+    else:
+        code, function = stored
+    if crosses:
         device_of = {node: node.device for node in plan.nodes}
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
-    needs_tokens = generator.may_be_dead is not None and not repeatable
-    source, owners = program.source()
-    names = {**FUNCTIONS, **{value.name: value.content for value in program.constants}}
-    exec(compile(source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
-    function = names["run"]
-    return CompiledRun(
-        plan, program, source, owners, function, repeatable, needs_tokens, device_of or {}
-    )
+    needs_tokens = code.may_be_dead and not repeatable
+    return CompiledRun(plan, code, function, repeatable, needs_tokens, device_of or {})
+
+
+def _stored_function(
+    spec: RunSpec, plan: Plan, entry: CacheEntry
+) -> tuple[GeneratedCode, Callable[..., tuple[Any, ...]]] | None:
+    """The code of a cache and its function, or None without code that fits the run."""
+    data = entry.load()
+    code = decode(data, spec.graph, plan) if data is not None else None
+    if code is None:
+        return None
+    try:
+        return code, _function(code)
+    except (SyntaxError, KeyError, NameError, TypeError, ValueError):  # the file is damaged
+        return None
+
+
+def _function(code: GeneratedCode) -> Callable[..., tuple[Any, ...]]:
+    """The function of generated code."""
+    names = {**FUNCTIONS, **code.constants}
+    exec(compile(code.source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
+    function: Callable[..., tuple[Any, ...]] = names["run"]
+    return function
+
+
+def _generate(
+    spec: RunSpec, plans: Sequence[Plan], entry: CacheEntry | None
+) -> tuple[Plan, GeneratedCode]:
+    """Generate the code of a run, and store it, or the reason why there is none."""
+    try:
+        generator = generate_run(spec, plans)
+    except NotCompiled as error:
+        if entry is not None:
+            entry.store(encode_reason(error))
+        raise
+    code = generated_code(generator)
+    data = encode(code, generator.program.constants) if entry is not None else None
+    if entry is not None and data is not None:
+        entry.store(data)
+    return generator.plan, code
 
 
 def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) -> Generator:
@@ -234,7 +287,7 @@ class CompiledSimulator:
             self.fallback = "a fetch of a run with effects may be dead"
             self._repeat()
             return
-        calls = self.compiled.program.calls
+        calls = self.compiled.code.calls
         if calls and calls + _SPARE_CALLS > _free_calls():
             self.fallback = "the stack of Python has no room for nested loops and conditionals"
             self._repeat()

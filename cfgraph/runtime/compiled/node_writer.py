@@ -150,10 +150,9 @@ class NodeWriter:
         program.add(form, arguments, targets, plan)
 
     def _call(self, plan: NodePlan, fields: list[str]) -> tuple[Value, str]:
-        kernel, op = plan.kernel, plan.op
+        op, frame = plan.op, self.plan.frames.of[plan.node]
+        kernel = called_kernel(plan, frame)
         if op.effects.stateful:
-            frame = self.plan.frames.of[plan.node]
-            kernel = stateful_kernel(kernel, plan.node, op, frame_names(frame))
             if is_located(op):
                 indices = ", ".join(map(self._counter, enclosing_loops(frame)))
                 fields = [f"({indices},)" if indices else "()", *fields]
@@ -255,6 +254,13 @@ class CompiledIteration:
 def is_located(op: type[Op]) -> bool:
     """True for an op with state that depends on its iteration."""
     return op.effects.stateful and (op.effects.random or bool(op.calls.kind))
+
+
+def called_kernel(plan: NodePlan, frame: Frame) -> Callable[..., Any]:
+    """The kernel of a node as generated code calls it."""
+    if not plan.op.effects.stateful:
+        return plan.kernel
+    return stateful_kernel(plan.kernel, plan.node, plan.op, frame_names(frame))
 
 
 def stateful_kernel(

@@ -82,7 +82,7 @@ def source(graph: Graph, fetches: list[str], feeds: list[str]) -> str:
         RunConfig(),
         session.cluster_runner,
     )
-    return compile_run(spec, plans).source
+    return compile_run(spec, plans).code.source
 
 
 def test_a_counter_is_three_lines_an_iteration() -> None:

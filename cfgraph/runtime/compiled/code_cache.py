@@ -1,0 +1,167 @@
+"""Cache of generated code in a folder of the user, so that the next process need not analyze.
+
+Whoever can write an entry can run code as the user. The folder is therefore used only if the user
+owns it and nobody else may write to it, and so is each file in it. An entry is text; it has the
+code of one run of one graph, made by one version of cfgraph, Python, and NumPy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+import cfgraph
+
+MAX_BYTES: Final = 256 << 20
+_FORMAT: Final = 1
+_SUFFIX: Final = ".json"
+_NAME_BYTES: Final = 8
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCache:
+    """The cache of a session. `graph_digest` identifies the graph that the session starts with.
+
+    A folder that cannot be used is no error. The oldest entries are removed beyond `max_bytes`.
+    """
+
+    graph_digest: str = ""
+    folder: Path | None = None
+    max_bytes: int = MAX_BYTES
+
+    def entry(self, *parts: object) -> CacheEntry:
+        """The entry of a run, which the parts identify."""
+        versions = _FORMAT, cfgraph.__version__, sys.version, np.__version__, _code_state()
+        digest = hashlib.sha256(repr((*versions, *parts)).encode(errors="backslashreplace"))
+        return CacheEntry(self, digest.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One file of a cache."""
+
+    cache: CodeCache
+    key: str
+
+    def load(self) -> bytes | None:
+        """The content of the file, or None."""
+        with _open_folder(self.cache.folder) as folder:
+            if folder is None:
+                return None
+            try:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                descriptor = os.open(self.key + _SUFFIX, flags, dir_fd=folder)
+            except OSError:
+                return None
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+                    return None
+                with suppress(OSError):
+                    os.utime(descriptor)  # the oldest entry is the one least recently used
+                return file.read()
+
+    def store(self, data: bytes) -> None:
+        """Write the file, and remove the oldest ones; an error of the file system is ignored."""
+        if len(data) > self.cache.max_bytes:
+            return
+        with _open_folder(self.cache.folder, create=True) as folder:
+            if folder is None:
+                return
+            with suppress(OSError):
+                _replace(folder, self.key + _SUFFIX, data)
+                _remove_oldest(folder, self.cache.max_bytes)
+
+
+def default_folder() -> Path | None:
+    """The folder of the cache: $CFGRAPH_CACHE, or `cfgraph` in the user's folder of caches."""
+    if chosen := os.environ.get("CFGRAPH_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "cfgraph"
+    home = os.path.expanduser("~")
+    return Path(home) / ".cache" / "cfgraph" if os.path.isabs(home) else None
+
+
+@contextmanager
+def _open_folder(chosen: Path | None, *, create: bool = False) -> Iterator[int | None]:
+    """A descriptor of the folder, or None if it is missing or others may write to it."""
+    path = chosen or default_folder()
+    descriptor = None
+    if path is not None and hasattr(os, "geteuid"):
+        with suppress(OSError, ValueError):
+            if create:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with suppress(FileExistsError):
+                    path.mkdir(mode=0o700)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        is_usable = descriptor is not None and _is_private(os.fstat(descriptor))
+        yield descriptor if is_usable else None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """True for what the user owns and nobody else may write to."""
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+
+
+def _replace(folder: int, name: str, data: bytes) -> None:
+    temporary = f".{secrets.token_hex(_NAME_BYTES)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _remove_oldest(folder: int, max_bytes: int) -> None:
+    """Remove the oldest files until the rest fits; also temporary ones that a process left."""
+    files = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                files.append((status.st_mtime_ns, status.st_size, entry.name))
+    total = sum(size for _, size, _ in files)
+    for _, size, name in sorted(files):
+        if total <= max_bytes:
+            return
+        os.unlink(name, dir_fd=folder)
+        total -= size
+
+
+@cache
+def _code_state() -> str:
+    """The state of the source files of cfgraph, which change between versions in development."""
+    digest = hashlib.sha256()
+    folders = [os.path.dirname(cfgraph.__file__)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.endswith(".py"):
+                    status = entry.stat()
+                    digest.update(f"{entry.name} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,121 @@
+"""Generated code of a run, and its form in a cache.
+
+Kernels and constants are not stored: they are bound to the nodes of the run again, by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.compiled.generate import Generator
+from cfgraph.runtime.compiled.literals import literal, raw, strings
+from cfgraph.runtime.compiled.node_writer import called_kernel
+from cfgraph.runtime.compiled.program import Constant, NotCompiled
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+
+_MAX_LITERAL: Final = 4096
+_NAMES: Final = {"__builtins__": {}, "np": np, "raw": raw, "strings": strings}
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedCode:
+    """The source of a run, its constants, and the node and the hoisting loop of each line.
+
+    `calls` is the depth of calls between its functions.
+    """
+
+    source: str
+    positions: list[tuple[NodePlan | None, int]]
+    constants: dict[str, Any]
+    may_be_dead: bool
+    calls: int
+
+
+def generated_code(generator: Generator) -> GeneratedCode:
+    """The code of a generator that has written its program."""
+    program = generator.program
+    source, owners = program.source()
+    lines = program.lines
+    positions = [
+        (None, 0) if owner < 0 else (lines[owner].plan, lines[owner].hoisted) for owner in owners
+    ]
+    constants = {value.name: value.content for value in program.constants}
+    may_be_dead = generator.may_be_dead is not None
+    return GeneratedCode(source, positions, constants, may_be_dead, program.calls)
+
+
+def encode(code: GeneratedCode, constants: list[Constant]) -> bytes | None:
+    """The text of generated code, or None if a constant has none."""
+    stored = {}
+    for value in constants:
+        form = _constant_form(value)
+        if form is None:
+            return None
+        stored[value.name] = form
+    positions = [(plan.node.name if plan else None, hoisted) for plan, hoisted in code.positions]
+    document = {
+        "source": code.source,
+        "positions": positions,
+        "constants": stored,
+        "may_be_dead": code.may_be_dead,
+        "calls": code.calls,
+    }
+    return json.dumps(document).encode()
+
+
+def encode_reason(error: NotCompiled) -> bytes:
+    """The text of the reason why there is no code."""
+    return json.dumps({"reason": error.reason, "node": error.node and error.node.name}).encode()
+
+
+def _constant_form(value: Constant) -> tuple[str, str] | None:
+    """How to make a constant again: of a node, or by an expression."""
+    plan, content = value.plan, value.content
+    if plan is not None and callable(content):
+        return "kernel", plan.node.name
+    if plan is not None and not plan.node.inputs:
+        return "value", plan.node.name
+    if getattr(content, "nbytes", 0) > _MAX_LITERAL:
+        return None
+    text = literal(content)
+    return None if text is None else ("literal", text)
+
+
+def decode(data: bytes, graph: Graph, plan: Plan) -> GeneratedCode | None:
+    """The code of a run from its text; None if it does not fit the plan.
+
+    Raises NotCompiled with the reason, if that is what was stored.
+    """
+    try:
+        document = json.loads(data)
+        if "reason" in document:
+            name = document["node"]
+            raise NotCompiled(document["reason"], None if name is None else graph[name])
+        nodes = graph.nodes
+        positions = [
+            (None if name is None else plan.nodes[nodes[name]], hoisted)
+            for name, hoisted in document["positions"]
+        ]
+        constants = {
+            name: _constant(kind, text, graph, plan)
+            for name, (kind, text) in document["constants"].items()
+        }
+        may_be_dead, calls = document["may_be_dead"], document["calls"]
+        return GeneratedCode(document["source"], positions, constants, may_be_dead, calls)
+    except (CfgraphError, NotCompiled):
+        raise
+    except Exception:  # the file is damaged, which anything may follow from
+        return None
+
+
+def _constant(kind: str, text: str, graph: Graph, plan: Plan) -> Any:
+    if kind == "literal":
+        return eval(text, dict(_NAMES))
+    known = plan.nodes[graph.nodes[text]]
+    return known.kernel() if kind == "value" else called_kernel(known, plan.frames.of[known.node])
