@@ -310,12 +310,13 @@ class CompiledSimulator:
                 self._repeat()
                 return
             error = self._located(error)
+            loops = len(self.compiled.plan.frames.all) - 1
             if (
                 limit is not None
                 and limit <= _MAX_REPEATED
-                and len(self.compiled.plan.frames.all) > 2
+                and (loops > 1 or self.compiled.device_of)
             ):
-                # another loop may exceed the limit first
+                # another loop, or device, may exceed the limit first
                 with suppress(RunTimeout):
                     self._repeat()
             raise error from error.__cause__

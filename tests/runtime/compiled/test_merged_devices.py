@@ -39,6 +39,13 @@ def test_a_loop_on_two_devices_is_one_loop(count: int) -> None:
     assert not pair.fallback
 
 
+def test_an_iteration_limit_names_the_device_that_exceeds_it_first() -> None:
+    pair = pair_of(counting())
+    assert pair.run(["out:0"], {"n:0": np.int32(7)}, max_iterations=7) == [7]
+    assert pair.run(["out:0"], {"n:0": np.int32(8)}, max_iterations=7)[1] == "CFG704"
+    assert not pair.fallback
+
+
 def test_nested_loops_on_two_devices_are_nested_loops() -> None:
     pair = pair_of(nesting())
     for outer, inner in ((0, 3), (3, 0), (2, 5)):
