@@ -34,6 +34,13 @@ Function = Annotated[
 ]
 KeepCalls = Annotated[bool, typer.Option("--keep-calls", help="Do not inline function calls.")]
 
+Unfuse = Annotated[
+    bool,
+    typer.Option(
+        "--unfuse", help="Replace fused ops, such as _FusedMatMul, by what they stand for."
+    ),
+]
+
 
 def main(
     graph: Graph,
@@ -41,6 +48,7 @@ def main(
     to: To = None,
     function: Function = [],
     keep_calls: KeepCalls = False,
+    unfuse: Unfuse = False,
     map_out: MapOut = None,
     verify: Verify = False,
     feed: Feed = [],
@@ -69,4 +77,5 @@ def main(
         signature=signature,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
-    raise Exit(lower_file(graph, function, keep_calls, outputs, Verification(inputs, verify)))
+    verification = Verification(inputs, verify)
+    raise Exit(lower_file(graph, function, keep_calls, outputs, verification, unfuse=unfuse))

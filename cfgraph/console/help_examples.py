@@ -27,6 +27,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "lower": (
         "cfgraph lower power.pb --to graph",
+        "cfgraph lower power.pb --unfuse -o plain.pb",
         "cfgraph lower power.pb --verify -o lowered.pb --map-out names.json",
         "cfgraph lower power.pb | cfgraph run - --feed x=3 --feed n=4 --fetch y",
     ),

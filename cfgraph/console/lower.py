@@ -26,6 +26,8 @@ def lower_file(
     keep_calls: bool,
     outputs: OutputOptions,
     verification: Verification,
+    *,
+    unfuse: bool = False,
 ) -> int:
     """Read, lower and write a graph; print op counts on stderr. Returns the exit code.
 
@@ -37,7 +39,7 @@ def lower_file(
     source = read_graph(path, quiet=outputs.quiet)
     inputs = [source.to_json()]  # before lowering changes the graph
     verification.before(source, outputs.quiet)
-    report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
+    report = lower(source.graph, functions=functions or None, keep_calls=keep_calls, unfuse=unfuse)
     verdict = verification.after(source.graph, outputs.quiet)
     passed = verdict is None or bool(verdict)
     written = None
@@ -49,7 +51,7 @@ def lower_file(
     for warning in report.warnings:
         note(f"warning: {warning}", outputs.quiet)
     if not outputs.quiet:
-        _print_counts(report)
+        _print_counts(report, "" if unfuse else "functional ")
     if outputs.json:
         before, after = _node_totals(report)
         print_document(
@@ -67,13 +69,13 @@ def lower_file(
     return int(not passed)
 
 
-def _print_counts(report: Report) -> None:
+def _print_counts(report: Report, kind: str) -> None:
     out = page(stream=sys.stderr)
     if not report:
         out.line("nothing to lower")
         return
     nodes = "node" if report.rewrites == 1 else "nodes"
-    out.heading(f"lowered {report.rewrites} functional {nodes}")
+    out.heading(f"lowered {report.rewrites} {kind}{nodes}")
     table = _op_counts(report)
     table.rows.append(("total", *_node_totals(report)))
     out.table(table)

@@ -81,6 +81,10 @@ FAMILIES: Final = {
         "SymbolicGradient ToBool While XlaLaunch _Arg _ArrayToList _DeviceArg _DeviceRetval _If "
         "_ListToArray _Retval _While"
     ),
+    "fused": (
+        "_FusedBatchNormEx _FusedConv2D _FusedDepthwiseConv2dNative _FusedMatMul _MklMatMul "
+        "_UnaryOpsComposition"
+    ),
     "gather": "Gather GatherNd GatherV2",
     "generators": (
         "NonDeterministicInts RngReadAndSkip RngSkip StatefulRandomBinomial "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final
 
 from cfgraph.analysis.verify.verify import require_valid
@@ -31,6 +32,7 @@ from cfgraph.passes.lower.lower_cond import lower_conditional
 from cfgraph.passes.lower.lower_while import lower_for, lower_while
 from cfgraph.passes.lower.plan import LoweringPlan
 from cfgraph.passes.lower.rewriter import Rewriter
+from cfgraph.passes.lower.unfuse import unfuse_nodes
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 
 
@@ -96,6 +98,7 @@ def lower(
     *,
     functions: Iterable[str] | None = None,
     keep_calls: bool | Collection[str] = False,
+    unfuse: bool = False,
 ) -> Report:
     """Replace functional nodes by the primitives of control flow, in place.
 
@@ -105,14 +108,18 @@ def lower(
     Args:
         functions: lower only nodes that call one of these functions, and the nodes in them.
         keep_calls: leave function calls unchanged: all calls, or calls of these functions.
+        unfuse: also replace fused ops, such as _FusedMatMul, by the ops that they stand for.
 
     Raises InvalidInput for an invalid graph, UsageError for an unknown function, Unsupported for a
     node without a lowered form; the graph is unchanged then.
     """
     require_valid(graph)
     # a graph without functions has nothing to lower
-    with paused_gc(), unchanged_on_error(graph) if graph.functions else nullcontext():
+    guarded = bool(graph.functions) or unfuse
+    with paused_gc(), unchanged_on_error(graph) if guarded else nullcontext():
         report = _lower_graph(graph, functions, keep_calls)
+        if unfuse:
+            report = _with_unfused(graph, report)
         if report:
             require_valid(graph)
     return report
@@ -146,6 +153,18 @@ def _lower_graph(
     remove_uncalled_functions(graph, graph.functions.keys() - called)
     warnings = tuple(plan.warnings())
     return Report(rewriter.lowered, _new_names(groups), warnings, before, op_counts(graph))
+
+
+def _with_unfused(graph: Graph, lowered: Report) -> Report:
+    """Replace fused ops; the report of both rewrites."""
+    groups, names = unfuse_nodes(graph)
+    restore_order(graph, groups)
+    return replace(
+        lowered,
+        rewrites=lowered.rewrites + len(groups),
+        names={**lowered.names, **names},
+        after=op_counts(graph),
+    )
 
 
 def _lower_body(graph: Graph, within: FunctionsInProgress, keep_calls: frozenset[str]) -> Report:

@@ -1,0 +1,74 @@
+"""Fused ops: products with an epilogue, normalization with an activation, chains of unary ops."""
+
+import numpy as np
+
+from tests.ops.harness import case
+
+F32, F64 = np.float32, np.float64
+random = np.random.default_rng(37)
+
+
+def f32(*shape):
+    return random.standard_normal(shape).astype(F32)
+
+
+NAMES = ("BiasAdd", "Relu", "Relu6", "Elu", "Tanh", "Sigmoid", "LeakyRelu")
+ENDINGS = [["BiasAdd"], *(["BiasAdd", name] for name in NAMES[1:])]
+NORM = [f32(5), f32(5), f32(5), np.abs(f32(5)) + F32(0.5)]
+WINDOW = {"strides": [1, 2, 1, 1], "padding": "SAME"}
+NEAR = {"rtol": 1e-4, "atol": 1e-5}
+PRODUCTS = [
+    *(
+        case(
+            "_FusedMatMul",
+            [f32(4, 3), f32(3, 5), f32(5)],
+            {"num_args": 1, "fused_ops": ops},
+            **NEAR,
+        )
+        for ops in ENDINGS
+    ),
+    case(
+        "_FusedMatMul",
+        [f32(3, 4), f32(5, 3), f32(5)],
+        {"num_args": 1, "fused_ops": ["BiasAdd"], "transpose_a": True, "transpose_b": True},
+        **NEAR,
+    ),
+    *(
+        case(
+            "_FusedConv2D",
+            [f32(2, 6, 5, 3), f32(3, 3, 3, 5), f32(5)],
+            {"num_args": 1, "TArgs": (F32,), "fused_ops": ops, **WINDOW},
+            **NEAR,
+        )
+        for ops in ENDINGS
+        if ops[-1] not in ("Tanh", "Sigmoid")
+    ),
+    *(
+        case(
+            "_FusedConv2D",
+            [f32(2, 6, 5, 3), f32(3, 3, 3, 5), *NORM],
+            {
+                "num_args": 4,
+                "TArgs": (F32,) * 4,
+                "fused_ops": ["FusedBatchNorm", *more],
+                "epsilon": 0.001,
+                **WINDOW,
+            },
+            **NEAR,
+        )
+        for more in ([], ["Relu"], ["LeakyRelu"])
+    ),
+    *(
+        case("_UnaryOpsComposition", [np.abs(f32(3, 4)).astype(t)], {"op_names": names}, **NEAR)
+        for t in (F32, F64)
+        for names in (["Sqrt", "Neg", "Tanh"], ["Log", "Exp"], ["Square", "Relu6"])
+    ),
+]
+CASES = PRODUCTS
+NO_GRADIENT = dict.fromkeys(
+    ["_FusedMatMul", "_FusedConv2D", "_UnaryOpsComposition"], "TensorFlow has none"
+)
+WITHOUT_CASE = dict.fromkeys(
+    ["_FusedBatchNormEx", "_FusedDepthwiseConv2dNative", "_MklMatMul"],
+    "TensorFlow has kernels with oneDNN or on a GPU only; see the tests of unfusing",
+)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import float32
+from cfgraph.ir.graph import Graph
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    random = np.random.default_rng(3)
+    return [random.uniform(0.5, 1.5, shape).astype(np.float32) for shape in shapes]
+
+
+def fused_graph(op: str, count: int, **attrs: object) -> Graph:
+    graph = Graph()
+    inputs = [graph.add("Placeholder", name=f"x{i}", dtype=float32) for i in range(count)]
+    graph.add(op, *inputs, name="y", attrs=attrs)
+    return graph
+
+
+IMAGE, FILTER, BIAS = (1, 5, 4, 3), (3, 3, 3, 1), (3,)
+CASES = {
+    "_FusedMatMul": (
+        [(2, 3), (3, 4), (4,)],
+        {"num_args": 1, "fused_ops": (b"BiasAdd", b"Relu")},
+        ["MatMul", "BiasAdd", "Relu"],
+    ),
+    "_MklMatMul": ([(3, 2), (3, 4)], {"transpose_a": True}, ["MatMul"]),
+    "_FusedDepthwiseConv2dNative": (
+        [IMAGE, FILTER, BIAS],
+        {
+            "num_args": 1,
+            "strides": (1, 1, 1, 1),
+            "padding": b"SAME",
+            "fused_ops": (b"BiasAdd", b"Relu6"),
+        },
+        ["DepthwiseConv2dNative", "BiasAdd", "Relu6"],
+    ),
+    "_FusedBatchNormEx": (
+        [IMAGE, BIAS, BIAS, BIAS, BIAS, IMAGE],
+        {"num_side_inputs": 1, "activation_mode": b"Relu", "is_training": False},
+        ["FusedBatchNormV3", "AddV2", "Relu"],
+    ),
+    "_UnaryOpsComposition": ([(3,)], {"op_names": (b"Sqrt", b"Neg")}, ["Sqrt", "Neg"]),
+}
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_a_fused_op_and_its_chain_compute_the_same(op: str) -> None:
+    shapes, attrs, chain = CASES[op]
+    values = arrays(*shapes)
+    feeds = {f"x{i}": value for i, value in enumerate(values)}
+    graph = fused_graph(op, len(values), **attrs)
+    before = cfgraph.Session(graph).run(["y:0"], feeds)[0]
+    report = cfgraph.lower(graph, unfuse=True)
+    assert report.rewrites == 1
+    assert [node.op for node in graph if node.inputs] == chain
+    np.testing.assert_allclose(cfgraph.Session(graph).run(["y:0"], feeds)[0], before, 1e-6)
+
+
+def test_other_outputs_are_those_of_the_normalization() -> None:
+    shapes, attrs, _ = CASES["_FusedBatchNormEx"]
+    graph = fused_graph("_FusedBatchNormEx", len(shapes), **attrs)
+    graph.add("Neg", graph["y"].output(1), name="mean")
+    feeds = {f"x{i}": value for i, value in enumerate(arrays(*shapes))}
+    before = cfgraph.Session(graph).run(["mean:0"], feeds)[0]
+    cfgraph.lower(graph, unfuse=True)
+    np.testing.assert_array_equal(cfgraph.Session(graph).run(["mean:0"], feeds)[0], before)
+
+
+def test_fused_ops_stay_unless_requested() -> None:
+    graph = fused_graph("_MklMatMul", 2)
+    assert not cfgraph.lower(graph)
+    assert graph["y"].op == "_MklMatMul"
+
+
+def test_an_unknown_epilogue_leaves_the_graph_unchanged() -> None:
+    graph = fused_graph("_FusedMatMul", 2, num_args=0, fused_ops=(b"NoSuchOp",))
+    with pytest.raises(Unsupported, match="NoSuchOp"):
+        cfgraph.lower(graph, unfuse=True)
+    assert graph["y"].op == "_FusedMatMul"
