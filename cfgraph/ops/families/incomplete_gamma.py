@@ -16,6 +16,9 @@ from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, bina
 from cfgraph.ops.opdef.op import FLOATS, Elementwise, Kernel, one_of
 
 _TERMS: Final = 2000
+# terms of the continued fraction between two checks, and the relative change that ends it
+_TERMS_PER_CHECK: Final = 8
+_PRECISION: Final = 1e-14
 _BIG: Final = 2.0**52
 
 
@@ -131,7 +134,7 @@ def _relative_derivative(a: Any, x: Any) -> Any:
     beyond = _derivative_by_continued_fraction(
         np.where(far, safe_a, 0.5), np.where(far, safe_x, 2.0)
     )
-    return np.where(far, beyond, near)
+    return np.where(far, beyond.reshape(near.shape), near)
 
 
 def _derivative_by_series(a: Any, x: Any) -> Any:
@@ -151,24 +154,32 @@ def _derivative_by_series(a: Any, x: Any) -> Any:
 
 def _derivative_by_continued_fraction(a: Any, x: Any) -> Any:
     """Continued fraction of Q(a, x), evaluated together with its derivative."""
-    functions = scipy_special(np)
+    weight = np.log(x) - scipy_special(np).digamma(a)
+    result, pending = np.empty(x.size), np.arange(x.size)
+    a, x, weight = a.reshape(-1), x.reshape(-1), weight.reshape(-1)
     y, z = 1 - a, x + 2 - a
-    p2, p1, q2, q1 = np.ones_like(x), x + 1, x, z * x
-    dp2, dp1, dq2, dq1 = (np.zeros_like(x) for _ in range(4))
-    dq1 = -x
-    value = p1 / q1
-    slope = -value * dq1 / q1
+    ones, zeros = np.ones_like(x), np.zeros_like(x)
+    # rows: p and q of the last two terms, and their derivatives
+    state = np.stack([ones, x + 1, x, z * x, zeros, zeros, zeros, -x])
+    value = state[1] / state[3]
+    slope = -value * state[7] / state[3]
     for n in range(1, _TERMS):
         y, z = y + 1, z + 2
+        p2, p1, q2, q1, dp2, dp1, dq2, dq1 = state
         p, q = p1 * z - p2 * y * n, q1 * z - q2 * y * n
         dp = dp1 * z - p1 - dp2 * y * n + p2 * n
         dq = dq1 * z - q1 - dq2 * y * n + q2 * n
         before, value = slope, p / q
         slope = (dp - value * dq) / q
-        p2, p1, q2, q1, dp2, dp1, dq2, dq1 = p1, p, q1, q, dp1, dp, dq1, dq
-        shrink = np.where(np.abs(p) > _BIG, 1 / _BIG, 1.0)
-        p2, p1, q2, q1 = p2 * shrink, p1 * shrink, q2 * shrink, q1 * shrink
-        dp2, dp1, dq2, dq1 = dp2 * shrink, dp1 * shrink, dq2 * shrink, dq1 * shrink
-        if np.all(np.abs(slope - before) <= 1e-16 * np.abs(slope)):
+        state = np.stack([p1, p, q1, q, dp1, dp, dq1, dq])
+        state *= np.where(np.abs(p) > _BIG, 1 / _BIG, 1.0)
+        if n % _TERMS_PER_CHECK and n < _TERMS - 1:
+            continue
+        exact = np.abs(slope) + np.abs(value * weight)
+        done = ~(np.abs(slope - before) > _PRECISION * exact) | (n == _TERMS - 1)
+        result[pending[done]] = -(slope + value * weight)[done]
+        if done.all():
             break
-    return -(slope + value * (np.log(x) - functions.digamma(a)))
+        pending, y, z, weight = (array[~done] for array in (pending, y, z, weight))
+        state, slope = state[:, ~done], slope[~done]
+    return result
