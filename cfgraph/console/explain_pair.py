@@ -15,7 +15,7 @@ from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.explain import print_explanation, require_outside_functions
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.output import Column, OutputTable, Page
-from cfgraph.errors import UsageError
+from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
@@ -23,6 +23,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
+from cfgraph.passes.derivatives import derivatives
 
 # nodes of a path that are listed
 _MAX_PATH_NODES: Final = 8
@@ -88,7 +89,7 @@ def _explain_nodes(graph: Graph, source: Output, target: Output) -> PairExplanat
         source,
         target,
         " ".join(_frame_path_text(path, source, target.node)),
-        _gradient_text(source, target),
+        _gradient_text(graph, frames_of_graph, source, target),
         _cluster_text(graph, source.node, target.node),
     )
 
@@ -113,10 +114,24 @@ def _frame_path_text(path: FramePath, source: Output, target: Node) -> Iterator[
         yield f"(current outputs of the loop: {names})"
 
 
-def _gradient_text(x: Output, y: Output) -> str:
+def _gradient_text(graph: Graph, graph_frames: Frames, x: Output, y: Output) -> str:
+    """Describe the gradient that `grad` adds, or the reason why there is none.
+
+    In a loop, where tensors have many values, a path is a gradient.
+    """
+    what = f"gradient of {y.name} with respect to {x.name}"
     cut = find_gradient_cut([y], x)
-    if cut is not None:
-        return f"no gradient of {y.name} with respect to {x.name}: {cut.reason}"
+    exists = cut is None
+    if all(graph_frames.of_outputs.get(end.node) is graph_frames.root for end in (x, y)):
+        try:
+            (added,) = derivatives(copy_graph(graph), [y.name], [x.name])
+            exists = added.names[0] is not None
+        except Unsupported as error:
+            return f"no {what}: {error.message}"
+        except CfgraphError:
+            pass  # an invalid pair, such as a y without a gradient: the cut explains it
+    if not exists:
+        return f"no {what}: {cut.reason if cut else 'the control flow passes none on'}"
     path = gradient_path_through([x], x.node, [y])
     names = [node.name for node in path[1:-1]]
     if len(names) > _MAX_PATH_NODES:
@@ -124,7 +139,7 @@ def _gradient_text(x: Output, y: Output) -> str:
             f"… {len(names) - _MAX_PATH_NODES} more …"
         ]
     over = f", via {' → '.join(names)}" if names else ""
-    return f"gradient of {y.name} with respect to {x.name} exists{over}"
+    return f"{what} exists{over}"
 
 
 def _cluster_text(graph: Graph, source: Node, target: Node) -> str:

@@ -146,6 +146,23 @@ def test_why_is_a_gradient_none(command: Command, tmp_path: Path) -> None:
     assert "whole" in found["gradient"]
 
 
+def test_the_answer_on_a_gradient_is_that_of_grad(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    path.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        "zero = Const() {dtype=int32, value=int32[]:0}\n"
+        "one = Const() {dtype=int32, value=int32[]:1}\n"
+        "a = TensorArrayV3(one) {dtype=float32}\n"
+        "w = TensorArrayWriteV3(a, zero, x, a:1) {T=float32}\n"
+        "r = TensorArrayReadV3(a, zero, w) {dtype=float32}\n"
+        "q = Dequantize2(x)\n"
+    )
+    assert command("grad", path, "--ys", "r", "--xs", "x", "-o", tmp_path / "g.pb").code == 0
+    answer = command("explain", path, "x", "r").out
+    assert "gradient of r:0 with respect to x:0 exists" in answer
+    assert "no gradient of q:0" in command("explain", path, "x", "q").out
+
+
 def test_how_is_a_value_read_from_another_frame(command: Command, graphs: Path) -> None:
     path = graphs / "lstm_grad.pb"
     found = cells_by_label(command("explain", path, "lstm/mul_2", "loss").lines)

@@ -431,7 +431,7 @@ def test_a_filter_without_a_match_suggests_names(command: Any, counter: Path) ->
     hints = {
         "whil/add": "did you mean 'while/add'?",
         "op:Swit": "did you mean 'Switch'?",
-        "op:ration": "as in NextIteration",
+        "oopC": "as in while/LoopCond",
         "zzz": "the graph has Const, Const_1, count, n and 12 more",
     }
     for pattern, hint in hints.items():
