@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -319,3 +320,59 @@ def test_a_negative_limit_is_rejected_by_its_name(name: str) -> None:
     message = f"{name} must be a number of at least 0"
     with pytest.raises(UsageError, match=message), limited(**negative):
         pass
+
+
+LOOP = """
+n = Placeholder() {dtype=int32, shape=[]}
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+split = Switch(x, p)
+joined = Merge(split:0, split:1)
+zero = Const() {dtype=int32, value=int32[]:0}
+limit = Enter(n) {frame_name="loop", is_constant=true}
+factor = Enter(joined) {frame_name="loop", is_constant=true}
+enter = Enter(zero) {frame_name="loop"}
+value = Enter(x) {frame_name="loop"}
+merge = Merge(enter, next)
+merge_value = Merge(value, next_value)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+switch_value = Switch(merge_value, cond)
+one = Const(^merge) {dtype=int32, value=int32[]:1}
+add = AddV2(switch:1, one)
+scaled = Mul(switch_value:1, factor)
+next = NextIteration(add)
+next_value = NextIteration(scaled)
+exit = Exit(switch:0)
+result = Exit(switch_value:0)
+"""
+PASSES: dict[str, Callable[[cfgraph.Graph], Any]] = {
+    "passes.partition": cfgraph.partition,
+    "passes.place": lambda graph: cfgraph.place(graph, devices=["cpu:0", "gpu:0"]),
+    "analysis.loops": lambda graph: cfgraph.gradients(graph, "result:0", "x:0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("room", "module"),
+    [
+        *(("passes.partition", name) for name in ("partition", "cut", "control_loops")),
+        *(("passes.partition", name) for name in ("branch_conditions", "device_crossings")),
+        *(("passes.place", name) for name in ("constraints", "op_placement", "schedule")),
+        *(("analysis.loops", name) for name in ("path_conditions",)),
+    ],
+)
+def test_a_pass_ends_at_the_deadline_and_leaves_the_graph_unchanged(
+    room: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = cfgraph.loads(LOOP.encode())
+    graph.set_device(graph["scaled"], "/device:GPU:0")
+    if room != "passes.place":
+        PASSES["passes.place"](graph)
+    before = cfgraph.dumps(graph)
+    expired = RunTimeout("the timeout has expired")
+    monkeypatch.setattr(f"cfgraph.{room}.{module}.check_deadline", Mock(side_effect=expired))
+    with pytest.raises(RunTimeout):
+        PASSES[room](graph)
+    assert cfgraph.dumps(graph) == before

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 import cfgraph
 from cfgraph.errors import CfgraphError, InvalidInput, RunTimeout, Unsupported
+from cfgraph.proto import graph_pb2
 from tests.robustness.seed_graphs import seed_graphs
 from tests.robustness.structure_mutations import mutate_structure
 
@@ -15,9 +18,8 @@ EXCEPTIONS = {
     "CFG134": "a note: recursion is valid in TensorFlow, and other commands accept it",
     "CFG137": "the limit of nodes, which depends on the context",
     "CFG410": "the device of a RemoteCall may be computed at run time",
-    # lowering adds nodes of its own, which these do not fit
-    "CFG113": "a For without the attribute T that its outputs do not need",
-    "CFG301": "a reference that enters a loop",
+    # lowering adds a NextIteration of its own, which this does not fit
+    "CFG301": "the body of a loop takes a reference and returns a value",
 }
 
 
@@ -61,3 +63,49 @@ def test_check_reports_what_lower_refuses_in_mutated_graphs() -> None:
         assert has_errors or error is None or error.code in EXCEPTIONS, (number, error)
         refused += error is not None
     assert refused > MUTATIONS // 10
+
+
+FOR = """
+limit = Const() {dtype=int32, value=int32[]: 3}
+x = Placeholder() {dtype=float32, shape=[]}
+loop = For(start, limit, limit, x) {T=(float32), body=@body}
+function body(i: int32, x: float32) -> (y: float32) {
+  y = Tanh(x) {T=float32}
+  return y = y:y:0
+}
+"""
+
+
+@pytest.mark.parametrize("start", ["Unknown()", "VariableV2() {dtype=int32, shape=[]}"])
+def test_the_range_of_a_for_may_have_an_unknown_type_or_be_a_reference(start: str) -> None:
+    graph = cfgraph.loads(f"start = {start}\n{FOR}".encode())
+    assert not cfgraph.check(graph).count("error")
+    assert cfgraph.lower(graph)
+
+
+@pytest.mark.parametrize("content", [b"\x01", b"\x01ab", b"\xff\xff"])
+def test_check_looks_at_the_lengths_of_strings(content: bytes) -> None:
+    proto = graph_pb2.GraphDef()
+    node = proto.node.add(name="text", op="Const")
+    node.attr["dtype"].type = 7
+    tensor = node.attr["value"].tensor
+    tensor.dtype, tensor.tensor_content = 7, content
+    [finding] = cfgraph.check(cfgraph.loads(proto.SerializeToString())).findings
+    assert (finding.code, finding.level, finding.node) == ("CFG022", "error", "text")
+
+
+SEVERAL_OUTPUTS = """
+function f(x: float32) -> (y: float32, z: float32) {
+  u = Unknown(x)
+  return y = u:first:0
+  return z = u:second:0
+}
+"""
+
+
+def test_check_reports_several_outputs_of_an_unknown_op() -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[]}\ny = f(x)\n" + SEVERAL_OUTPUTS
+    has_errors, refused = refusal(text.encode())
+    assert has_errors
+    assert refused is not None
+    assert refused.code == "CFG135"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cfgraph.ir.graph import Output
+from cfgraph.limits import check_deadline
 
 # bound on the cases of the test for exhaustive lists
 _MAX_CASES: Final = 1000
@@ -32,6 +33,7 @@ def is_exhaustive(rests: Sequence[Sequence[BranchDecision]]) -> bool:
     """
     todo, looked = [_without_partial_sources(rests)], 0
     while todo:
+        check_deadline()
         case = todo.pop()
         looked += 1
         if not case or looked > _MAX_CASES:
@@ -68,6 +70,7 @@ def _without_partial_sources(
     remaining = set(range(len(rests)))
     todo = list(sides)
     while todo:
+        check_deadline()
         source = todo.pop()
         groups = [users.get((source, side), set()) for side in range(sides[source])]
         if all(groups):

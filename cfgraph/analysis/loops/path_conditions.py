@@ -24,6 +24,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, LOOP_COND, MERGE, SWITCH, Role
 from cfgraph.ir.traversal import OpRoles
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
 
@@ -142,6 +143,7 @@ class PathCondition:
         """The decisions of all conditions; those of this one first."""
         result = self
         for condition in conditions:
+            check_deadline()
             prefix = result.shared_prefix(condition)
             if prefix is result:
                 result = condition
@@ -181,6 +183,7 @@ class DecisionTree:
         self._ends = Counter(conditions)
         self._children: dict[PathCondition, list[PathCondition]] = {self.prefix: []}
         for condition in conditions:
+            check_deadline()
             self._insert(condition)
 
     def _insert(self, condition: PathCondition) -> None:
@@ -234,6 +237,7 @@ class DecisionTree:
             return False
         todo = [self.prefix]
         while todo:
+            check_deadline()
             inner = todo.pop()
             if inner in self._ends and inner is not condition:
                 return False
@@ -255,6 +259,7 @@ class DecisionTree:
         """True if the conditions branch to all sides of a predicate wherever they differ."""
         todo = [self.prefix]
         while todo:
+            check_deadline()
             condition = todo.pop()
             if condition in self._ends:
                 continue
@@ -317,6 +322,7 @@ class PathConditions:
             return condition
         known, todo = self._of, [node]
         while todo:
+            check_deadline()
             current = todo[-1]
             kind = self._roles[current.op]
             sources = _condition_sources(current, kind)
@@ -342,6 +348,7 @@ class PathConditions:
         trail: list[Output] = []
         current = pred
         while current not in self._sources:
+            check_deadline()
             trail.append(current)
             before = _forwarded_input(current)
             if before is None:

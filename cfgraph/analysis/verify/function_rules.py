@@ -54,6 +54,8 @@ class _BodyReader:
         self.arguments: dict[Node, NodeTypes] = {}
         self.returns: dict[str, Output] = {}
         self.faults: list[Finding] = []
+        # the name of the outputs that are read of an unknown op
+        self.output_names: dict[Node, str] = {}
 
     def read(self) -> BodyGraph:
         """Read the arguments, then the nodes, then the edges."""
@@ -147,6 +149,12 @@ class _BodyReader:
         signature = self.signatures.of(node.op)
         if signature is None:
             # the output names of an unknown op are unknown; assume its first output
+            if self.output_names.setdefault(node, rest[0]) != rest[0]:
+                message = (
+                    f"op {node.op!r} is unknown, and so is the order of its outputs "
+                    f"{self.output_names[node]!r} and {rest[0]!r}"
+                )
+                self.fault("CFG135", message, node.name)
             return _indexed(node, 0, rest[1:])
         port = 0
         for arg in signature.outputs:

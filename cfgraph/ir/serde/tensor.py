@@ -57,7 +57,10 @@ class EncodedTensor:
 
     def check(self) -> None:
         """Raise InvalidInput if content and declaration contradict each other."""
-        _check_tensor(self.proto)
+        dtype, _, count = _check_tensor(self.proto)
+        content = self.proto.tensor_content
+        if content and count and dtype.is_object:
+            _string_lengths(content, dtype, count)
 
     def encoded(self) -> bytes:
         """The bytes of the message."""
@@ -134,9 +137,7 @@ def _decode_tensor(proto: Any) -> Any:
 def _array_from_content(content: bytes, dtype: DType, count: int) -> Any:
     if not dtype.is_object:
         return np.frombuffer(content, dtype.numpy)
-    if dtype is not dtypes.string:
-        raise InvalidInput(f"a constant of type {dtype} has no value", code="CFG020")
-    return _object_array(_strings_from_content(content, count))
+    return _object_array(_strings_from_content(content, dtype, count))
 
 
 def _object_array(items: list[Any]) -> Any:
@@ -181,14 +182,22 @@ def _padding_value(flat: Any, dtype: DType) -> Any:
     return b"" if dtype.is_object else flat.dtype.type(0)
 
 
-def _strings_from_content(content: bytes, count: int) -> list[bytes]:
-    """Split string content: all lengths as varints, then all strings."""
+def _string_lengths(content: bytes, dtype: DType, count: int) -> tuple[list[int], int]:
+    """The lengths of strings, and the offset of the first: all lengths precede all strings."""
+    if dtype is not dtypes.string:
+        raise InvalidInput(f"a constant of type {dtype} has no value", code="CFG020")
     try:
         lengths, offset = read_varints(content, count)
     except ValueError:
         raise InvalidInput("the content of a string tensor is truncated", code="CFG022") from None
     if offset + sum(lengths) != len(content):
         raise InvalidInput("the content of a string tensor has the wrong length", code="CFG022")
+    return lengths, offset
+
+
+def _strings_from_content(content: bytes, dtype: DType, count: int) -> list[bytes]:
+    """Split string content."""
+    lengths, offset = _string_lengths(content, dtype, count)
     items = []
     for length in lengths:
         items.append(content[offset : offset + length])

@@ -359,7 +359,8 @@ class _DirectionCheck:
 
     def op(self, op: str, *inputs: Output) -> Output:
         """Add a node of the check."""
-        attrs: dict[str, Any] = {"T": inputs[-1].dtype}
+        # the type of an input may be unknown, or a reference
+        attrs: dict[str, Any] = {"T": dtypes.bool_ if op == "SelectV2" else _INT32}
         if op.startswith("Logical"):
             attrs = {}
         name, controls = f"{self.name}/{op}", self.site.edge_controls(*inputs)

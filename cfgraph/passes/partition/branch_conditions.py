@@ -15,6 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup
 
 
@@ -39,6 +40,7 @@ class BranchConditions:
         self._origins: dict[Output, Output] = {}
         self._sides: dict[Node, BranchSides] = {}
         for node in frames.order:
+            check_deadline()
             self._sides[node] = self._node_sides(node)
 
     def sides(self, node: Node) -> BranchSides:
@@ -53,6 +55,7 @@ class BranchConditions:
         """Return the tensor that is forwarded by Identities, constant Enters, and LoopConds."""
         trail = []
         while tensor not in self._origins:
+            check_deadline()
             trail.append(tensor)
             source = _forwarded_input(tensor)
             if source is None:

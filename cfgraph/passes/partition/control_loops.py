@@ -35,6 +35,7 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
+from cfgraph.limits import check_deadline
 from cfgraph.passes.partition.branch_conditions import BranchConditions
 from cfgraph.passes.partition.device_crossings import NodeDevices, sorted_devices
 
@@ -75,6 +76,7 @@ class ControlLoops:
             frame: dict.fromkeys(self._device_of[n] for n in frame.nodes) for frame in frames
         }
         for frame in reversed(frames):
+            check_deadline()
             if frame.parent in devices:
                 devices[frame.parent].update(devices[frame])
         for frame in frames:
@@ -192,6 +194,7 @@ class ControlLoops:
         todo: list[Node] = [frame.loop_conds[0]]
         seen = set(todo)
         while todo:
+            check_deadline()
             node = todo.pop()
             if frames.of[node] is frame and loops.is_variable(node):
                 variables[node] = None
@@ -275,6 +278,7 @@ class DistributedLoops:
         """
         rejected: set[Frame] = set()
         for frame in reversed(self.frames.all[1:]):
+            check_deadline()
             if not frame.loop_conds:
                 rejected.add(frame)
             elif frame in rejected or not self._is_distributable(frame):

@@ -29,6 +29,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import has_effect, makes_handle, may_write, role_of
 from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
 from cfgraph.passes.partition.control_loops import (
@@ -134,6 +135,7 @@ def _reachable_nodes(
     reached = set(start)
     todo = list(reached)
     while todo:
+        check_deadline()
         for node in neighbors(todo.pop()):
             if node not in reached:
                 reached.add(node)
@@ -176,6 +178,7 @@ class EdgeCutter:
         readers = self.crossings.readers
         edges = [self._local_edges(node) for node in readers]
         for node, (inputs, controls) in zip(readers, edges, strict=True):
+            check_deadline()
             self.graph.connect(node, inputs, controls)
 
     def _local_edges(self, node: Node) -> tuple[list[Output], list[Node]]:
@@ -254,6 +257,7 @@ class EdgeCutter:
         """Copy an Enter or NextIteration to a device, with the ones that it reads."""
         chain = []
         while self.device_of[node] != device and (node, device) not in self._copies:
+            check_deadline()
             chain.append(node)
             source = node.inputs[0].node
             if self.loops.roles[source.op] not in COPIED_ROLES:

@@ -11,6 +11,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
+from cfgraph.limits import check_deadline
 
 # every device that reads one of these has a copy, so that only its source crosses
 COPIED_ROLES = frozenset({Role.ENTER, Role.NEXT_ITERATION})
@@ -33,6 +34,7 @@ class DeviceCrossings:
         self.carriers: dict[tuple[Node, str], Output] = {}
         self.readers = [node for node, device in device_of.items() if self._is_reader(node, device)]
         for node in self.readers:
+            check_deadline()
             self._add_inputs(node, device_of[node])
 
     def _is_reader(self, node: Node, device: str) -> bool:
@@ -55,6 +57,7 @@ class DeviceCrossings:
     def _add_input(self, node: Node, slot: int, tensor: Output, device: str) -> None:
         is_reference = self._reads_reference(node, slot)
         while self.device_of[tensor.node] != device:
+            check_deadline()
             if is_reference:
                 raise self._reference_error(node, tensor, device)
             if self.roles[tensor.node.op] not in COPIED_ROLES:
@@ -103,6 +106,7 @@ def node_devices(graph: Graph) -> NodeDevices:
     full: dict[str, str] = {}
     devices: NodeDevices = {}
     for node in graph:
+        check_deadline()
         device = full.get(node.device)
         if device is None:
             device = full[node.device] = _full_device_name(node)

@@ -21,12 +21,12 @@ from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import is_partitioned
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
-from cfgraph.passes.outcome import Report, op_counts
+from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.passes.partition.control_loops import DistributedLoops
 from cfgraph.passes.partition.cut import EdgeCutter
 from cfgraph.passes.partition.device_crossings import (
@@ -63,17 +63,12 @@ def partition(graph: Graph) -> Partitioning:
     which an edge crosses devices after a change; Unsupported if a reference, or a tensor of unknown
     type, would have to cross. The graph is then unchanged.
     """
-    with paused_gc():
+    with paused_gc(), unchanged_on_error(graph):
         require_valid(graph)
         if is_partitioned(graph):
             return _unchanged_report(graph)
-        lowered = Report()
         node_devices(graph)
-        if is_functional(graph, graph):
-            trial = copy_graph(graph)
-            lower(trial)
-            _PartitionRun(trial)
-            lowered = lower(graph)
+        lowered = lower(graph) if is_functional(graph, graph) else Report()
         report = _PartitionRun(graph).run(lowered)
         if report:
             require_valid(graph)
@@ -113,6 +108,7 @@ class _PartitionRun:
         graph = self.graph
         changed = [node for node, device in self.device_of.items() if node.device != device]
         for node in changed:
+            check_deadline()
             graph.set_device(node, self.device_of[node])
         moved = {
             node.name: (self.requested[node], device)
@@ -159,6 +155,7 @@ def _order_by_device(graph: Graph, device_of: NodeDevices, cutter: EdgeCutter) -
     parts: dict[str, list[Node]] = {device: [] for device in sorted_devices(device_of.values())}
     pending, readers = dict.fromkeys(added), set(cutter.crossings.readers)
     for node, device in device_of.items():
+        check_deadline()
         part = parts[device]
         if node in readers:
             _append_with_sources(node, pending, part)
@@ -181,6 +178,7 @@ def _append_with_sources(node: Node, pending: dict[Node, None], part: list[Node]
     pending.pop(node, None)
     trail = [(node, _node_sources(node))]
     while trail:
+        check_deadline()
         current, sources = trail[-1]
         for source in sources:
             if source in pending:
@@ -221,6 +219,7 @@ def _gather_loops(device_of: NodeDevices, loops: DistributedLoops) -> list[Frame
         return gathered
     undistributable = loops.undistributable_loops()
     for frame in frames:
+        check_deadline()
         if frame.parent in targets:
             targets[frame] = targets[frame.parent]
         elif len(devices[frame]) > 1 and frame in undistributable:
@@ -234,6 +233,7 @@ def _gather_loops(device_of: NodeDevices, loops: DistributedLoops) -> list[Frame
 def _devices_within(frames: Iterable[Frame], device_of: NodeDevices) -> dict[Frame, set[str]]:
     devices = {frame: {device_of[node] for node in frame.nodes} for frame in frames}
     for frame in reversed(list(devices)):
+        check_deadline()
         if frame.parent in devices:
             devices[frame.parent] |= devices[frame]
     return devices
@@ -254,6 +254,7 @@ def _move_to_sources(device_of: NodeDevices, loops: DistributedLoops) -> None:
     """
     roles = loops.roles
     for node in loops.frames.order:
+        check_deadline()
         role = roles[node.op]
         if role not in (Role.SWITCH, Role.EXIT):
             continue
@@ -274,6 +275,7 @@ def _move_to_consumers(device_of: NodeDevices, loops: DistributedLoops) -> None:
     """Move each Enter and NextIteration to its first consumer unless one is on its device."""
     roles = loops.roles
     for node in reversed(loops.frames.order):
+        check_deadline()
         if roles[node.op] in (Role.ENTER, Role.NEXT_ITERATION) and node.uses:
             devices = [device_of[use.node] for use in node.uses]
             if device_of[node] not in devices:

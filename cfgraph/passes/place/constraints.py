@@ -13,6 +13,7 @@ from typing import Final
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
 from cfgraph.ir.devices import DeviceName, known_devices_hint, short_device_names
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.limits import check_deadline
 from cfgraph.passes.place.op_placement import ColocationEdge, PlacementFacts
 
 _COLOCATION_PREFIX = b"loc:@"
@@ -35,6 +36,7 @@ class ColocationGroups:
         self.missing: dict[str, Node] = {}
         self._parent: dict[Node, Node] = {}
         for node in graph:
+            check_deadline()
             if node in facts.special:
                 for edge in facts.colocation_edges(node):
                     (self.preferences if edge.is_preference else self.edges).append(edge)
@@ -45,6 +47,7 @@ class ColocationGroups:
                 ColocationEdge(nodes[0], node, "a rule to colocate") for node in nodes[1:]
             )
         for edge in self.edges:
+            check_deadline()
             self.merge(edge.source, edge.reader)
 
     @cached_property
@@ -93,11 +96,13 @@ class ColocationGroups:
     def _path(self, a: Node, b: Node) -> list[ColocationEdge]:
         edges_of: dict[Node, list[ColocationEdge]] = {}
         for edge in self.edges:
+            check_deadline()
             edges_of.setdefault(edge.source, []).append(edge)
             edges_of.setdefault(edge.reader, []).append(edge)
         previous: dict[Node, ColocationEdge | None] = {a: None}
         queue = deque([a])
         while queue and b not in previous:
+            check_deadline()
             node = queue.popleft()
             for edge in edges_of.get(node, ()):
                 neighbor = edge.reader if edge.source is node else edge.source
@@ -161,6 +166,7 @@ class DeviceConstraints:
         for node in host_only_nodes:
             self.host_only_nodes.setdefault(groups.representative(node), node)
         for node, text in requests.items():
+            check_deadline()
             self._apply_request(node, text)
 
     def candidates(self, representative: Node) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.signature import ArgDef
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 
 NodePort = tuple[Node, int]  # one output of a node
@@ -68,6 +69,7 @@ class PlacementFacts:
         self._by_kind: dict[tuple[Any, ...], OpPlacement] = {}
         self.special: dict[Node, OpPlacement] = {}
         for node in graph:
+            check_deadline()
             facts = self._facts(node)
             if facts.is_special:
                 self.special[node] = facts
@@ -92,6 +94,7 @@ class PlacementFacts:
     def loop_edges(self) -> Iterator[ColocationEdge]:
         """Yield a preference for each Merge, Switch, and Exit to share the device of its driver."""
         for node, facts in self.special.items():
+            check_deadline()
             for tensor in node.inputs if facts.driver_roles else ():
                 if role_of(tensor.node) in facts.driver_roles:
                     yield ColocationEdge(tensor.node, node, "a loop", is_preference=True)
@@ -135,6 +138,7 @@ class PlacementFacts:
         """Yield the edges from outputs to their readers, also through nodes that forward them."""
         pending, seen = list(start), set(start)
         while pending:
+            check_deadline()
             source, port = pending.pop()
             for use in source.readers(port):
                 yield ColocationEdge(source, use.node, shared, is_preference=is_preference)

@@ -20,6 +20,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import is_partitioned
+from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report, op_counts
@@ -147,6 +148,7 @@ def decide_devices(
     hard = [node for node, rule in matches.rule_of.items() if rule.hard]
     constraints = DeviceConstraints(groups, facts.host_only_nodes(), devices, requests, hard, soft)
     for edge in groups.preferences:
+        check_deadline()
         constraints.merge_groups(edge.source, edge.reader)
     if seed is None:
         for edge in facts.loop_edges():
@@ -172,6 +174,7 @@ def _requested_devices(
         return {node: node.device for node in graph if node.device} if use_own else {}
     requests = {}
     for node in graph:
+        check_deadline()
         rule = matches.rule_of.get(node)
         device = rule.device if rule else (node.device if use_own else "") or default
         if device:
@@ -245,6 +248,7 @@ def placement_toml(graph: Graph, placement: Placement) -> str:
 def _toml_lines(graph: Graph, placement: Placement) -> Iterator[str]:
     yield f"schema = {_toml_string(PLACEMENT_SCHEMA)}\n"
     for node in graph:
+        check_deadline()
         reason = placement.decided.get(node.name)
         if reason is not None:
             yield "\n[[rule]]\n"

@@ -27,6 +27,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.limits import check_deadline
 
 PLACEMENT_SCHEMA: Final = "cfgraph.placement/1"
 _FILTERS: Final = {"node": "", "op": "op", "frame": "frame"}
@@ -212,6 +213,7 @@ class RuleMatches:
         used: set[int] = set()
         wide.reverse()
         for node in self.graph if rules else ():
+            check_deadline()
             best = exact.get(node.name, -1)
             for index, rule in wide:
                 if index < best:

@@ -17,6 +17,7 @@ from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
+from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import infer_shapes
 
 # of an input: device, time of arrival, and tensor
@@ -58,6 +59,7 @@ class DeviceScheduler:
     def run(self) -> dict[Node, int]:
         """Return the device number of each group."""
         for node in self.frames.order:
+            check_deadline()
             if self._is_done():
                 break
             self._schedule(node)
@@ -84,6 +86,7 @@ class DeviceScheduler:
         loads = {frame: [0.0] * len(self.kinds) for frame in self.frames.all}
         decided = {frame: [0] * len(self.kinds) for frame in self.frames.all}
         for frame in self.frames.all[1:]:
+            check_deadline()
             for node in frame.nodes:
                 seconds, allowed = self._seconds(node), self.allowed[self.group_of[node]]
                 if not seconds[0]:
@@ -93,6 +96,7 @@ class DeviceScheduler:
                 else:
                     loads[frame] = _elementwise_sums(loads[frame], seconds)
         for frame in reversed(self.frames.all[1:]):
+            check_deadline()
             total, message = sum(decided[frame]), self._message_seconds(frame)
             messages = [message * (total - local) for local in decided[frame]]
             loads[frame] = _elementwise_sums(loads[frame], messages)
@@ -171,6 +175,7 @@ class DeviceScheduler:
         )
         ends = []
         for device in allowed:
+            check_deadline()
             if device in input_devices:
                 start = self._start(node, arrivals, device)
             else:
