@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -43,17 +43,22 @@ class CodeCache:
 
     def entry(self, *parts: object) -> CacheEntry:
         """The entry of a run, which the parts identify."""
-        versions = _FORMAT, cfgraph.__version__, sys.version, np.__version__, _code_state()
-        digest = hashlib.sha256(repr((*versions, *parts)).encode(errors="backslashreplace"))
-        return CacheEntry(self, digest.hexdigest())
+        return CacheEntry(self, parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheEntry:
-    """One file of a cache."""
+    """One file of a cache, for a run that the parts identify."""
 
     cache: CodeCache
-    key: str
+    parts: tuple[object, ...]
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the file, without its suffix."""
+        versions = _FORMAT, cfgraph.__version__, sys.version, np.__version__, _code_state()
+        digest = hashlib.sha256(repr((*versions, *self.parts)).encode(errors="backslashreplace"))
+        return digest.hexdigest()
 
     def load(self) -> bytes | None:
         """The content of the file, or None."""
