@@ -19,6 +19,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.compiled.liveness_classes import Test
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.program import Constant, Program, Value
+from cfgraph.runtime.compiled.reused_buffers import REUSING
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep
@@ -331,4 +332,5 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "deref": dereference,
     "exceeded": exceeded,
     "pause": pause,
+    **REUSING,
 }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from cfgraph.ir.graph import Node
+from cfgraph.runtime.compiled.reused_buffers import FIRST, OPERATORS, SECOND, reusing_form
 from cfgraph.runtime.engine.plan import NodePlan
 
 
@@ -28,6 +29,7 @@ class NotCompiled(Exception):
         return f"{self.reason} ({self.node.name!r})" if self.node is not None else self.reason
 
 
+_NUMERIC: Final = ("float", "complex", "int", "uint")
 _UNSET: Final = 1 << 60
 
 
@@ -107,6 +109,20 @@ class Block:
         self.loops: int = parent.loops + (loop != parent.loop) if parent else 0
         self.end = -1  # the number of the last line
         self.follow: Block | None = None  # the `else` of this block
+
+
+def _reusing(line: Line, drops: Sequence[tuple[Block, Value]]) -> str:
+    """The form of an operator on two arrays that may write into an array dropped after it."""
+    operands = [value.resolved() for value in line.arguments]
+    dtype = line.plan.node.attrs.get("T") if line.plan is not None else None
+    if any(value.scalar for value in operands) or getattr(dtype, "kind", "") not in _NUMERIC:
+        return line.form
+    dropped = [value for block, value in drops if block is line.block]
+    dropped += [value.resolved() for value in line.targets]
+    dead = sum(
+        flag for value, flag in zip(operands, (FIRST, SECOND), strict=True) if value in dropped
+    )
+    return reusing_form(line.form, dead) if dead else line.form
 
 
 def _joined(a: Block | None, b: Block | None) -> Block | None:
@@ -260,7 +276,10 @@ class Program:
             names = [value.name for value in line.arguments]
             if any(value.merged is not None for value in line.arguments):
                 names = [value.resolved().name for value in line.arguments]
-            text = line.form.format(*names)
+            form = line.form
+            if drops_values and len(names) == 2 and form in OPERATORS:
+                form = _reusing(line, drops.get(index, ()))
+            text = form.format(*names)
             if line.targets:
                 targets = [value.resolved().name for value in line.targets]
                 # a variable that has become its own source needs no assignment
