@@ -5,11 +5,12 @@ A sample consists of four 32-bit words. Sample n depends only on key and counter
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -36,6 +37,9 @@ class PhiloxStream(NamedTuple):
     def words(self, starts: Any) -> Any:
         """The samples at these offsets, as rows of four 32-bit words."""
         starts = np.asarray(starts, np.uint64)
+        if starts.size <= _FEW:
+            words = np.array(self.words_at(starts.reshape(-1).tolist()), np.uint32)
+            return words.reshape((*starts.shape, 4))
         low = np.uint64(self.low) + starts
         high = np.uint64(self.high) + (low < starts).astype(np.uint64)
         return philox_rounds((low & _LOW, low >> _HALF, high & _LOW, high >> _HALF), self.key)
@@ -44,15 +48,16 @@ class PhiloxStream(NamedTuple):
         """Consecutive 32-bit words from the sample at `start`."""
         samples = -(-count // 4)
         if samples <= _FEW:
-            return np.array(self.words_of_few(samples, start)[:count], np.uint32)
+            return np.array(self.words_at(range(start, start + samples))[:count], np.uint32)
         return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
 
-    def words_of_few(self, samples: int, start: int = 0) -> list[int]:
-        """The words of consecutive samples, computed without arrays."""
+    def words_at(self, starts: Iterable[int]) -> list[int]:
+        """The words of the samples at a few offsets, computed without arrays."""
         keys = _round_keys(self.key)
         result: list[int] = []
-        whole = (self.high << 64 | self.low) + start
-        for counter in range(whole, whole + samples):
+        first = self.high << 64 | self.low
+        for start in starts:
+            counter = first + start
             high = counter >> 64
             result += _sample(
                 counter & _MASK, counter >> 32 & _MASK, high & _MASK, high >> 32 & _MASK, keys
@@ -81,19 +86,25 @@ _SEED_KEYS = _round_keys(0x02461E29 << 32 | 0x3EC8F720)
 
 
 def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
-    """Apply ten rounds to counters; the last dimension holds the words."""
-    a, b, c, d = counter
-    first, second = key & 0xFFFFFFFF, key >> 32
-    for _ in range(_ROUNDS):
-        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
-        a, b, c, d = (
-            (right >> _HALF) ^ b ^ np.uint64(first),
-            right & _LOW,
-            (left >> _HALF) ^ d ^ np.uint64(second),
-            left & _LOW,
-        )
-        first, second = (first + _WEYL[0]) & 0xFFFFFFFF, (second + _WEYL[1]) & 0xFFFFFFFF
-    return np.stack([a, b, c, d], axis=-1).astype(np.uint32)
+    """Apply ten rounds to counters; the last dimension holds the words.
+
+    The two halves of a round are rows of one array, which halves the number of operations.
+    """
+    a, b, c, d = np.broadcast_arrays(*counter)
+    factors, others = np.stack([a, c]), np.stack([b, d])
+    column = (2, *[1] * a.ndim)
+    multipliers = _MULTIPLIERS.reshape(column)
+    product = np.empty_like(factors)
+    for keys in np.array(_round_keys(key), np.uint64).reshape((_ROUNDS, *column)):
+        np.multiply(factors, multipliers, out=product)
+        np.right_shift(product[::-1], _HALF, out=factors)
+        factors ^= others
+        factors ^= keys
+        np.bitwise_and(product[::-1], _LOW, out=others)
+    words = np.empty((*a.shape, 4), np.uint32)
+    words[..., 0], words[..., 2] = factors
+    words[..., 1], words[..., 3] = others
+    return words
 
 
 def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
