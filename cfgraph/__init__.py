@@ -4,8 +4,8 @@ Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
 Passes     lower, gradients, place, partition, cluster: in place, each returns a report
 Limits     limited sets a timeout and other limits in a `with` block
-Runs       Session; restore for variables of a SavedModel; CostModel, read_costs for virtual time;
-           Processes and Ray for runs on several workers
+Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
+           virtual time; Processes and Ray for runs on several workers
 Analysis   check, diff
 Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
            RunTimeout, WorkerLost
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cfgraph.runtime.remote.on_ray import Ray as Ray
     from cfgraph.runtime.remote.processes import Processes as Processes
     from cfgraph.runtime.restore import restore as restore
+    from cfgraph.runtime.restore import save_variables as save_variables
     from cfgraph.runtime.session import Session as Session
 
 __version__ = "0.1.0"
@@ -83,6 +84,7 @@ _HOMES = {
     "read_costs": "cfgraph.runtime.cost_model",
     "restore": "cfgraph.runtime.restore",
     "save": "cfgraph.ir.files",
+    "save_variables": "cfgraph.runtime.restore",
 }
 __all__ = list(_HOMES)
 # types and attributes of a graph come from the op registry

@@ -342,6 +342,14 @@ Variables = Annotated[
         help="Restore variables from a SavedModel folder or a checkpoint.",
     ),
 ]
+SaveVariables = Annotated[
+    str | None,
+    typer.Option(
+        "--save-variables",
+        metavar="DIR",
+        help="Write the variables as a checkpoint, DIR/variables, after a run that succeeds.",
+    ),
+]
 AllowIo = Annotated[
     bool,
     typer.Option(

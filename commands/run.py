@@ -26,6 +26,7 @@ def main(
     init: options.Init = [],
     signature: options.Signature = None,
     variables: options.Variables = None,
+    save_variables: options.SaveVariables = None,
     allow_io: options.AllowIo = False,
     out: options.Out = [],
     out_dir: options.OutDir = None,
@@ -87,7 +88,16 @@ def main(
         observers = replace(observers, page=RunPage)
     request = run_request.RunOptions(
         run_request.FeedFetchOptions(
-            feed, feeds, fetch, target, init, out, out_dir, variables, signature
+            feed,
+            feeds,
+            fetch,
+            target,
+            init,
+            out,
+            out_dir,
+            variables,
+            signature,
+            save_variables,
         ),
         run_request.ExpectedValues(expect, rtol, atol),
         observers,

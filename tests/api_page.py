@@ -15,7 +15,15 @@ _SECTIONS: Final = {
     "Writing a graph": ("Builder", "Builder.cond", "Builder.while_loop", "Builder.function"),
     "The graph": ("Graph", "Node", "Output"),
     "Passes": ("lower", "gradients", "place", "partition", "cluster"),
-    "Runs": ("Session", "Session.run", "limited", "restore", "CostModel", "read_costs"),
+    "Runs": (
+        "Session",
+        "Session.run",
+        "limited",
+        "restore",
+        "save_variables",
+        "CostModel",
+        "read_costs",
+    ),
     "Several processes": ("Processes", "Ray", "Session.recover"),
     "Analysis": ("check", "diff"),
     "Errors": (

@@ -25,6 +25,7 @@ TOP_LEVEL_LAYERS = {
 HEAVY = {
     *(
         "google",
+        "google_crc32c",
         "ml_dtypes",
         "numpy",
         "pysat",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from contextlib import redirect_stdout
 from typing import Any, Final
@@ -31,8 +32,11 @@ from cfgraph.runtime.compiled.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.restore import save_variables
 from cfgraph.runtime.session import Session
 
+# of a checkpoint in the folder of --save-variables
+VARIABLES_NAME: Final = "variables"
 # digits of a number of threads
 _MAX_DIGITS: Final = 5
 
@@ -53,7 +57,7 @@ def run(path: str, options: RunOptions) -> int:
         if options.values.out_dir is not None:
             files.make_folder(options.values.out_dir)
         opened = {item: files.open(path) for item, path in request.output_files.items()}
-        values, session = _execute(source, request, options, taps)
+        values, variables, session = _execute(source, request, options, taps)
         differences = _differences(values, request.expected, options.expected)
         if differences:
             files.discard()
@@ -62,6 +66,10 @@ def run(path: str, options: RunOptions) -> int:
                 files.drop(file)
             else:
                 write_array(file, item, values[item])
+        saved_to = options.values.save_variables
+        if variables is not None and saved_to is not None and not differences:
+            files.make_folder(saved_to)
+            save_variables(variables, os.path.join(saved_to, VARIABLES_NAME), files)
     _note_unused_rules(session, options)
     saved = {} if differences else request.output_files
     written = {item: path for item, path in saved.items() if values[item] is not None}
@@ -102,10 +110,10 @@ def _make_taps(source: Source, options: RunOptions) -> Taps | None:
 
 def _execute(
     source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
-) -> tuple[dict[Output, Any], Session]:
+) -> tuple[dict[Output, Any], State | None, Session]:
     """Run the graph with its observers; output of the graph itself goes to stderr.
 
-    Returns the values and the session.
+    Returns the values, the variables if they are saved, and the session.
     """
     limits, timing = options.limits, options.clock
     stop: Any = {"max_iterations": limits.max_iterations}
@@ -128,6 +136,8 @@ def _execute(
                 without_values=timing.no_values,
                 **stop,
             )
+            # workers take their variables with them when the session ends
+            saved = session.state.copy() if options.values.save_variables is not None else None
     except BaseException as error:
         observers.flush_partial(session, error)
         raise
@@ -135,7 +145,7 @@ def _execute(
         observers.close_views()
     fetched = dict(zip(request.fetches, values, strict=True))
     observers.write(session, fetched)
-    return fetched, session
+    return fetched, saved, session
 
 
 def _make_session(

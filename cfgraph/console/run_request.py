@@ -50,6 +50,7 @@ class FeedFetchOptions:
     out_dir: str | None = None
     variables: str | None = None
     signature: str | None = None
+    save_variables: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,14 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.file_io import read_file
+from cfgraph.ir.file_io import StagedFiles, read_file
 from cfgraph.ir.files import decode_graph
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.saved_state import VARIABLES_PREFIX, SavedState, read_contents, saved_state
 from cfgraph.ir.serde.checkpoint import Checkpoint
+from cfgraph.ir.serde.checkpoint_writer import write_checkpoint
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.checkpoints import RestoreV2
 from cfgraph.ops.families.lookup_tables import TableHandle
@@ -80,6 +81,28 @@ def checkpoint_state(
             value = _checked_value(node, checkpoint.read(name), prefix)
             state.get_or_make(container, name, partial(_restored_variable, node, value))
     return state
+
+
+def save_variables(
+    state: State, prefix: str | os.PathLike[str], files: StagedFiles | None = None
+) -> list[str]:
+    """Write the variables of a state as a checkpoint, by name; return the paths of its files.
+
+    `restore` and `--variables` read it, and so does TensorFlow. Variables without a value are
+    omitted. With `files` they become visible together with other files. Raises UsageError for a
+    path that cannot be written, and for two variables of one name in different containers.
+    """
+    tensors: dict[str, Any] = {}
+    for (_, name), variable in state.variables():
+        if name in tensors:
+            message = f"two containers have a variable {name!r}, a checkpoint can have one"
+            raise UsageError(message)
+        if variable.initialized:
+            tensors[name] = variable.value
+    if files is not None:
+        return write_checkpoint(files, os.fspath(prefix), tensors)
+    with StagedFiles() as staged:
+        return write_checkpoint(staged, os.fspath(prefix), tensors)
 
 
 def _restored_variable(node: Node, value: Any) -> Variable:

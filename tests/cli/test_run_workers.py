@@ -38,3 +38,28 @@ def test_options_that_do_not_fit_are_refused(
     done = command("run", eight, "--devices", "cpu:0-7", *options)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
+
+
+VARIABLES = """
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"} @"/cpu:0"
+one = Const() {dtype=float32, value=float32[]:1} @"/cpu:0"
+set_v = AssignVariableOp(v, one) {dtype=float32} @"/cpu:0"
+add = AssignAddVariableOp(v, one) {dtype=float32} @"/cpu:0"
+read = ReadVariableOp(v, ^add) {dtype=float32} @"/cpu:0"
+double = AddV2(read, read) @"/cpu:1"
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]], ids=["here", "workers"])
+def test_variables_are_saved_and_restored(command: Any, tmp_path: Path, workers: list[str]) -> None:
+    graph, folder = tmp_path / "v.graph", tmp_path / "saved"
+    graph.write_text(VARIABLES)
+    options = ["--devices", "cpu:0-1", "--fetch", "double:0", "--save-variables", str(folder)]
+    first = command("run", graph, *options, "--init", "set_v", *workers)
+    assert (first.code, first.out) == (0, "double:0  float32[]  = 4.0\n")
+    second = command("run", graph, *options, "--variables", str(folder), *workers)
+    assert (second.code, second.out) == (0, "double:0  float32[]  = 6.0\n")
+    failed = command("run", graph, *options, "--variables", str(folder), "--expect", "double:0=0")
+    assert failed.code == 1
+    third = command("run", graph, *options, "--variables", str(folder))
+    assert third.out == "double:0  float32[]  = 8.0\n"
