@@ -15,8 +15,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
+from cfgraph.limits import check_deadline
 
 _CHUNK_ELEMENTS: Final = 1 << 20
 
@@ -27,6 +30,20 @@ def repeated_element(array: Any) -> Any | None:
         stride for size, stride in zip(array.shape, array.strides, strict=True) if size > 1
     )
     return array[(0,) * array.ndim] if repeats else None
+
+
+def array_copy(array: Any) -> Any:
+    """A copy of an array, made in pieces between which the deadline is checked."""
+    if array.size <= _CHUNK_ELEMENTS or array.dtype == object:
+        return array.copy()
+    copy = np.empty(array.shape, array.dtype)
+    target, element = copy.reshape(-1), repeated_element(array)
+    source = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    for start in range(0, array.size, _CHUNK_ELEMENTS):
+        check_deadline()
+        piece = slice(start, start + _CHUNK_ELEMENTS)
+        target[piece] = source[piece] if element is None else element
+    return copy
 
 
 def same_content(a: Any, b: Any) -> bool:

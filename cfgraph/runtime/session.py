@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
+from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
@@ -508,4 +509,4 @@ def _caller_copy(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     reserve(value.nbytes, "a fetched value")
-    return value.copy()
+    return array_copy(value)

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import limits
+from cfgraph import cli, limits
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
+from cfgraph.ir.attrs import array_copy
 from cfgraph.limits import (
     check_deadline,
     current_limits,
@@ -376,3 +378,25 @@ def test_a_pass_ends_at_the_deadline_and_leaves_the_graph_unchanged(
     with pytest.raises(RunTimeout):
         PASSES[room](graph)
     assert cfgraph.dumps(graph) == before
+
+
+def test_the_copy_of_a_huge_result_ends_at_the_deadline() -> None:
+    path = _BOMB.parent / "splat_4gib.pb"
+    # the 4 GiB are reserved, and written only as far as the time permits
+    started = time.monotonic()
+    assert cli.run(["run", str(path), "--timeout", "1", "--max-memory", "8GiB"]) == 6
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_a_copy_in_pieces_is_writeable_and_equal(
+    transpose: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfgraph.ir.attrs._CHUNK_ELEMENTS", 7)
+    arrays = [np.arange(60.0).reshape(4, 3, 5), np.broadcast_to(np.int8(3), (9, 5))]
+    for array in (each.T if transpose else each for each in arrays):
+        copy = array_copy(array)
+        assert np.array_equal(copy, array)
+        assert copy.dtype == array.dtype
+        assert copy.flags.writeable
+        assert not np.shares_memory(copy, array)
