@@ -35,7 +35,7 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
         color: options.ColorChoice = options.Color.auto,
     ) -> None:
         """Run the graph and print the fetched values."""
-        values = read_feeds(script.inputs, feed, feeds, seed)
+        values = read_feeds(script.inputs, feed, feeds, seed, script.input_names)
         parameters = signature(run).parameters
         missing = [
             script.inputs.tensor(tensor)
@@ -51,7 +51,8 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
         results = run(**{name: values[tensor] for name, tensor in fed.items()})
         fetched = zip(script.fetches, results, strict=True)
         printed = {_output(name, dtype): value for (name, dtype), value in fetched}
-        print_values(page(color), printed, {}, full)
+        labels = {item: script.labels[item.name] for item in printed if item.name in script.labels}
+        print_values(page(color), printed, {}, full, labels=labels)
 
     try:
         code = run_function(command, sys.argv[1:])

@@ -19,6 +19,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
+from cfgraph.console.signatures import signature_names
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.files import dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph
@@ -78,7 +79,7 @@ def _convert_to_python(
     source: Source, output: str | None, python: PythonOptions, json: bool
 ) -> None:
     """Write a graph as a Python file."""
-    paths = write_python(python_source(source.graph, python), output)
+    paths = write_python(python_source(source.graph, python, signature_names(source)), output)
     if json:
         kinds = ("python", "arrays")
         artifacts = [artifact(kind, path) for kind, path in zip(kinds, paths, strict=False)]

@@ -6,13 +6,14 @@ import io
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input, must_be_fed
 from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.graph_files import STDIN
+from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Node, Output
@@ -45,8 +46,13 @@ class PythonOptions:
         return bool(self.fetches or self.feeds or self.targets)
 
 
-def python_source(graph: Graph, options: PythonOptions) -> PythonSource:
-    """The Python source of a graph.
+_NO_NAMES: Final = SignatureNames()
+
+
+def python_source(
+    graph: Graph, options: PythonOptions, names: SignatureNames = _NO_NAMES
+) -> PythonSource:
+    """The Python source of a graph, whose tensors may have the `names` of a signature.
 
     Raises UsageError for unknown names, Unsupported for a graph that generated code cannot
     represent, and the errors of preparing a run.
@@ -54,10 +60,10 @@ def python_source(graph: Graph, options: PythonOptions) -> PythonSource:
     calls = cluster_calls(graph)
     if calls:
         require_analyzable(graph)
-        names = [node.name for node in calls]
+        callers = [node.name for node in calls]
         graph = copy_graph(graph)
-        inline_clusters(graph, [graph[name] for name in names])
-    fetches = Fetches(graph)
+        inline_clusters(graph, [graph[name] for name in callers])
+    fetches = Fetches(graph, names.outputs)
     for name in options.fetches:
         fetches.fetch(name)
     for name in options.targets:
@@ -66,7 +72,7 @@ def python_source(graph: Graph, options: PythonOptions) -> PythonSource:
     if nothing_named:
         fetches.default()
     tensors, targets = tuple(fetches.tensors), tuple(fetches.targets)
-    named = [fed_tensor(graph, name) for name in options.feeds]
+    named = [fed_tensor(graph, names.inputs.get(name, name)) for name in options.feeds]
     feeds = _feeds(graph, [*(tensor.node for tensor in tensors), *targets], named)
     defaults = {
         tensor.name: default
@@ -77,8 +83,9 @@ def python_source(graph: Graph, options: PythonOptions) -> PythonSource:
     # what the graph may do with files is decided when the Python file runs
     config = RunConfig(io=IoPolicy(allow_all=True))
     spec, plans = prepare(spec, InlinedClusters(graph, {}), config, ClusterRunner(None))
+    labels = {tensor: name for name, tensor in (*names.inputs.items(), *names.outputs.items())}
     try:
-        return decompile(spec, plans, defaults=defaults, allow_dead=nothing_named)
+        return decompile(spec, plans, defaults=defaults, labels=labels, allow_dead=nothing_named)
     except NotCompiled as error:
         message = f"the graph has no form in Python: {error.reason}"
         hint = "`cfgraph run` runs it on the token executor"

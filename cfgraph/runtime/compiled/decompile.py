@@ -73,18 +73,20 @@ def decompile(
     plans: Sequence[Plan],
     *,
     defaults: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
     allow_dead: bool = False,
 ) -> PythonSource:
     """The Python source of a run. Raises NotCompiled with a reason.
 
-    `defaults` are values of fed tensors, by name.
+    `defaults` are values of fed tensors, and `labels` the names that a signature gives to tensors,
+    both by name.
     """
-    return _Decompiler(spec, plans).source(defaults or {}, allow_dead=allow_dead)
+    return _Decompiler(spec, plans, labels or {}).source(defaults or {}, allow_dead=allow_dead)
 
 
 class _Decompiler:
-    def __init__(self, spec: RunSpec, plans: Sequence[Plan]) -> None:
-        self.spec = spec
+    def __init__(self, spec: RunSpec, plans: Sequence[Plan], labels: Mapping[str, str]) -> None:
+        self.spec, self.labels = spec, labels
         self.generator = generate_run(spec, plans, _READABLE)
         self.plan = self.generator.plan
         self.program = self.generator.program
@@ -151,7 +153,8 @@ class _Decompiler:
         parameters = []
         for index in range(len(self.spec.feeds)):
             output = self.plan.feeds[index]
-            name = self.identifiers.unique(_last_part(output.node.name))
+            label = self.labels.get(self.spec.feeds[index].name)
+            name = self.identifiers.unique(label or _last_part(output.node.name))
             parameters.append(name)
             value = self.generator.code.values.get(output)
             if value is not None and value.resolved() not in self.named:
@@ -299,18 +302,24 @@ class _Decompiler:
         yield "script = Script("
         yield "    __file__,"
         feeds = [
-            f"{name!a}: ({output.name!a}, {self._feed(output)!a}),  # {node_comment(output.node)}"
+            f"{name!a}: ({output.name!a}, {self._feed(output)!a}{self._label(output)}),"
+            f"  # {node_comment(output.node)}"
             for name, output in zip(parameters, self.spec.feeds, strict=True)
         ]
         yield from _listed("feeds={", feeds, "},")
         fetches = [
-            f"({output.name!a}, {str(output.dtype) if output.dtype else None!a}),"
+            f"({output.name!a}, {str(output.dtype) if output.dtype else None!a}"
+            f"{self._label(output)}),"
             for output in self.spec.fetches
         ]
         yield from _listed("fetches=[", fetches, "],")
         if allow_dead:
             yield "    allow_dead=True,"
         yield ")"
+
+    def _label(self, output: Output) -> str:
+        label = self.labels.get(output.name)
+        return "" if label is None else f", {label!a}"
 
     def _feed(self, output: Output) -> str:
         """The node of a fed tensor in the text format."""

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import count as iterations
 from linecache import getline
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -87,11 +87,16 @@ def kernel_node(op: str, dtypes: Sequence[str | None], attrs: str, name: str = "
     return node
 
 
+# entries of a tensor without a name in a signature
+_UNNAMED: Final = 2
+
+
 class Script:
     """A graph as a Python file: its inputs, its outputs, and the variables of its runs.
 
     `feeds` contains the names of the fed tensors and their nodes in the text format, by parameter;
-    `fetches` the names and dtypes of the fetched tensors. A dead fetch is an error unless
+    `fetches` the names and dtypes of the fetched tensors. The name that a signature gives to a
+    tensor may follow. A dead fetch is an error unless
     `allow_dead`. `state` contains the variables, which one run leaves to the next.
     """
 
@@ -99,14 +104,16 @@ class Script:
         self,
         path: str,
         *,
-        feeds: Mapping[str, tuple[str, str]],
-        fetches: Sequence[tuple[str, str | None]],
+        feeds: Mapping[str, tuple[str, ...]],
+        fetches: Sequence[tuple[str | None, ...]],
         allow_dead: bool = False,
     ) -> None:
         self.path = path
-        self.tensors = {parameter: tensor for parameter, (tensor, _) in feeds.items()}
-        self.definitions = dict(feeds.values())
-        self.fetches = tuple(fetches)
+        self.tensors = {parameter: feed[0] for parameter, feed in feeds.items()}
+        self.definitions = {feed[0]: feed[1] for feed in feeds.values()}
+        self.input_names = {feed[2]: feed[0] for feed in feeds.values() if len(feed) > _UNNAMED}
+        self.fetches = [(str(fetch[0]), fetch[1]) for fetch in fetches]
+        self.labels = {str(fetch[0]): str(fetch[2]) for fetch in fetches if len(fetch) > _UNNAMED}
         self.allow_dead = allow_dead
         self.seed = 0
         self.state = State()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph import cli
 from cfgraph.console.convert_python import PythonOptions, python_source, write_python
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
@@ -261,6 +262,18 @@ def test_an_error_names_the_line_and_the_node(tmp_path: Path) -> None:
     line = int(str(caught.value.path).rpartition(":")[2])
     assert "# sum/x (AddV2)" in (tmp_path / "converted.py").read_text().splitlines()[line - 1]
     assert caught.value.node == "sum/x"
+
+
+def test_a_saved_model_has_the_names_of_its_signature(tmp_path: Path, capsys: Any) -> None:
+    folder, file = str(GRAPHS.parent / "saved_model"), str(tmp_path / "model.py")
+    assert cli.run(["convert", folder, "-o", file, "--quiet"]) == 0
+    assert cli.run(["run", folder, "--feed", "x=[[1,2]]", "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    line = [sys.executable, file, "--feed", "x=[[1,2]]", "--variables", folder]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == printed
+    assert "y (" in printed
 
 
 def test_a_file_runs_by_itself(tmp_path: Path) -> None:
