@@ -147,6 +147,7 @@ FAMILIES: Final = {
     ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
     "printing": "Assert Print PrintV2 StringFormat Timestamp",
+    "quantization": "Dequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeV2",
     "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",
     "random_sampling": (
         "Multinomial ParameterizedTruncatedNormal RandomGamma RandomPoisson RandomPoissonV2 "
@@ -191,6 +192,7 @@ FAMILIES: Final = {
         "SegmentSum SegmentSumV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd "
         "UnsortedSegmentSum"
     ),
+    "sets": "DenseToDenseSetOperation DenseToSparseSetOperation SetSize SparseToSparseSetOperation",
     "slicing": "Slice XlaDynamicSlice XlaDynamicUpdateSlice",
     "softmax": (
         "LogSoftmax Softmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"
