@@ -150,7 +150,13 @@ Tap = Annotated[
         "--tap",
         metavar="GLOB",
         help="Print every value of matching nodes, inside loops too. Accepts NODE:PORT and op:GLOB "
-        "as well. Repeatable.",
+        "as well; NODE[13] is iteration 13 alone. Repeatable.",
+    ),
+]
+TapNonfinite = Annotated[
+    bool,
+    typer.Option(
+        "--tap-nonfinite", help="Report the first values with NaN or Inf: node, frame, iteration."
     ),
 ]
 Trace = Annotated[

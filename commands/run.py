@@ -52,6 +52,7 @@ def main(
     blas_threads: options.BlasThreads = "auto",
     no_cache: options.NoCache = False,
     tap: options.Tap = [],
+    tap_nonfinite: options.TapNonfinite = False,
     trace: options.Trace = False,
     trace_out: options.TraceOut = None,
     timeline: options.Timeline = False,
@@ -81,7 +82,9 @@ def main(
 
         report = ci_report("run", format)
     json = json or format == "json"
-    observers = run_request.ObserverOptions(tap, trace, trace_out, timeline, html)
+    observers = run_request.ObserverOptions(
+        tap, trace, trace_out, timeline, html, nonfinite=tap_nonfinite
+    )
     if html is not None:
         from cfgraph.console.picture.pages import RunPage
 

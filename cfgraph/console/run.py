@@ -23,7 +23,7 @@ from cfgraph.console.run_request import (
     resolve_request,
     write_array,
 )
-from cfgraph.console.taps import Taps
+from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
@@ -52,12 +52,12 @@ def run(path: str, options: RunOptions) -> int:
     if options.clock.no_values and (request.output_files or request.expected):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
-    taps = _make_taps(source, options)
+    taps, nonfinite = _make_taps(source, options), _nonfinite_tap(options)
     with StagedFiles() as files:
         if options.values.out_dir is not None:
             files.make_folder(options.values.out_dir)
         opened = {item: files.open(path) for item, path in request.output_files.items()}
-        values, variables, session = _execute(source, request, options, taps)
+        values, variables, session = _execute(source, request, options, taps, nonfinite)
         differences = _differences(values, request.expected, options.expected)
         if differences:
             files.discard()
@@ -88,6 +88,7 @@ def run(path: str, options: RunOptions) -> int:
         session.memory,
         session,
         request.labels,
+        nonfinite,
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code
@@ -108,8 +109,19 @@ def _make_taps(source: Source, options: RunOptions) -> Taps | None:
     return Taps(source.graph, options.observers.taps, stream, options.printing.full)
 
 
+def _nonfinite_tap(options: RunOptions) -> NonfiniteTap | None:
+    if not options.observers.nonfinite:
+        return None
+    silent = options.printing.json or options.printing.ci_report is not None
+    return NonfiniteTap(None if silent else sys.stdout)
+
+
 def _execute(
-    source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
+    source: Source,
+    request: RunRequest,
+    options: RunOptions,
+    taps: Taps | None,
+    nonfinite: NonfiniteTap | None,
 ) -> tuple[dict[Output, Any], State | None, Session]:
     """Run the graph with its observers; output of the graph itself goes to stderr.
 
@@ -121,7 +133,7 @@ def _execute(
     variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
     io = variables.io_policy(source)
     session = _make_session(source, options, variables.state(source, needed), io)
-    observers = RunObservers(source, request, options, taps)
+    observers = RunObservers(source, request, options, taps, nonfinite)
     try:
         with redirect_stdout(sys.stderr), session:
             for node in request.inits:

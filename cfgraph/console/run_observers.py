@@ -23,7 +23,7 @@ from cfgraph.console.output import (
 )
 from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
-from cfgraph.console.taps import Taps
+from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.timeline import Timeline
 from cfgraph.console.values import summary_text
 from cfgraph.ir.devices import device_label
@@ -247,10 +247,16 @@ class RunObservers:
     """All observers of a run. Raises UsageError if a file cannot be written."""
 
     def __init__(
-        self, source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
+        self,
+        source: Source,
+        request: RunRequest,
+        options: RunOptions,
+        taps: Taps | None,
+        nonfinite: NonfiniteTap | None,
     ) -> None:
         watched, style = options.observers, options.printing
         self.source, self.options, self.taps = source, options, taps
+        self.nonfinite = nonfinite
         self.calibration = Calibration() if options.clock.calibrate else None
         self.live_trace = LiveTrace(source.graph, style.color) if watched.trace else None
         self.timeline = Timeline(style.color) if watched.timeline else None
@@ -263,6 +269,7 @@ class RunObservers:
         """A single observer that combines all observers, or None if there are none."""
         all_of = (
             self.taps,
+            self.nonfinite,
             self.trace_file,
             self.live_trace,
             self.timeline,
@@ -281,6 +288,8 @@ class RunObservers:
         if html_page and html_page.flush_partial(session.ran, error):
             add_member("artifacts", artifact("html", html_page.path))
             note(f"wrote the page of the partial run to {html_page.path}", style.quiet)
+        if self.nonfinite:
+            note(self.nonfinite.summary(), style.quiet)
         if session.memory and not style.json:
             print_memory(page(style.color, sys.stderr), session.memory)
 

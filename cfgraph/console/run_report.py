@@ -14,7 +14,7 @@ from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Page, note, pad, page, width
 from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
 from cfgraph.console.run_request import RunOptions
-from cfgraph.console.taps import Taps
+from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.graph import Output
@@ -157,6 +157,7 @@ class RunOutcome:
     memory: MemoryByDevice = field(default_factory=dict)
     session: Session | None = None
     labels: Mapping[Output, str] = field(default_factory=dict)
+    nonfinite: NonfiniteTap | None = None
 
     def findings(self) -> list[Finding]:
         """Return one finding per unexpected value."""
@@ -255,6 +256,8 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         notes.append("all values as expected")
     if outcome.differences and (options.values.outputs or options.values.out_dir):
         notes.append("no array was written because a value differs")
+    if outcome.nonfinite:
+        notes.append(outcome.nonfinite.summary())
     for pattern in outcome.taps.silent() if outcome.taps else ():
         why = "no fetch depends on it"
         if outcome.launches and outcome.launches.clusters:
@@ -285,6 +288,8 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
     }
     if outcome.taps:
         result["taps"] = outcome.taps.values
+    if outcome.nonfinite:
+        result["nonfinite"] = outcome.nonfinite.values
     if outcome.launches and called_clusters(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
     if options.clusters.explain and outcome.session:

@@ -72,6 +72,7 @@ class ObserverOptions:
     timeline: bool = False
     html: str | None = None
     page: Callable[[str, str, Sequence[str], bool], RunPage] | None = None
+    nonfinite: bool = False
 
 
 @dataclass(frozen=True, slots=True)

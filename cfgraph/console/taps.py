@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
+
+import numpy as np
 
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.errors import UsageError
@@ -15,16 +18,25 @@ from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.trace.events import TraceEvent
 
+_ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
+
 
 class TapPattern:
-    """A pattern of nodes to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`."""
+    """A pattern of nodes to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`.
+
+    With a suffix `[13]`, only iteration 13 of a loop.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.by_op = text.startswith("op:")
-        base, port = split_tensor_name(text)
-        self.glob = text.removeprefix("op:") if self.by_op else base
-        self.port = None if self.by_op or base == text else port
+        one = _ITERATION.fullmatch(text)
+        self.iteration = int(one[2]) if one else None
+        nodes = one[1] if one else text
+        self.by_op = nodes.startswith("op:")
+        self.tensor = nodes
+        base, port = split_tensor_name(nodes)
+        self.glob = nodes.removeprefix("op:") if self.by_op else base
+        self.port = None if self.by_op or base == nodes else port
 
     def matches(self, name: str, op: str) -> bool:
         """True for a node to tap."""
@@ -34,10 +46,10 @@ class TapPattern:
         """Raise UsageError for a pattern that matches nothing in this graph."""
         if not self.by_op:
             if self.port is not None and not is_glob(self.glob):
-                graph.tensor(self.text)
+                graph.tensor(self.tensor)
             matching_nodes(graph, self.glob)
         elif not any(fnmatchcase(node.op, self.glob) for node in graph):
-            hint = did_you_mean(self.text, {f"op:{node.op}" for node in graph})
+            hint = did_you_mean(self.tensor, {f"op:{node.op}" for node in graph})
             raise UsageError(f"no node matches {self.text!r}", hint=hint)
 
 
@@ -58,15 +70,25 @@ class Taps:
         self.stream = stream
         self.full = full
         self.values: list[dict[str, Any]] = []
-        self._known: dict[str, set[int | None]] = {}
+        self._known: dict[str, list[TapPattern]] = {}
 
     def event(self, event: TraceEvent) -> None:
         """Print or collect the outputs of a tapped node."""
-        wanted = self._known.get(event.node)
-        if wanted is None:
-            wanted = self._known[event.node] = self._ports(event)
-        if not wanted:
+        patterns = self._known.get(event.node)
+        if patterns is None:
+            patterns = self._known[event.node] = [
+                pattern for pattern in self.patterns if pattern.matches(event.node, event.op)
+            ]
+        if not patterns:
             return
+        wanted = {
+            pattern.port
+            for pattern in patterns
+            if pattern.iteration is None or pattern.iteration == event.iteration
+        }
+        for pattern in patterns:
+            if pattern.iteration is None or pattern.iteration == event.iteration:
+                self.unseen.pop(pattern.text, None)
         for port, value in enumerate(event.outputs):
             if port not in wanted and None not in wanted:
                 continue
@@ -74,13 +96,6 @@ class Taps:
                 self._collect(event, port, value)
             else:
                 self._print(event, port, value)
-
-    def _ports(self, event: TraceEvent) -> set[int | None]:
-        """Return the tapped output ports of a node, with None for all of them."""
-        matching = [pattern for pattern in self.patterns if pattern.matches(event.node, event.op)]
-        for pattern in matching:
-            self.unseen.pop(pattern.text, None)
-        return {pattern.port for pattern in matching}
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
         where = {
@@ -103,3 +118,62 @@ class Taps:
     def silent(self) -> list[str]:
         """Return the patterns that matched no executed node."""
         return list(self.unseen)
+
+
+# values that are printed
+_MAX_SHOWN: Final = 10
+
+
+class NonfiniteTap:
+    """An observer that prints or collects the first values with NaN or Inf, in order."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream = stream
+        self.values: list[dict[str, Any]] = []
+        self.count = 0
+
+    def event(self, event: TraceEvent) -> None:
+        """Check the outputs of a node."""
+        for port, value in enumerate(event.outputs):
+            nan, infinite = count_nonfinite(value)
+            if nan or infinite:
+                self.count += 1
+                if len(self.values) < _MAX_SHOWN:
+                    self._record(event, port, value, nan, infinite)
+
+    def _record(self, event: TraceEvent, port: int, value: Any, nan: int, infinite: int) -> None:
+        entry = {
+            "tensor": f"{event.node}:{port}",
+            "op": event.op,
+            "frame": event.frame,
+            "iteration": event.iteration,
+            "nan": nan,
+            "inf": infinite,
+        }
+        self.values.append(entry)
+        if self.stream is not None:
+            name = clean(f"{event.node}:{port} {event.frame}")
+            print(f"{name}  {type_text(value)}  {nan} NaN, {infinite} Inf", file=self.stream)
+
+    def summary(self) -> str:
+        """Describe where the first such value appeared."""
+        if not self.values:
+            return "no NaN or Inf"
+        first = self.values[0]
+        where = f"frame {first['frame']}, iteration {first['iteration']}"
+        return clean(
+            f"first NaN or Inf: {first['tensor']} ({first['op']}), {where}; "
+            f"{self.count} value{'s' * (self.count != 1)} in all"
+        )
+
+
+def count_nonfinite(value: Any) -> tuple[int, int]:
+    """The numbers of NaN and of infinite elements of a floating-point or complex value."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fcV":
+        return 0, 0
+    try:
+        if np.isfinite(value).all():
+            return 0, 0
+        return int(np.isnan(value).sum()), int(np.isinf(value).sum())
+    except TypeError:  # integers of ml_dtypes
+        return 0, 0

@@ -16,7 +16,6 @@ import numpy as np
 
 from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import Source, artifact
-from cfgraph.console.output import note
 from cfgraph.console.picture.model import page_bytes, picture_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.console.taps import TapPattern
@@ -235,7 +234,7 @@ def svg_bytes(lines: Iterable[str]) -> bytes:
     return done.stdout
 
 
-# Graphviz takes minutes for more nodes
+# Graphviz takes minutes for more nodes, and its drawings cannot be read
 _MANY_NODES: Final = 2000
 
 
@@ -267,7 +266,8 @@ class PictureFiles:
     def _drawing(self, chosen: Sequence[NodeSelection]) -> list[str]:
         count = sum(len(selection.nodes) for selection in chosen)
         if count > _MANY_NODES:
-            note(f"note: Graphviz is slow for {count} nodes; select fewer with --filter")
+            message = f"{count} nodes are too many for --svg, which draws at most {_MANY_NODES}"
+            raise UsageError(message, hint="select fewer with --filter; or use --html, which folds")
         return list(graph_dot(chosen, self.deadness))
 
     def artifacts(self) -> list[dict[str, Any]]:
