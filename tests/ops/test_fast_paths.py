@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
@@ -146,3 +147,71 @@ def test_index_vectors_out_of_bounds_are_rejected() -> None:
         indices = np.array([[0], [1], [index]], np.int32)
         with pytest.raises(OpError, match="is not in"):
             compute("GatherV2", x, indices, np.int32(1), batch_dims=1)
+
+
+@pytest.mark.parametrize("sizes", [(64, 300), (2, 3, 500), (4000,)])
+@pytest.mark.parametrize("k", [1, 5, 8])
+@pytest.mark.parametrize("special", [None, np.nan, -np.inf])
+def test_few_largest_elements_are_those_of_a_sort(
+    sizes: tuple[int, ...], k: int, special: float | None
+) -> None:
+    x = RANDOM.integers(-40, 40, sizes).astype(np.float32)  # with many equal elements
+    if special is not None:
+        x[..., 7:] = special
+    values, indices = compute("TopKV2", x, np.int32(k))
+    # NaN is the largest; the first of equal elements comes first
+    order = np.flip(np.flip(x, -1).argsort(axis=-1, kind="stable"), -1)
+    expected = (x.shape[-1] - 1 - order)[..., :k]
+    assert np.array_equal(indices, expected)
+    assert np.array_equal(values, np.take_along_axis(x, expected, -1), equal_nan=True)
+
+
+@pytest.mark.parametrize("op", ["Max", "Min"])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("length", [2, 9, 32, 33])
+def test_reductions_of_short_rows_are_those_of_numpy(op: str, keep: bool, length: int) -> None:
+    x = floats(3, 400, length)
+    x[1, 5, 1] = np.nan
+    expected = getattr(x, op.lower())(axis=-1, keepdims=keep)
+    actual = compute(op, x, np.array([-1], np.int32), keep_dims=keep)
+    assert np.array_equal(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("op", ["Erf", "Erfc"])
+def test_error_functions_are_those_of_scipy(op: str) -> None:
+    x = np.append(np.linspace(-12, 12, 20_001), [0.0, -0.0, np.inf, -np.inf, np.nan])
+    x = x.astype(np.float32)
+    expected = getattr(scipy.special, op.lower())(x.astype(np.float64))
+    actual = compute(op, x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("padding", [b"SAME", b"VALID"])
+@pytest.mark.parametrize("filters", [1, 4])
+def test_gradients_of_convolutions_are_their_transposes(
+    dilation: int, padding: bytes, filters: int
+) -> None:
+    x, steps = floats(2, 7, 6, 3), (1, 1, 1, 1)
+    attrs = {"strides": steps, "dilations": (1, dilation, dilation, 1), "padding": padding}
+    name, w = ("Conv2D", floats(2, 3, 3, filters))
+    if filters == 1:
+        name = "DepthwiseConv2dNative"
+    y = compute(name, x, w, **attrs)
+    dy = floats(*y.shape)
+    sizes = np.array(x.shape, np.int32)
+    dx = compute(f"{name}BackpropInput", sizes, w, dy, **attrs)
+    np.testing.assert_allclose((dx * x).sum(), (dy * y).sum(), rtol=1e-3, atol=1e-3)
+    probe = floats(*x.shape)
+    moved = compute(name, probe, w, **attrs)
+    np.testing.assert_allclose((dx * probe).sum(), (dy * moved).sum(), rtol=1e-3, atol=1e-3)
+
+
+def test_a_continued_fraction_ends_for_each_element() -> None:
+    a, x = np.array([0.5, 3.0, 20.0, 50.0]), np.array([2.0, 9.0, 21.0, 400.0])
+    together = compute("IgammaGradA", a, x)
+    step = 1e-5
+    difference = scipy.special.gammainc(a + step, x) - scipy.special.gammainc(a - step, x)
+    np.testing.assert_allclose(together, difference / (2 * step), rtol=1e-5, atol=1e-10)
+    alone = [compute("IgammaGradA", a[i : i + 1], x[i : i + 1])[0] for i in range(4)]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)

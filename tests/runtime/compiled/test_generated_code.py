@@ -261,3 +261,30 @@ def test_the_trigger_of_a_loop_orders_its_readers() -> None:
     pair = Pair(lambda: graph_of(f"{text}sync = ControlTrigger(^one, ^body)\n"))
     assert pair.run(["out:0"], {"n:0": np.int32(5)}) == [5]
     assert not pair.fallback
+
+
+FOLDED = """
+x = Placeholder() {dtype=float32, shape=[4,6]}
+zero = Const() {dtype=int32, value=int32[]:0}
+one = Const() {dtype=int32, value=int32[]:1}
+two = AddV2(one, one)
+same = Identity(two)
+factor = Mul(same, two)
+real = Cast(factor) {DstT=float32}
+y = Mul(x, real)
+ratio = FloorDiv(one, zero)
+"""
+
+
+def test_small_nodes_of_constants_are_evaluated_once() -> None:
+    assert source(graph_of(FOLDED), ["y:0"], ["x:0"]).splitlines()[2:] == [
+        "    v1 = v0 * c3",
+        "    return (v1,)",
+    ]
+    (value,) = Session(graph_of(FOLDED)).run(["y:0"], {"x:0": np.ones((4, 6), np.float32)})
+    assert np.array_equal(value, np.full((4, 6), 4, np.float32))
+
+
+def test_a_failing_node_of_constants_fails_where_it_runs() -> None:
+    with pytest.raises(cfgraph.CfgraphError, match="ratio"):
+        Session(graph_of(FOLDED)).run(["ratio:0"])
