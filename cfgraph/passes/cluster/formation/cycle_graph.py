@@ -7,6 +7,7 @@ in the order are searched."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -22,6 +23,46 @@ Vertex = int
 Heap = list[tuple[int, Vertex]]
 # vertices with fewer neighbors are searched without a heap
 _MANY_NEIGHBORS: Final = 64
+
+
+class _PathSearch:
+    """One end of a search for a path: `previous` leads from each visited vertex to `start`."""
+
+    def __init__(
+        self,
+        start: Vertex,
+        edges: list[dict[Vertex, None]],
+        heaps: dict[Vertex, Heap],
+        limit: int,
+        sign: int,
+    ) -> None:
+        self.start, self.edges, self.heaps = start, edges, heaps
+        self.limit, self.sign = limit, sign
+        self.queue = deque([start])
+        self.previous = {start: start}
+        self._cost = 0
+
+    def next_cost(self) -> int:
+        """Return the number of edges followed after the next vertex."""
+        return self._cost + len(self.edges[self.queue[0]])
+
+    def next_vertex(self) -> Vertex:
+        """Remove the next vertex from the queue."""
+        self._cost = self.next_cost()
+        return self.queue.popleft()
+
+    def add(self, vertex: Vertex, previous: Vertex) -> None:
+        """Visit a vertex later, unless it was visited."""
+        if vertex not in self.previous:
+            self.previous[vertex] = previous
+            self.queue.append(vertex)
+
+    def path_to(self, vertex: Vertex) -> list[Vertex]:
+        """Return the path from a visited vertex to the start."""
+        path = [vertex]
+        while path[-1] != self.start:
+            path.append(self.previous[path[-1]])
+        return path
 
 
 class CycleGraph:
@@ -118,30 +159,26 @@ class CycleGraph:
     # -- merging ---------------------------------------------------------------------------------
 
     def indirect_path(self, a: Vertex, b: Vertex) -> list[Vertex] | None:
-        """Return a path from `a` to `b` over at least one other vertex, or None."""
-        previous: dict[Vertex, Vertex] = {}
-        if self._predecessors_after(b, a):
-            self._search_forward(a, b, previous)
-        if b not in previous:
-            return None
-        path = [b]
-        while path[-1] != a:
-            path.append(previous[path[-1]])
-        return path[::-1]
+        """Return a path from `a` to `b` over at least one other vertex, or None.
 
-    def _search_forward(self, a: Vertex, b: Vertex, previous: dict[Vertex, Vertex]) -> None:
-        """Record the vertices reachable from `a` that rank below `b`; stop at an indirect path."""
-        limit = self.rank[b]
-        queue = self._neighbors_within(self.successors, self._later, a, limit, 1)
-        previous.update(dict.fromkeys(queue, a))
-        for vertex in queue:
-            if b in self.successors[vertex]:
-                previous[b] = vertex
-                return
-            for consumer in self._neighbors_within(self.successors, self._later, vertex, limit, 1):
-                if consumer not in previous:
-                    previous[consumer] = vertex
-                    queue.append(consumer)
+        Searches from both ends take turns by the number of edges that they follow.
+        """
+        forward = _PathSearch(a, self.successors, self._later, self.rank[b], 1)
+        backward = _PathSearch(b, self.predecessors, self._earlier, -self.rank[a], -1)
+        while forward.queue and backward.queue:
+            is_shorter = forward.next_cost() < backward.next_cost()
+            search, other = (forward, backward) if is_shorter else (backward, forward)
+            vertex = search.next_vertex()
+            near = self._neighbors_within(
+                search.edges, search.heaps, vertex, search.limit, search.sign
+            )
+            if vertex != search.start and other.start in search.edges[vertex]:
+                near = [other.start]
+            for neighbor in near:
+                search.add(neighbor, vertex)
+                if neighbor in other.previous:
+                    return [*forward.path_to(neighbor)[::-1], *backward.path_to(neighbor)[1:]]
+        return None
 
     def merge(self, a: Vertex, b: Vertex) -> Vertex | None:
         """Merge two vertices into the larger; return None, unchanged, if that closes a cycle."""
@@ -152,11 +189,18 @@ class CycleGraph:
             self._reorder([large], [self.rank[early]])
             self._absorb(large, small)
             return large
-        reached: dict[Vertex, Vertex] = {}
-        self._search_forward(early, late, reached)
-        if late in reached:
+        if self.indirect_path(early, late) is not None:
             return None
-        self._add_predecessors(leading, early)
+        reached = self._successors_before(early, late)
+        for queue, near, end in (
+            (leading, self._predecessors_after, early),
+            (reached, self._successors_before, late),
+        ):
+            seen = set(queue)
+            for vertex in queue:
+                new = [neighbor for neighbor in near(vertex, end) if neighbor not in seen]
+                seen.update(new)
+                queue.extend(new)
         positions = sorted(self.rank[vertex] for vertex in (early, *leading, *reached))
         order = [*sorted(leading, key=self.rank.__getitem__), large]
         order.extend(sorted(reached, key=self.rank.__getitem__))
@@ -179,14 +223,9 @@ class CycleGraph:
         limit = -self.rank[early]
         return self._neighbors_within(self.predecessors, self._earlier, vertex, limit, -1)
 
-    def _add_predecessors(self, queue: list[Vertex], early: Vertex) -> None:
-        """Add the transitive predecessors that rank above `early`."""
-        seen = set(queue)
-        for vertex in queue:
-            for source in self._predecessors_after(vertex, early):
-                if source not in seen:
-                    seen.add(source)
-                    queue.append(source)
+    def _successors_before(self, vertex: Vertex, late: Vertex) -> list[Vertex]:
+        """Return the successors of a vertex that rank below `late`."""
+        return self._neighbors_within(self.successors, self._later, vertex, self.rank[late], 1)
 
     def _neighbors_within(
         self,
