@@ -103,7 +103,7 @@ class Limits:
         """Raise Unsupported if a function expands to more nodes than a graph may have."""
         if count > self.max_nodes:
             message = f"function {function!r} expands to {_rounded(count)} nodes"
-            hint = "raise the limit with --max-nodes"
+            hint = "raise the limit with --max-nodes, or with max_nodes in Python"
             raise Unsupported(
                 f"{message}, the limit is {self.max_nodes}", node=node, hint=hint, code="CFG137"
             )
@@ -112,7 +112,7 @@ class Limits:
         """Raise ExecutionError if a value of this many bytes may not be allocated."""
         if size > self.max_bytes:
             message = f"{description} needs {size} bytes, the limit is {self.max_bytes}"
-            hint = "raise the limit with --max-memory"
+            hint = "raise the limit with --max-memory, or with max_memory in Python"
             raise ExecutionError(message, hint=hint, code="CFG713")
 
 
@@ -193,12 +193,12 @@ def _rounded(count: int) -> str:
 
 def timeout_error(message: str = "the timeout has expired", frame: object = None) -> RunTimeout:
     """The error after the deadline."""
-    hint = "raise the limit with --timeout"
+    hint = "raise the limit with --timeout, or with timeout in Python"
     return RunTimeout(message, frame=frame, hint=hint, code="CFG706")
 
 
 def iteration_limit_error(loop: str, limit: int, frame: object = None) -> ExecutionError:
     """The error of a loop that starts more iterations than the limit."""
     message = f"the loop {loop!r} started more than {limit} iterations"
-    hint = "check its condition, or raise the limit with --max-iterations"
+    hint = "check its condition, or raise the limit: --max-iterations, in Python max_iterations"
     return ExecutionError(message, frame=frame, hint=hint, code="CFG704")

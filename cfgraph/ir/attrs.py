@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline
@@ -36,6 +34,8 @@ def array_copy(array: Any) -> Any:
     """A copy of an array, made in pieces between which the deadline is checked."""
     if array.size <= _CHUNK_ELEMENTS or array.dtype == object:
         return array.copy()
+    import numpy as np
+
     copy = np.empty(array.shape, array.dtype)
     target, element = copy.reshape(-1), repeated_element(array)
     source = array.reshape(-1) if array.flags.c_contiguous else array.flat
