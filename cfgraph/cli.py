@@ -29,9 +29,9 @@ from cfgraph.console.json_output import (
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.ir.units import parse_byte_size
-from cfgraph.limits import limited
+from cfgraph.limits import limited, out_of_memory_error
 from cfgraph.options import MaxMemory, MaxNodes, Timeout
-from cfgraph.watchdog import Interruption, Watchdog, out_of_memory_error
+from cfgraph.watchdog import Interruption, Watchdog
 
 EXIT_CODES = """\b
 Exit codes:

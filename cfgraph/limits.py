@@ -202,3 +202,10 @@ def iteration_limit_error(loop: str, limit: int, frame: object = None) -> Execut
     message = f"the loop {loop!r} started more than {limit} iterations"
     hint = "check its condition, or raise the limit: --max-iterations, in Python max_iterations"
     return ExecutionError(message, frame=frame, hint=hint, code="CFG704")
+
+
+def out_of_memory_error(reason: str = "") -> ExecutionError:
+    """The error of a computation that needs more memory than the machine or the limit has."""
+    message = f"out of memory: {reason}" if reason else "out of memory"
+    hint = "the graph or a tensor in it is too large; a command has the limit --max-memory"
+    return ExecutionError(message, hint=hint)

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from cfgraph.errors import CfgraphError, ExecutionError
-from cfgraph.limits import timeout_error
+from cfgraph.errors import CfgraphError
+from cfgraph.limits import out_of_memory_error, timeout_error
 
 # seconds until the main thread must react, and until it must have cleaned up
 _REACTION_SECONDS: Final = 0.7
@@ -145,12 +145,6 @@ class Watchdog:
                 self._report(interruption)
         finally:
             os._exit(interruption.exit_code)
-
-
-def out_of_memory_error() -> ExecutionError:
-    """The error of a command that needs more memory than the limit."""
-    hint = "the graph or a tensor in it is too large; raise the limit with --max-memory"
-    return ExecutionError("out of memory", hint=hint)
 
 
 def _memory_in_use() -> tuple[int, int]:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, ExecutionError, UsageError
+from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.traversal import is_partitioned
-from cfgraph.limits import limited, reserve
+from cfgraph.limits import limited, out_of_memory_error, reserve
 from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
@@ -70,9 +70,7 @@ def _memory_errors_reported() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        message = f"out of memory: {error}" if str(error) else "out of memory"
-        hint = "the graph or a tensor in it is too large"
-        raise ExecutionError(message, hint=hint) from None
+        raise out_of_memory_error(str(error)) from None
 
 
 class Session:

@@ -38,11 +38,11 @@ from cfgraph.ir.role import (
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.compiled.liveness_classes import (
+    BranchTest,
     Item,
     Literal,
     Liveness,
     Scheduler,
-    Test,
     Written,
 )
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
@@ -71,7 +71,7 @@ class Generator:
         self.items_of: dict[Frame, list[Item]] = {frame: [] for frame in self.frames.all}
         self.loop_items: dict[Frame, Item] = {}
         self.loop_merges: dict[Frame, list[Node]] = {frame: [] for frame in self.frames.all}
-        self.test_items: dict[Test, Item] = {}
+        self.test_items: dict[BranchTest, Item] = {}
         self.hoisted_sections: dict[Frame, Liveness] = {}
         self.invariant: set[Node] = set()
         self.last_block: Block | None = None

@@ -26,12 +26,12 @@ from typing import Any, Final
 
 from cfgraph.ir.graph import Node, Output
 
-Literal = tuple["Test", int]
+Literal = tuple["BranchTest", int]
 _numbers: Final = count()
 
 
 @dataclass(slots=True, eq=False)
-class Test:
+class BranchTest:
     """A predicate that selects one of several branches.
 
     `predicate` is None for a flag that the inputs of the Merge `owner` set. `owner` is otherwise
@@ -115,11 +115,11 @@ class FrameClasses:
     def __init__(self) -> None:
         self.always: Final = Liveness(None, None)
         self.never: Final = Liveness(None, None)
-        self.loop_test: Test | None = None
+        self.loop_test: BranchTest | None = None
         self.body: Liveness | None = None
         self.exit: Liveness | None = None
 
-    def divide(self, test: Test) -> None:
+    def divide(self, test: BranchTest) -> None:
         """Make the body and the exit of a loop with this test."""
         self.loop_test = test
         self.body, self.exit = Liveness(None, (test, 1)), Liveness(None, (test, 0))

@@ -16,7 +16,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, iteration_limit_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.runtime.compiled.liveness_classes import Test
+from cfgraph.runtime.compiled.liveness_classes import BranchTest
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.program import Constant, Program, Value
 from cfgraph.runtime.compiled.reused_buffers import REUSING
@@ -163,7 +163,7 @@ class NodeWriter:
     def _counter(self, frame: Frame) -> str:
         return f"i{self.numbers[frame]}" if self.classified.info[frame].is_loop else "0"
 
-    def test(self, test: Test, predicate: Output) -> None:
+    def test(self, test: BranchTest, predicate: Output) -> None:
         owner = self.plan.nodes[test.owner] if test.owner else None
         test.value = self.program.variable(scalar=True, prefix="b")
         form = self.style.branch_test
@@ -178,7 +178,7 @@ class NodeWriter:
         self.program.add("{}", [self.values[output]], [target])
 
     def move(
-        self, plan: NodePlan, slot: int, value: Value, index: Value | None, flag: Test | None
+        self, plan: NodePlan, slot: int, value: Value, index: Value | None, flag: BranchTest | None
     ) -> None:
         """Assign one input of a Merge to its variable, and set its index and its flag."""
         program = self.program

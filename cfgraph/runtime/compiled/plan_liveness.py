@@ -23,7 +23,7 @@ from cfgraph.ir.role import (
     SWITCH,
 )
 from cfgraph.ops.opdef.op import may_write
-from cfgraph.runtime.compiled.liveness_classes import FrameClasses, Liveness, Test
+from cfgraph.runtime.compiled.liveness_classes import BranchTest, FrameClasses, Liveness
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
@@ -42,8 +42,8 @@ class FrameInfo:
         self.frame = frame
         self.classes = FrameClasses()
         self.entry: Liveness | None = None
-        self.tests: dict[tuple[Output, int], Test] = {}
-        self.flags: list[Test] = []
+        self.tests: dict[tuple[Output, int], BranchTest] = {}
+        self.flags: list[BranchTest] = []
 
     @property
     def is_loop(self) -> bool:
@@ -66,8 +66,8 @@ class PlanLiveness:
         self.switched: dict[Output, Liveness] = {}
         self.info = {frame: FrameInfo(frame) for frame in self.frames.all}
         self.root = self.info[self.frames.root]
-        self.flag_of: dict[Node, Test] = {}
-        self.test_of: dict[Node, Test] = {}
+        self.flag_of: dict[Node, BranchTest] = {}
+        self.test_of: dict[Node, BranchTest] = {}
         if self.frames.cycles:
             raise NotCompiled("nodes wait for each other in a cycle", self.frames.cycles[0][0])
         self._divide_loops()
@@ -95,7 +95,7 @@ class PlanLiveness:
                     raise NotCompiled("the loop has several LoopConds", frame.loop_conds[1])
                 cond = frame.loop_conds[0]
                 predicate = self.stripped(cond.inputs[0])
-                test = info.tests[predicate, 2] = Test(predicate, 2, cond)
+                test = info.tests[predicate, 2] = BranchTest(predicate, 2, cond)
                 info.classes.divide(test)
             elif frame.next_iterations:
                 raise NotCompiled("the loop has no LoopCond", frame.next_iterations[0])
@@ -161,7 +161,7 @@ class PlanLiveness:
         predicate = self.stripped(node.inputs[1])
         test = info.tests.get((predicate, plan.outputs))
         if test is None:
-            test = Test(predicate, plan.outputs, node)
+            test = BranchTest(predicate, plan.outputs, node)
             info.tests[predicate, plan.outputs] = test
         self.test_of[node] = test
         if current is info.classes.never:
@@ -238,7 +238,7 @@ class PlanLiveness:
             raise NotCompiled("a Merge joins both sides of the test of its loop", node)
         if self._is_always_live_in(node, common, info):
             return common
-        test = self.flag_of[node] = Test(None, 1, node)
+        test = self.flag_of[node] = BranchTest(None, 1, node)
         info.flags.append(test)
         return classes.child(common, (test, 1))
 

@@ -24,7 +24,7 @@ from cfgraph.ir.files import loads
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.ir.traversal import sends_by_key
-from cfgraph.limits import current_limits, limited
+from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -280,7 +280,7 @@ class Worker:
             result.aborted = True
             result.waited = blocked_recvs(simulator.quiescent_state(), simulator.rendezvous)
         except MemoryError:
-            result.error = ExecutionError("out of memory")
+            result.error = out_of_memory_error()
         finally:
             # the state remains: another worker may wait for a message that was not sent
             result.events = observer.events if observer is not None else ()
