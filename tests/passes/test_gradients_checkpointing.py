@@ -89,6 +89,25 @@ def test_segments_need_not_fill_up(every: int, count: int) -> None:
     assert same(gradients_of(powers, ["y:0"], XS, feeds, recompute=every), want)
 
 
+def checked_powers() -> cfgraph.Graph:
+    """x times w to the fifth, checked for NaN in each iteration."""
+    b = cfgraph.Builder()
+    x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
+    results = b.while_loop(
+        lambda i, v: b.Less(i, b.const(5)),
+        lambda i, v: (b.AddV2(i, 1), b.CheckNumerics(b.Mul(v, w), message="in the loop")),
+        (b.const(0), x),
+    )
+    b.Identity(results[1], name="y")
+    return b.graph
+
+
+def test_a_loop_that_checks_numbers_is_recomputed() -> None:
+    feeds = {"x:0": 0.7, "w:0": 1.3}
+    want = gradients_of(checked_powers, ["y:0"], XS, feeds)
+    assert same(gradients_of(checked_powers, ["y:0"], XS, feeds, recompute=2), want)
+
+
 def test_segments_of_the_root_of_the_iterations_save_about_two_roots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

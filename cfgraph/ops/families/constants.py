@@ -265,7 +265,7 @@ class CheckNumerics(SameShape):
 
     signature = "tensor: T -> output: T"
     attrs = f"{one_of(FLOATS)}, message: string"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, only_checks=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -21,6 +21,7 @@ class SideEffects:
     stateful: bool = False  # reads or changes what outlives the node
     random: bool = False  # draws random numbers
     reads_only: bool = False  # stateful, and changes nothing
+    only_checks: bool = False  # stateful because it may fail; changes nothing
     initializes: bool = False  # sets the variable of input 0, whatever its value was
     atomic: bool = False  # one access that needs no lock: a read, or one of a resource of the run
     does_io: bool = False  # reads or writes files

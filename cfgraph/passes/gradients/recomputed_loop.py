@@ -67,7 +67,10 @@ class Purity:
                 else:
                     read[array] = node
             elif op.effects.stateful and not (
-                op.effects.reads_only or _creates_array(node) or node in self._skipped
+                op.effects.reads_only
+                or op.effects.only_checks
+                or _creates_array(node)
+                or node in self._skipped
             ):
                 raise _impure_loop(region, node, "has state")
         for array in written & read.keys():
