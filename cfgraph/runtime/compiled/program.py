@@ -67,6 +67,8 @@ class Value:
         """The variable that this one has become."""
         value = self
         while value.merged is not None:
+            if value.merged.merged is not None:
+                value.merged = value.merged.merged  # halve the path for the next time
             value = value.merged
         return value
 
