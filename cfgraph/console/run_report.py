@@ -15,7 +15,7 @@ from cfgraph.console.output import Page, note, pad, page, width
 from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
 from cfgraph.console.run_request import RunOptions
 from cfgraph.console.taps import NonfiniteTap, Taps
-from cfgraph.console.values import type_text, value_json, value_text
+from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
@@ -220,6 +220,8 @@ def print_values(
         else:
             text = value_text(value, full)
             out.spans([*head, ("=\n" if "\n" in text else "= ", "dim"), (text, "")])
+            if statistics := statistics_text(value, full):
+                out.line(f"  {statistics}", "dim")
 
 
 def _value_type(item: Output, value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
-from cfgraph.console.values import type_text, value_json, value_text
+from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean
@@ -114,6 +114,8 @@ class Taps:
         text = value_text(value, self.full)
         gap = "\n" if "\n" in text else " "
         print(clean_lines(f"{name}  {type_text(value)} ={gap}{text}"), file=self.stream)
+        if statistics := statistics_text(value, self.full):
+            print(f"  {statistics}", file=self.stream)
 
     def silent(self) -> list[str]:
         """Return the patterns that matched no executed node."""

@@ -194,9 +194,40 @@ def value_json(value: Any, full: bool = False) -> dict[str, Any]:
     if isinstance(array, AbstractTensor):
         return {**result, "computed": False}
     if _list_count(array.shape) > MAX_ELEMENTS and not full:
-        return {**result, "elided": True}
+        return {**result, "elided": True, **_statistics(array)}
     items = [_element_json(item, array.dtype.kind) for item in _json_items(array)]
     return {**result, "data": _reshape(items, array.shape)}
+
+
+def statistics_text(value: Any, full: bool = False) -> str:
+    """Describe the elements of an elided value; empty for other values."""
+    array = _as_array(value)
+    if full or isinstance(array, AbstractTensor) or _list_count(array.shape) <= MAX_ELEMENTS:
+        return ""
+    found = _statistics(array)
+    parts = [f"{key} {found[key]:.6g}" for key in ("min", "max", "mean") if key in found]
+    parts += [
+        f"{found[key]} {name}" for key, name in (("nan", "NaN"), ("inf", "Inf")) if found.get(key)
+    ]
+    return ", ".join(parts)
+
+
+def _statistics(array: Any) -> dict[str, Any]:
+    """Minimum, maximum, and mean of the finite elements, and the numbers of NaN and Inf."""
+    if array.dtype.kind == "V":
+        array = array.astype(np.float32)
+    if array.dtype.kind not in "fiu" or not array.size:
+        return {}
+    nan, infinite = 0, 0
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        nan, infinite = int(np.isnan(array).sum()), int(np.isinf(array).sum())
+        array = array[np.isfinite(array)]
+    counts = {"nan": nan, "inf": infinite}
+    if not array.size:
+        return counts
+    with np.errstate(all="ignore"):  # the sum of large elements overflows
+        mean = float(np.mean(array, dtype=np.float64))
+    return {"min": array.min().item(), "max": array.max().item(), "mean": mean, **counts}
 
 
 def _json_items(array: Any) -> Iterator[Any]:

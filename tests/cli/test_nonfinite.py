@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 # doubles v three times: the second element overflows in iteration 1
@@ -71,3 +72,18 @@ def test_a_picture_as_svg_has_a_limit_of_nodes(command: Any, tmp_path: Path) -> 
     done = command("show", path, "--svg", tmp_path / "large.svg")
     assert (done.code, "2001 nodes are too many for --svg" in done.err) == (2, True)
     assert not (tmp_path / "large.svg").exists()
+
+
+def test_a_large_value_is_summarized(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    path.write_text("x = Placeholder() {dtype=float32, shape=[40,40]}\ny = Identity(x)\n")
+    array = np.full((40, 40), 2.0, "f")
+    array[0, 0], array[0, 1], array[0, 2], array[0, 3] = np.nan, np.inf, -np.inf, -1
+    np.save(tmp_path / "x.npy", array)
+    run = ["run", path, "--feed", f"x=@{tmp_path}/x.npy", "--fetch", "y"]
+    assert command(*run).lines[-1] == "  min -1, max 2, mean 1.99812, 1 NaN, 2 Inf"
+    (value,) = command(*run, "--json").json["result"]["values"]
+    assert (value["min"], value["max"], value["nan"], value["inf"]) == (-1, 2, 1, 2)
+    assert "mean" not in command(*run, "--full").out
+    whole = command("run", path, "--feed", "x=f32[40,40]:ones", "--tap", "y", "--fetch", "y")
+    assert whole.lines.count("  min 1, max 1, mean 1") == 2
