@@ -28,7 +28,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
 from cfgraph.passes.place.rules import RuleMatches, combined_rules
-from cfgraph.runtime.compiled.code_cache import CodeCache
+from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import IoPolicy

@@ -50,7 +50,7 @@ from cfgraph.runtime.run_names import InlinedClusters, recluster_run
 from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.compiled.code_cache import CacheEntry
+    from cfgraph.runtime.code_cache import CacheEntry
     from cfgraph.runtime.compiled.engine import CompiledRun
     from cfgraph.runtime.remote.workers import WorkerOptions
 

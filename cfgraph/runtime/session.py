@@ -27,7 +27,7 @@ from cfgraph.ops.opdef.op import Resource
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.code_cache import CacheEntry, CodeCache
+from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING

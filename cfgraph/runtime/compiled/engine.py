@@ -21,7 +21,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
-from cfgraph.runtime.compiled.code_cache import CacheEntry
+from cfgraph.runtime.code_cache import CacheEntry
 from cfgraph.runtime.compiled.deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import merge_devices

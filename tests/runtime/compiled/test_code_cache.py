@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import CfgraphError
-from cfgraph.runtime.compiled import code_cache, engine
-from cfgraph.runtime.compiled.code_cache import CodeCache
+from cfgraph.runtime import code_cache
+from cfgraph.runtime.code_cache import CodeCache
+from cfgraph.runtime.compiled import engine
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 from tests.cli.conftest import command
