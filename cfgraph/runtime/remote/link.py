@@ -4,6 +4,9 @@ A message is a head and a payload, after their sizes:
 
     size of the head (4 bytes) | size of the payload (8 bytes) | head | payload
 
+Between workers of one host, the payload of a large message is in shared memory, and its size is
+marked; its name stands before the head.
+
 Reading never stops while a worker waits to write, so two workers that send large arrays to each
 other make progress. A payload is received into the array that becomes the value. A worker that is
 silent for too long is lost: every worker sends a ping in each third of that time, from a thread of
@@ -28,17 +31,29 @@ import numpy as np
 
 from cfgraph.limits import reserve
 from cfgraph.runtime.remote.codec import DecodeError
+from cfgraph.runtime.remote.shared import (
+    HOST_BYTES,
+    MIN_SHARED_BYTES,
+    NAME_BYTES,
+    SharedArrays,
+    host_identity,
+    shares_memory,
+)
 
 Address = tuple[str, int]
 Message = tuple[int, bytes, Any]
 _SIZES: Final = struct.Struct("<IQ")
 _PING: Final = _SIZES.pack(0, 0)
+# marks the size of a payload that is in shared memory
+_SHARED: Final = 1 << 63
 _INDEX: Final = struct.Struct("<I")
 _MAX_HEAD: Final = 64 << 20
 _READ_BYTES: Final = 1 << 18
 _SOCKET_BYTES: Final = 4 << 20
 _MAX_PARTS: Final = 256  # of one call of sendmsg
 _NONCE_BYTES: Final = 32
+_GREETING_BYTES: Final = _NONCE_BYTES + HOST_BYTES
+_PROOF_BYTES: Final = 32
 _HANDSHAKE_SECONDS: Final = 30.0
 # a client that reaches the port of a worker has this long to prove that it knows the secret
 _PROOF_SECONDS: Final = 2.0
@@ -55,8 +70,10 @@ class PeerLost(Exception):
 class _Peer:
     """One connection: bytes that wait to be written, and a message that arrives in parts."""
 
-    def __init__(self, index: int, connection: socket.socket) -> None:
-        self.index, self.socket = index, connection
+    def __init__(
+        self, index: int, connection: socket.socket, shared: SharedArrays | None = None
+    ) -> None:
+        self.index, self.socket, self.shared = index, connection, shared
         self.output: deque[memoryview] = deque()
         self.last_read = self.last_sent = time.monotonic()
         self.data = bytearray()
@@ -122,6 +139,10 @@ class _Peer:
                 continue
             head = bytes(data[start : start + head_size])
             start += head_size
+            if size & _SHARED:
+                position = start
+                messages.append(self._shared_message(head, size ^ _SHARED))
+                continue
             reserve(size, "a received value")
             arrived = min(size, len(data) - start)
             payload = np.empty(size, np.uint8)
@@ -132,6 +153,13 @@ class _Peer:
                 break
             messages.append((head, payload))
         del data[:position]
+
+    def _shared_message(self, head: bytes, size: int) -> tuple[bytes, Any]:
+        """A message whose payload is in shared memory."""
+        if self.shared is None or len(head) < NAME_BYTES:
+            raise DecodeError("a message in shared memory from another host")
+        reserve(size, "a received value")
+        return head[NAME_BYTES:], self.shared.read(head[:NAME_BYTES], size)
 
 
 class Mesh:
@@ -144,6 +172,8 @@ class Mesh:
     def __init__(self, index: int, secret: bytes, host: str, lost_after: float) -> None:
         self.index, self.lost_after = index, lost_after
         self._secret = secret
+        self._host_identity = host_identity()
+        self._shared = SharedArrays(secret)
         self._peers: dict[int, _Peer] = {}
         self._lock = threading.Lock()  # of the output of all peers
         self._selector = selectors.DefaultSelector()
@@ -170,11 +200,11 @@ class Mesh:
             except OSError as error:
                 raise PeerLost(peer, f"cannot be reached ({error})") from None
             try:
-                self._prove(connection)
+                identity = self._prove(connection)
             except (OSError, EOFError) as error:
                 connection.close()
                 raise PeerLost(peer, f"cannot be reached ({error})") from None
-            self.add(peer, connection)
+            self.add(peer, connection, identity)
         deadline = time.monotonic() + _HANDSHAKE_SECONDS
         missing = set(range(self.index + 1, len(addresses)))
         while missing:
@@ -186,60 +216,77 @@ class Mesh:
                 connection, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            accepted = self._proven_peer(connection, missing)
-            if accepted is None:
+            proven = self._proven_peer(connection, missing)
+            if proven is None:
                 connection.close()
                 continue
-            missing.discard(accepted)
-            self.add(accepted, connection)
+            missing.discard(proven[0])
+            self.add(proven[0], connection, proven[1])
         self._listener.close()
         threading.Thread(target=self._ping, name="cfgraph-ping", daemon=True).start()
 
-    def _proof(self, role: bytes, index: int, nonces: bytes) -> bytes:
-        return hmac.digest(self._secret, role + _INDEX.pack(index) + nonces, "sha256")
+    def _proof(self, role: bytes, index: int, exchanged: bytes) -> bytes:
+        return hmac.digest(self._secret, role + _INDEX.pack(index) + exchanged, "sha256")
 
-    def _prove(self, connection: socket.socket) -> None:
-        """Prove to the worker that accepted the connection that both know the secret."""
+    def _greeting(self) -> bytes:
+        """A number used once, and the identity of the host."""
+        return secrets.token_bytes(_NONCE_BYTES) + self._host_identity
+
+    def _prove(self, connection: socket.socket) -> bytes:
+        """Prove to the worker that accepted the connection that both know the secret.
+
+        Returns the identity of its host.
+        """
         connection.settimeout(_HANDSHAKE_SECONDS)
-        theirs, ours = _exactly(connection, _NONCE_BYTES), secrets.token_bytes(_NONCE_BYTES)
+        theirs, ours = _exactly(connection, _GREETING_BYTES), self._greeting()
         proof = self._proof(b"connects", self.index, theirs + ours)
         connection.sendall(_INDEX.pack(self.index) + ours + proof)
-        if not hmac.compare_digest(
-            _exactly(connection, 32), self._proof(b"accepts", self.index, theirs + ours)
-        ):
+        answer = _exactly(connection, _PROOF_BYTES)
+        if not hmac.compare_digest(answer, self._proof(b"accepts", self.index, theirs + ours)):
             raise EOFError("it does not know the secret of the session")
+        return theirs[_NONCE_BYTES:]
 
-    def _proven_peer(self, connection: socket.socket, expected: set[int]) -> int | None:
-        """The worker that connected; None if it is not expected or does not know the secret."""
+    def _proven_peer(
+        self, connection: socket.socket, expected: set[int]
+    ) -> tuple[int, bytes] | None:
+        """The worker that connected, and the identity of its host.
+
+        None if it is not expected or does not know the secret.
+        """
         connection.settimeout(_PROOF_SECONDS)
-        ours = secrets.token_bytes(_NONCE_BYTES)
+        ours = self._greeting()
         try:
             connection.sendall(ours)
-            answer = _exactly(connection, _INDEX.size + _NONCE_BYTES + 32)
+            answer = _exactly(connection, _INDEX.size + _GREETING_BYTES + _PROOF_BYTES)
             (index,) = _INDEX.unpack_from(answer)
-            theirs = answer[_INDEX.size : _INDEX.size + _NONCE_BYTES]
+            theirs = answer[_INDEX.size : -_PROOF_BYTES]
             proof = self._proof(b"connects", index, ours + theirs)
-            if not hmac.compare_digest(answer[-32:], proof) or index not in expected:
+            if not hmac.compare_digest(answer[-_PROOF_BYTES:], proof) or index not in expected:
                 return None
             connection.sendall(self._proof(b"accepts", index, ours + theirs))
         except (OSError, EOFError):
             return None
-        return int(index)
+        return int(index), theirs[_NONCE_BYTES:]
 
-    def add(self, peer: int, connection: socket.socket) -> None:
-        """Use a connection to another worker."""
+    def add(self, peer: int, connection: socket.socket, identity: bytes = b"") -> None:
+        """Use a connection to another worker, on the host of this identity."""
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 connection.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
-        self._peers[peer] = _Peer(peer, connection)
+        shared = self._shared if shares_memory(self._host_identity, identity) else None
+        self._peers[peer] = _Peer(peer, connection, shared)
         self._selector.register(connection, selectors.EVENT_READ, self._peers[peer])
 
     def send(self, peer: int, head: bytes, payload: Sequence[bytes | memoryview] = ()) -> None:
         """Queue a message; `flush` writes it."""
         size = sum(map(len, payload))
-        output = self._peers[peer].output
+        output, shared = self._peers[peer].output, self._peers[peer].shared
+        if shared is not None and size >= MIN_SHARED_BYTES:
+            name = shared.write(payload)
+            if name is not None:
+                head, size, payload = name + head, size | _SHARED, ()
         with self._lock:
             output.append(memoryview(_SIZES.pack(len(head), size) + head))
             output.extend(memoryview(part) for part in payload)

@@ -15,6 +15,7 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.deadlock import BlockedRecv
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.remote.assignment import assign_devices, devices_of
+from cfgraph.runtime.remote.shared import SharedArrays
 from cfgraph.runtime.remote.transport import Transport, WorkerDied, WorkerHandle
 
 LOST_CODE: Final = "CFG720"
@@ -45,6 +46,7 @@ class Workers:
         self.options = options
         self.state = RemoteState(self, variables)
         self._transport: Transport | None = None
+        self._shared: SharedArrays | None = None
         self.handles: Sequence[WorkerHandle] = ()
         self.worker_of: dict[str, int] = {}
         self.lost_variables: set[VariableKey] = set()
@@ -68,7 +70,9 @@ class Workers:
         self._transport = self.options.transport()
         owned = [devices_of(self.worker_of, worker) for worker in numbers]
         try:
-            self.handles = self._transport.start(owned, secrets.token_bytes(32))
+            secret = secrets.token_bytes(32)
+            self._shared = SharedArrays(secret)
+            self.handles = self._transport.start(owned, secret)
             addresses = self.call_all("address")
             self.call_all("connect", addresses)
         except BaseException:
@@ -162,7 +166,9 @@ class Workers:
         """End the workers."""
         if self._transport is not None:
             self._transport.close()
-        self._transport, self.handles = None, ()
+        if self._shared is not None:
+            self._shared.clear()
+        self._transport, self.handles, self._shared = None, (), None
         self.owners.clear()
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from cfgraph.runtime.remote.codec import DecodeError
 from cfgraph.runtime.remote.link import Mesh, PeerLost
+from cfgraph.runtime.remote.shared import HOST_BYTES, SharedArrays, host_identity
 
 SECRET = b"secret"
 
@@ -53,7 +55,18 @@ def received(mesh: Mesh, count: int) -> list[Any]:
     return messages
 
 
-def test_two_large_arrays_cross() -> None:
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "socket"])
+def test_two_large_arrays_cross(monkeypatch: pytest.MonkeyPatch, is_shared: bool) -> None:
+    if is_shared and host_identity() == bytes(HOST_BYTES):
+        pytest.skip("this machine has no shared memory")
+    written: list[bytes | None] = []
+    write = SharedArrays.write
+
+    def write_recorded(self: SharedArrays, parts: Any) -> bytes | None:
+        written.append(write(self, parts) if is_shared else None)  # None: the memory is full
+        return written[-1]
+
+    monkeypatch.setattr(SharedArrays, "write", write_recorded)
     data = np.arange(1 << 21, dtype=np.int64)
     with connected() as (a, b):
         a.send(1, b"from a", [data.view(np.uint8).data])
@@ -71,6 +84,33 @@ def test_two_large_arrays_cross() -> None:
         ((_, have, payload),) = answers[index]
         assert have == head
         assert np.array_equal(payload.view(np.int64), data)
+    assert [name is not None for name in written] == [is_shared] * 2
+    assert not leftovers()
+
+
+def leftovers() -> list[Path]:
+    return list(Path("/dev/shm").glob(f"{SharedArrays(SECRET)._prefix}*"))
+
+
+def test_what_a_killed_worker_left_in_shared_memory_is_removed() -> None:
+    shared = SharedArrays(SECRET)
+    if shared.write([b"x" * 10]) is None:
+        pytest.skip("this machine has no shared memory")
+    assert len(leftovers()) == 1
+    shared.clear()
+    assert not leftovers()
+
+
+def test_a_name_that_no_worker_wrote_is_refused() -> None:
+    with pytest.raises(DecodeError, match="a shared array is missing"):
+        SharedArrays(SECRET).read(bytes(16), 10)
+
+
+def test_shared_memory_of_another_host_is_refused() -> None:
+    with raw_peer() as (mesh, peer):
+        peer.sendall(struct.pack("<IQ", 20, 1 << 63 | 10) + bytes(20))
+        with pytest.raises(DecodeError, match="from another host"):
+            received(mesh, 1)
 
 
 def test_messages_arrive_in_order_however_they_are_split() -> None:
