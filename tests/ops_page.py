@@ -21,6 +21,22 @@ TensorFlow 2.21 registers {registered} ops with a kernel for CPUs; {covered} of 
 out on purpose, {rest_covered} of {rest} run ({rest_share}%).
 """
 
+DIFFERENCES: Final = """
+## Where TensorFlow differs
+
+Results are TensorFlow's, with these exceptions:
+
+- Outputs of `Switch` are false, true, as in TensorFlow; its white paper on control flow draws them
+  the other way.
+- The gradient of `BlockLSTMV2` in TensorFlow exchanges two gates; finite differences agree with
+  ours.
+- `StatefulRandomBinomial` in TensorFlow does not advance a generator whose variable still shares
+  its buffer with the constant that initialized it; here it always advances.
+- `UnicodeDecodeWithOffsets` with `Tsplits=int32` aborts TensorFlow; here it runs.
+- Numbers of `StatelessParameterizedTruncatedNormal` are those of TensorFlow on one thread; large
+  tensors that TensorFlow cuts into shards differ.
+"""
+
 
 def as_markdown(registered: Iterable[str]) -> str:
     """The page, from the ops that TensorFlow registers for CPUs."""
@@ -36,7 +52,8 @@ def as_markdown(registered: Iterable[str]) -> str:
         rest_covered=len(rest & names),
         rest_share=100 * len(rest & names) // len(rest),
     )
-    return "\n".join([text, *_families(ours), "", *_omitted(missing)]) + "\n"
+    parts = [text, *_families(ours), "", *_omitted(missing)]
+    return "\n".join(parts) + "\n" + DIFFERENCES
 
 
 def _families(ours: Iterable[OpSupport]) -> list[str]:
