@@ -7,7 +7,17 @@ from pathlib import Path
 
 ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
 ORDER = (
-    *("io_policy", "state", "fetches", "trace", "feeds", "cost_model", "engine", "blas_threads"),
+    *(
+        "code_cache",
+        "io_policy",
+        "state",
+        "fetches",
+        "trace",
+        "feeds",
+        "cost_model",
+        "engine",
+        "blas_threads",
+    ),
     *(
         "memory",
         "gpu",
