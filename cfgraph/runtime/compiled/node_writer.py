@@ -18,8 +18,7 @@ from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.compiled.liveness_classes import BranchTest
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
-from cfgraph.runtime.compiled.program import Constant, Program, Value
-from cfgraph.runtime.compiled.reused_buffers import REUSING
+from cfgraph.runtime.compiled.program import REUSING, Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep

@@ -1,18 +1,72 @@
 """Generated code before it is printed: lines in nested blocks, over variables.
 
 Variables get their names when the code is printed, so that two variables may become one until then.
-No name or text of a graph is part of the code. `NotCompiled` is raised for a run that generated
-code cannot represent: the token executor runs it.
+No name or text of a graph is part of the code. Elementwise operators write into the buffer of an
+operand that nothing reads again. `NotCompiled` is raised for a run that generated code cannot
+represent: the token executor runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
-from cfgraph.runtime.compiled.reused_buffers import FIRST, OPERATORS, SECOND, reusing_form
 from cfgraph.runtime.engine.plan import NodePlan
+
+_MIN_BYTES: Final = 1 << 17
+# the first operand is dead after the line, and the second
+FIRST: Final = 1
+SECOND: Final = 2
+OPERATORS: Final = {"{} + {}": "_add", "{} - {}": "_subtract", "{} * {}": "_multiply"}
+
+
+def reusing_form(form: str, dead: int) -> str:
+    """The form of an operator for large operands that are `dead` after it."""
+    plain = form.format("{0}", "{1}")
+    field = "{0}" if dead & FIRST else "{1}"
+    return f"{plain} if {field}.nbytes < {_MIN_BYTES} else {OPERATORS[form]}({{0}}, {{1}}, {dead})"
+
+
+def _references(a: Any, b: Any, dead: int) -> int:
+    return sys.getrefcount(a)
+
+
+def _references_of_variable() -> int:
+    """The reference count in a function of an array that only a variable of its caller holds."""
+    array = np.empty(0)
+    return _references(array, None, 0)
+
+
+_UNSHARED: Final = _references_of_variable()
+
+
+def _reusing_operator(function: np.ufunc) -> Callable[[Any, Any, int], Any]:
+    def run(a: Any, b: Any, dead: int) -> Any:
+        if (
+            a.__class__ is b.__class__ is np.ndarray
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.flags.c_contiguous
+            and b.flags.c_contiguous
+        ):
+            if dead & FIRST and sys.getrefcount(a) <= _UNSHARED and a.flags.owndata:
+                return function(a, b, a)
+            if dead & SECOND and sys.getrefcount(b) <= _UNSHARED and b.flags.owndata:
+                return function(a, b, b)
+        return function(a, b)
+
+    return run
+
+
+REUSING: Final[dict[str, Callable[[Any, Any, int], Any]]] = {
+    "_add": _reusing_operator(np.add),
+    "_subtract": _reusing_operator(np.subtract),
+    "_multiply": _reusing_operator(np.multiply),
+}
 
 
 class NotCompiled(Exception):
