@@ -8,7 +8,7 @@ from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
-from cfgraph import options
+from cfgraph import options, run_options
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error
 from cfgraph.cli import run_function
 from cfgraph.console.output import page
@@ -30,7 +30,7 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
         feed: options.Feed = [],  # noqa: B006 - typer copies it
         feeds: options.Feeds = [],  # noqa: B006
         variables: options.Variables = None,
-        seed: options.Seed = 0,
+        seed: run_options.Seed = 0,
         full: options.Full = False,
         color: options.ColorChoice = options.Color.auto,
     ) -> None:

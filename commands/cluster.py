@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options
+from cfgraph import options, run_options
 
 Names = list[str]
 
@@ -85,7 +85,7 @@ def main(
     exclude_ops: ExcludeOps = [],
     fetch: Fetch = [],
     feed: Feed = [],
-    regions: options.Regions = False,
+    regions: run_options.Regions = False,
     explain: Explain = False,
     what_if: WhatIf = [],
     format: Format = "text",
@@ -96,7 +96,7 @@ def main(
     init: options.Init = [],
     signature: options.Signature = None,
     variables: options.Variables = None,
-    allow_io: options.AllowIo = False,
+    allow_io: run_options.AllowIo = False,
     size: options.Size = [],
     cases: options.Cases = None,
     json: options.Json = False,

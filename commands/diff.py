@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options
+from cfgraph import options, run_options
 
 First = Annotated[
     str,
@@ -62,13 +62,13 @@ def main(
     init: options.Init = [],
     signature: options.Signature = None,
     variables: options.Variables = None,
-    allow_io: options.AllowIo = False,
+    allow_io: run_options.AllowIo = False,
     size: options.Size = [],
     cases: options.Cases = None,
     seed: Seed = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
-    max_iterations: options.MaxIterations = None,
+    max_iterations: run_options.MaxIterations = None,
     format: Format = "text",
     full: options.Full = False,
     json: options.Json = False,

@@ -7,17 +7,15 @@ from typing import Annotated
 import typer
 
 from cfgraph.options import (
-    AllowIo,
     Color,
     ColorChoice,
-    Devices,
     Feed,
     Full,
     Init,
     Json,
-    MaxIterations,
     Variables,
 )
+from cfgraph.run_options import AllowIo, Devices, MaxIterations
 
 
 def main(

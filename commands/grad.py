@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options
+from cfgraph import options, run_options
 
 Names = list[str]
 
@@ -150,11 +150,11 @@ def main(
     init: options.Init = [],
     signature: options.Signature = None,
     variables: options.Variables = None,
-    allow_io: options.AllowIo = False,
+    allow_io: run_options.AllowIo = False,
     cases: Cases = None,
     rtol: Rtol = None,
     seed: Seed = None,
-    max_iterations: options.MaxIterations = None,
+    max_iterations: run_options.MaxIterations = None,
     output: options.Output = None,
     to: options.To = None,
     map_out: MapOut = None,

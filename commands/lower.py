@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from cfgraph.options import (
-    AllowIo,
     Cases,
     Exit,
     Feed,
@@ -23,6 +22,7 @@ from cfgraph.options import (
     Variables,
     Verify,
 )
+from cfgraph.run_options import AllowIo
 
 Function = Annotated[
     list[str],

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options
+from cfgraph import options, run_options
 
 
 def main(
     graph: options.Graph,
-    devices: options.Devices = [],
-    place: options.PlaceRules = [],
-    rules: options.RulesFile = None,
+    devices: run_options.Devices = [],
+    place: run_options.PlaceRules = [],
+    rules: run_options.RulesFile = None,
     dump_placement: Annotated[
         str | None,
         typer.Option(
@@ -23,7 +23,7 @@ def main(
             rich_help_panel=options.ADVANCED,
         ),
     ] = None,
-    soft: options.Soft = False,
+    soft: run_options.Soft = False,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -48,7 +48,7 @@ def main(
     init: options.Init = [],
     signature: options.Signature = None,
     variables: options.Variables = None,
-    allow_io: options.AllowIo = False,
+    allow_io: run_options.AllowIo = False,
     size: options.Size = [],
     cases: options.Cases = None,
     json: options.Json = False,

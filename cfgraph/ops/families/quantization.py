@@ -45,7 +45,7 @@ class QuantizedRange(NamedTuple):
 
     @property
     def half(self) -> float:
-        """What shifts a signed type to begin at zero."""
+        """The offset that shifts the range of a signed type to start at zero."""
         return (self.steps + 1) / 2 if self.least < 0 else 0.0
 
 

@@ -75,7 +75,7 @@ def encode_reason(error: NotCompiled) -> bytes:
 
 
 def _constant_form(value: Constant) -> tuple[str, str] | None:
-    """How to make a constant again: of a node, or by an expression."""
+    """The recipe to recreate a constant, from a node or an expression; None if there is none."""
     plan, content = value.plan, value.content
     if plan is not None and callable(content):
         return "kernel", plan.node.name

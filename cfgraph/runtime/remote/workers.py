@@ -25,7 +25,7 @@ VariableKey = tuple[str, str]
 
 
 class WorkerOptions(Protocol):
-    """How many workers a session has, and what starts them: `Processes` or `Ray`."""
+    """Number of workers of a session, and how they start: as `Processes` or on `Ray`."""
 
     @property
     def workers(self) -> int | None:
@@ -105,7 +105,7 @@ class Workers:
             raise self.lost(worker, f"has not answered for {_CALL_SECONDS:.0f} s") from None
 
     def _clock_offset(self, handle: WorkerHandle) -> int:
-        """What the clock of a worker is ahead of that of the driver, in nanoseconds."""
+        """Offset of the clock of a worker to that of the driver, in nanoseconds."""
         start = time.perf_counter_ns()
         theirs = handle.call("clock").result(_CALL_SECONDS)
         return int(theirs - (start + time.perf_counter_ns()) // 2)
