@@ -1,17 +1,13 @@
-"""The compiled engine: generated functions of prepared runs, their execution, and deadlines.
+"""The compiled engine: generated functions of prepared runs, and their execution.
 
-A deadline costs nothing in the loops of the code: a thread raises `DeadlinePassed` in the thread
-that runs it, as Python does for Ctrl-C: between two instructions. Kernels in C run to their end.
+A deadline costs nothing in the loops of the code: another thread raises `DeadlinePassed` in it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +25,7 @@ from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.code_cache import CacheEntry
+from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.merged_devices import merge_devices
 from cfgraph.runtime.compiled.node_writer import (
@@ -39,114 +36,13 @@ from cfgraph.runtime.compiled.node_writer import (
     enclosing_loops,
     frame_names,
 )
-from cfgraph.runtime.compiled.program import NotCompiled
-from cfgraph.runtime.compiled.stored_code import (
-    GeneratedCode,
-    decode,
-    encode,
-    encode_reason,
-    generated_code,
-)
+from cfgraph.runtime.compiled.program import GeneratedCode, NotCompiled
+from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.simulator import Simulator
-
-# seconds until an exception is raised again that a finalizer has dropped
-_REPEAT_SECONDS: Final = 0.5
-
-
-class DeadlinePassed(BaseException):
-    """The end of a call by its deadline; no kernel catches it as an error of its own."""
-
-
-class _Alarm:
-    __slots__ = ("deadline", "has_rung", "thread")
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.thread = threading.get_ident()
-        self.has_rung = False
-
-
-class _AlarmClock:
-    """The alarms of all threads, and the thread that waits for the first.
-
-    Each `with` uses the lock itself, as an exception may leave a lock that is acquired in Python
-    code locked.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start without alarms, and without a thread."""
-        self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
-        self.alarms: dict[_Alarm, None] = {}
-        self.wake = math.inf
-        self.waiter: threading.Thread | None = None
-
-    def set(self, alarm: _Alarm) -> None:
-        """Raise DeadlinePassed in the thread of an alarm once its deadline passes."""
-        with self.lock:
-            self.alarms[alarm] = None
-            if self.waiter is None:
-                self.waiter = threading.Thread(target=self._wait, name="deadlines", daemon=True)
-                self.waiter.start()
-            elif alarm.deadline < self.wake:
-                self.changed.notify()
-
-    def stop(self, alarm: _Alarm) -> None:
-        """Remove an alarm, and an exception that has not been raised yet."""
-        while True:
-            try:
-                with self.lock:
-                    self.alarms.pop(alarm, None)
-                    if alarm.has_rung:
-                        _raise_in(alarm.thread, None)
-                return
-            except DeadlinePassed:
-                pass
-
-    def _wait(self) -> None:
-        with self.lock:
-            while self.alarms:
-                now = time.monotonic()
-                for alarm in self.alarms:
-                    if alarm.deadline <= now:
-                        alarm.has_rung = True
-                        alarm.deadline = now + _REPEAT_SECONDS
-                        _raise_in(alarm.thread, DeadlinePassed)
-                self.wake = min(alarm.deadline for alarm in self.alarms)
-                self.changed.wait(min(self.wake - now, threading.TIMEOUT_MAX))
-            self.waiter = None
-
-
-def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
-    """Raise an exception in another thread, or drop the one that is to be raised."""
-    raised = None if exception is None else ctypes.py_object(exception)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
-
-
-_clock = _AlarmClock()
-# a child process has no other threads
-os.register_at_fork(after_in_child=_clock.reset)
-
-
-def call_until(deadline: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function. Raises DeadlinePassed from within if it does not end before a deadline."""
-    alarm = _Alarm(deadline)
-    try:
-        _clock.set(alarm)
-        return function(*arguments)
-    except DeadlinePassed:
-        _clock.stop(alarm)
-        raise
-    finally:
-        _clock.stop(alarm)
-
 
 UNLIMITED: Final = range((1 << 63) - 1)
 # Python compiles a function in one call, which no signal or limit interrupts
@@ -272,7 +168,7 @@ def _generate(
         if entry is not None:
             entry.store(encode_reason(error))
         raise
-    code = generated_code(generator)
+    code = generator.program.code(may_be_dead=generator.may_be_dead is not None)
     data = encode(code, generator.program.constants) if entry is not None else None
     if entry is not None and data is not None:
         entry.store(data)

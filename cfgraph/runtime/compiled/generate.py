@@ -358,7 +358,7 @@ class Generator:
         items = self.items_of[frame]
         merges = self.loop_merges[frame]
         for merge in merges:
-            self._initialize(merge)
+            self.code.initialize(merge)
         number = self.code.numbers[frame]
         section = self.hoisted_sections.get(frame)
         scheduler.start(items)
@@ -377,7 +377,7 @@ class Generator:
         yield from scheduler.run(info.classes.body)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
-        self._advance(merges, number, body_start)
+        self.code.advance(merges, number, body_start)
         program.close()
         if not self.style.checks_limits:
             return
@@ -386,13 +386,6 @@ class Generator:
         name = program.constant(frame.name)
         program.add("raise exceeded(step, {})", [name], (), self.plan.nodes[back] if back else None)
         program.close()
-
-    def _initialize(self, merge: Node) -> None:
-        value = self.code.values[Output(merge, 0)]
-        entering = next(o for o in merge.inputs if self.plan.nodes[o.node].op.role is ENTER)
-        source = self.code.values[entering]
-        value.scalar = source.scalar
-        self.program.add("{}", [source], [value])
 
     def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> Written:
         """Test the condition of a loop, and write what runs once it is false."""
@@ -409,38 +402,6 @@ class Generator:
         yield from scheduler.run(info.classes.exit)
         program.add("break")
         program.close()
-
-    def _advance(self, merges: list[Node], number: int, body_start: int) -> None:
-        """Assign the values of the next iteration to the loop variables.
-
-        A value whose variable is first assigned after the last use of the loop variable becomes
-        that variable.
-        """
-        pairs, values = [], self.code.values
-        for merge in merges:
-            roles = [self.plan.nodes[output.node].op.role for output in merge.inputs]
-            back = merge.inputs[roles.index(NEXT_ITERATION)]
-            target, source = values[Output(merge, 0)].resolved(), values[back].resolved()
-            if source is not target:
-                pairs.append((target, source))
-        moved = {source for _, source in pairs}
-        rest = []
-        for target, moved_source in pairs:
-            source = moved_source.resolved()
-            block = source.def_block
-            if (
-                target not in moved
-                and block is not None
-                and block.loop == number
-                and source.first_def >= max(body_start, target.last_read)
-                and source is not target
-            ):
-                source.merge_into(target)
-            else:
-                rest.append((target, source))
-        if rest:
-            form = ", ".join("{}" for _ in rest)
-            self.program.add(form, [source for _, source in rest], [target for target, _ in rest])
 
 
 def _write_all(code: Written) -> None:

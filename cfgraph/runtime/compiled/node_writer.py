@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import ENTER, NEXT_ITERATION
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, iteration_limit_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
@@ -195,6 +196,46 @@ class NodeWriter:
             program.add("{}", [program.constant(np.int32(slot))], [index], plan)
         if flag is not None:
             program.add("True", (), [flag.value], plan)
+
+    def initialize(self, merge: Node) -> None:
+        """Assign the first value of a loop variable."""
+        value = self.values[Output(merge, 0)]
+        entering = next(o for o in merge.inputs if self.plan.nodes[o.node].op.role is ENTER)
+        source = self.values[entering]
+        value.scalar = source.scalar
+        self.program.add("{}", [source], [value])
+
+    def advance(self, merges: list[Node], number: int, body_start: int) -> None:
+        """Assign the values of the next iteration to the loop variables.
+
+        A value whose variable is first assigned after the last use of the loop variable becomes
+        that variable.
+        """
+        pairs, values = [], self.values
+        for merge in merges:
+            roles = [self.plan.nodes[output.node].op.role for output in merge.inputs]
+            back = merge.inputs[roles.index(NEXT_ITERATION)]
+            target, source = values[Output(merge, 0)].resolved(), values[back].resolved()
+            if source is not target:
+                pairs.append((target, source))
+        moved = {source for _, source in pairs}
+        rest = []
+        for target, moved_source in pairs:
+            source = moved_source.resolved()
+            block = source.def_block
+            if (
+                target not in moved
+                and block is not None
+                and block.loop == number
+                and source.first_def >= max(body_start, target.last_read)
+                and source is not target
+            ):
+                source.merge_into(target)
+            else:
+                rest.append((target, source))
+        if rest:
+            form = ", ".join("{}" for _ in rest)
+            self.program.add(form, [source for _, source in rest], [target for target, _ in rest])
 
 
 def _is_foldable(plan: NodePlan, contents: list[Any]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -218,6 +219,20 @@ class Line:
         self.opens: Block | None = None  # the block that starts after a header
 
 
+@dataclass(frozen=True, slots=True)
+class GeneratedCode:
+    """The source of a run, its constants, and the node and the hoisting loop of each line.
+
+    `calls` is the depth of calls between its functions.
+    """
+
+    source: str
+    positions: list[tuple[NodePlan | None, int]]
+    constants: dict[str, Any]
+    may_be_dead: bool
+    calls: int
+
+
 class Program:
     """The lines of a function, in order, and its variables and constants."""
 
@@ -317,6 +332,17 @@ class Program:
             assert block is not None
             drops.setdefault(line, []).append((block, value))
         return drops
+
+    def code(self, *, may_be_dead: bool) -> GeneratedCode:
+        """The printed program, ready to be compiled or stored."""
+        source, owners = self.source()
+        lines = self.lines
+        positions = [
+            (None, 0) if owner < 0 else (lines[owner].plan, lines[owner].hoisted)
+            for owner in owners
+        ]
+        constants = {value.name: value.content for value in self.constants}
+        return GeneratedCode(source, positions, constants, may_be_dead, self.calls)
 
     def source(self, *, drops_values: bool = True) -> tuple[str, list[int]]:
         """The Python source, and the index of the line that each of its lines belongs to.

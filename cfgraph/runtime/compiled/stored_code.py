@@ -1,4 +1,4 @@
-"""Generated code of a run, and its form in a cache.
+"""Form of the generated code of a run in a cache.
 
 Kernels and constants are not stored: they are bound to the nodes of the run again, by name.
 """
@@ -6,48 +6,19 @@ Kernels and constants are not stored: they are bound to the nodes of the run aga
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.literals import literal, raw, strings
 from cfgraph.runtime.compiled.node_writer import called_kernel
-from cfgraph.runtime.compiled.program import Constant, NotCompiled
-from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.compiled.program import Constant, GeneratedCode, NotCompiled
+from cfgraph.runtime.engine.plan import Plan
 
 _MAX_LITERAL: Final = 4096
 _NAMES: Final = {"__builtins__": {}, "np": np, "raw": raw, "strings": strings}
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedCode:
-    """The source of a run, its constants, and the node and the hoisting loop of each line.
-
-    `calls` is the depth of calls between its functions.
-    """
-
-    source: str
-    positions: list[tuple[NodePlan | None, int]]
-    constants: dict[str, Any]
-    may_be_dead: bool
-    calls: int
-
-
-def generated_code(generator: Generator) -> GeneratedCode:
-    """The code of a generator that has written its program."""
-    program = generator.program
-    source, owners = program.source()
-    lines = program.lines
-    positions = [
-        (None, 0) if owner < 0 else (lines[owner].plan, lines[owner].hoisted) for owner in owners
-    ]
-    constants = {value.name: value.content for value in program.constants}
-    may_be_dead = generator.may_be_dead is not None
-    return GeneratedCode(source, positions, constants, may_be_dead, program.calls)
 
 
 def encode(code: GeneratedCode, constants: list[Constant]) -> bytes | None:

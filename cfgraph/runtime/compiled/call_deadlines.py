@@ -1,0 +1,115 @@
+"""Deadlines of calls: a thread raises `DeadlinePassed` in the thread of a call that is late.
+
+The code that is called does nothing for it: Python raises the exception between two instructions,
+as it does for Ctrl-C. Kernels in C run to their end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+# seconds until an exception is raised again that a finalizer has dropped
+_REPEAT_SECONDS: Final = 0.5
+
+
+class DeadlinePassed(BaseException):
+    """The end of a call by its deadline; no kernel catches it as an error of its own."""
+
+
+class _Alarm:
+    __slots__ = ("deadline", "has_rung", "thread")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.thread = threading.get_ident()
+        self.has_rung = False
+
+
+@dataclass(eq=False)
+class _AlarmClock:
+    """The alarms of all threads, and the thread that waits for the first.
+
+    Each `with` uses the lock itself, as an exception may leave a lock that is acquired in Python
+    code locked. `changed` is a condition of that lock.
+    """
+
+    lock: threading.Lock
+    changed: threading.Condition
+    alarms: dict[_Alarm, None] = field(default_factory=dict)
+    wake: float = math.inf
+    waiter: threading.Thread | None = None
+
+    def reset(self) -> None:
+        """Start without alarms, and without a thread."""
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.alarms = {}
+        self.wake = math.inf
+        self.waiter = None
+
+    def set(self, alarm: _Alarm) -> None:
+        """Raise DeadlinePassed in the thread of an alarm once its deadline passes."""
+        with self.lock:
+            self.alarms[alarm] = None
+            if self.waiter is None:
+                self.waiter = threading.Thread(target=self._wait, name="deadlines", daemon=True)
+                self.waiter.start()
+            elif alarm.deadline < self.wake:
+                self.changed.notify()
+
+    def stop(self, alarm: _Alarm) -> None:
+        """Remove an alarm, and an exception that has not been raised yet."""
+        while True:
+            try:
+                with self.lock:
+                    self.alarms.pop(alarm, None)
+                    if alarm.has_rung:
+                        _raise_in(alarm.thread, None)
+                return
+            except DeadlinePassed:
+                pass
+
+    def _wait(self) -> None:
+        with self.lock:
+            while self.alarms:
+                now = time.monotonic()
+                for alarm in self.alarms:
+                    if alarm.deadline <= now:
+                        alarm.has_rung = True
+                        alarm.deadline = now + _REPEAT_SECONDS
+                        _raise_in(alarm.thread, DeadlinePassed)
+                self.wake = min(alarm.deadline for alarm in self.alarms)
+                self.changed.wait(min(self.wake - now, threading.TIMEOUT_MAX))
+            self.waiter = None
+
+
+def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
+    """Raise an exception in another thread, or drop the one that is to be raised."""
+    raised = None if exception is None else ctypes.py_object(exception)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+
+_lock = threading.Lock()
+_clock = _AlarmClock(_lock, threading.Condition(_lock))
+# a child process has no other threads
+os.register_at_fork(after_in_child=_clock.reset)
+
+
+def call_until(deadline: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function. Raises DeadlinePassed from within if it does not end before a deadline."""
+    alarm = _Alarm(deadline)
+    try:
+        _clock.set(alarm)
+        return function(*arguments)
+    except DeadlinePassed:
+        _clock.stop(alarm)
+        raise
+    finally:
+        _clock.stop(alarm)
