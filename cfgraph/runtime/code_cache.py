@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import stat
 import sys
@@ -27,6 +28,10 @@ MAX_BYTES: Final = 256 << 20
 _FORMAT: Final = 1
 _SUFFIX: Final = ".json"
 _NAME_BYTES: Final = 8
+# of entries and temporary files: no other file of the folder is removed
+_OWN_NAME: Final = re.compile(
+    rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|\.[0-9a-f]{{{2 * _NAME_BYTES}}}"
+)
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -141,12 +146,12 @@ def _replace(folder: int, name: str, data: bytes) -> None:
 
 
 def _remove_oldest(folder: int, max_bytes: int) -> None:
-    """Remove the oldest files until the rest fits; also temporary ones that a process left."""
+    """Remove the oldest entries until the rest fits, and temporary files that a process left."""
     files = []
     with os.scandir(folder) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
+            if stat.S_ISREG(status.st_mode) and _OWN_NAME.fullmatch(entry.name):
                 files.append((status.st_mtime_ns, status.st_size, entry.name))
     total = sum(size for _, size, _ in files)
     for _, size, name in sorted(files):

@@ -199,6 +199,19 @@ def test_the_oldest_entries_are_removed(folder: Path) -> None:
     assert entries[0].load() is None
 
 
+def test_other_files_of_the_folder_are_not_removed(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    others = [folder / name for name in ("notes.txt", "model.json", ".profile", f"{'a' * 63}.json")]
+    for path in others:
+        path.write_bytes(b"x" * 1000)
+        os.utime(path, ns=(0, 0))
+    left = folder / ".0123456789abcdef"
+    left.write_bytes(b"x" * 1000)
+    CodeCache(folder=folder, max_bytes=100).entry(0).store(b"x" * 100)
+    assert all(path.exists() for path in others)
+    assert not left.exists()
+
+
 def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFGRAPH_CACHE", "/a")
     monkeypatch.setenv("XDG_CACHE_HOME", "/b")
