@@ -59,8 +59,9 @@ class _AlarmClock:
         with self.lock:
             self.alarms[alarm] = None
             if self.waiter is None:
-                self.waiter = threading.Thread(target=self._wait, name="deadlines", daemon=True)
-                self.waiter.start()
+                waiter = threading.Thread(target=self._wait, name="deadlines", daemon=True)
+                waiter.start()
+                self.waiter = waiter  # not one that the system has no room for
             elif alarm.deadline < self.wake:
                 self.changed.notify()
 
@@ -106,10 +107,12 @@ def call_until(deadline: float, function: Callable[..., Any], *arguments: Any) -
     """Call a function. Raises DeadlinePassed from within if it does not end before a deadline."""
     alarm = _Alarm(deadline)
     try:
-        _clock.set(alarm)
-        return function(*arguments)
+        try:
+            _clock.set(alarm)
+            return function(*arguments)
+        finally:
+            _clock.stop(alarm)
     except DeadlinePassed:
+        # it may have been raised at the start of `stop`, after the function had returned
         _clock.stop(alarm)
         raise
-    finally:
-        _clock.stop(alarm)

@@ -10,11 +10,13 @@ import time
 import tracemalloc
 from itertools import repeat
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.runtime.compiled import call_deadlines
 from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.session import Session
 from tests.runtime.compiled.agreement import ENGINES
@@ -63,6 +65,33 @@ def test_a_dropped_exception_is_raised_again() -> None:
 
     with pytest.raises(DeadlinePassed):
         call_until(time.monotonic() + 0.05, run)
+
+
+def test_a_deadline_after_the_call_leaves_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stops = call_deadlines._clock, [0]
+    original = clock.stop
+
+    def stop(alarm: Any) -> None:
+        stops[0] += 1
+        if stops[0] == 1:  # as an exception of another thread may be raised when a call starts
+            raise DeadlinePassed
+        original(alarm)
+
+    monkeypatch.setattr(clock, "stop", stop)
+    with pytest.raises(DeadlinePassed):
+        call_until(time.monotonic() + 60, int)
+    assert not clock.alarms
+
+
+def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = call_deadlines._AlarmClock()
+    monkeypatch.setattr(call_deadlines, "_clock", clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no threads")))
+        with pytest.raises(RuntimeError, match="no threads"):
+            call_until(time.monotonic() + 60, int)
+    with pytest.raises(DeadlinePassed):
+        call_until(time.monotonic() + 0.05, endless)
 
 
 def test_a_run_after_a_timeout_is_not_disturbed() -> None:
