@@ -18,7 +18,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from cfgraph.errors import UsageError
+from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.remote.transport import WorkerDied
 from cfgraph.runtime.remote.worker import Worker
 
@@ -68,8 +68,12 @@ class ProcessTransport:
             handle.call("start", index, secret, "127.0.0.1", self._lost_after)
             for index, handle in enumerate(started)
         ]
-        for start in starts:
-            start.result()
+        for worker, start in enumerate(starts):
+            try:
+                start.result()
+            except WorkerDied:
+                message = f"the process of worker {worker} ended while it started"
+                raise ExecutionError(message, hint="stderr has its last words") from None
         return started
 
     def close(self) -> None:
@@ -86,8 +90,11 @@ class _ProcessHandle:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "cfgraph.runtime.remote.processes", str(theirs.fileno())]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        module = "cfgraph.runtime.remote.processes"
+        # -P: modules come from the path of this process alone, not from the current folder
+        command = [sys.executable, "-P", "-m", module, str(theirs.fileno())]
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        environment = {**os.environ, "PYTHONPATH": path}
         with theirs:
             self._process = subprocess.Popen(
                 command,

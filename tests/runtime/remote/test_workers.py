@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,25 @@ def test_a_loop_runs_on_two_workers(kind: Any) -> None:
             (value,) = session.run(["out:0"], {"n": count})
             assert value == count
         assert session.fallback == "the run uses several workers"
+
+
+def test_a_worker_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("numpy", "cfgraph", "socket"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    with cfgraph.Session(graph(counting()), workers=cfgraph.Processes(2)) as session:
+        assert session.run(["out:0"], {"n": 3}) == [3]
+
+
+def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", shutil.which("false"))
+    with (
+        cfgraph.Session(graph(counting()), workers=cfgraph.Processes(2)) as session,
+        pytest.raises(ExecutionError, match="worker 0 ended while it started"),
+    ):
+        session.run(["out:0"], {"n": 3})
 
 
 def without(text: str, *names: str) -> str:
