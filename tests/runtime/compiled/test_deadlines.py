@@ -84,7 +84,8 @@ def test_a_deadline_after_the_call_leaves_no_alarm(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = call_deadlines._AlarmClock()
+    lock = threading.Lock()
+    clock = call_deadlines._AlarmClock(lock, threading.Condition(lock))
     monkeypatch.setattr(call_deadlines, "_clock", clock)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no threads")))
