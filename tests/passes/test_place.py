@@ -247,6 +247,54 @@ def test_all_nodes_that_a_handle_reaches_are_colocated(kind: str, seed: int) -> 
     assert len({placement[name] for name in ("h", "sw", "en", "id", "mg", "other")}) == 1
 
 
+def loop_gradient(device: str) -> Graph:
+    """The gradient of a loop whose body is on a device."""
+    builder = cfgraph.Builder()
+    x = builder.placeholder("x", "float32", [2])
+    w = builder.placeholder("w", "float32", [2])
+
+    def body(i: object, a: object) -> object:
+        with builder.device(device):
+            return builder.AddV2(i, 1), builder.Tanh(builder.Mul(a, w))
+
+    with builder.scope("forward"):
+        _, y = builder.while_loop(lambda i, a: i < 3, body, (builder.const(0), x))
+    cfgraph.gradients(builder.graph, [y.name], ["x:0", "w:0"])
+    return builder.graph
+
+
+def devices_of(graph: Graph, *ops: str) -> set[str]:
+    return {short_device_name(node.device) for node in graph if node.op in ops}
+
+
+SAVED = ("StackV2", "StackPushV2", "StackPopV2")
+
+
+def test_a_stack_is_on_the_device_of_the_value_that_it_saves() -> None:
+    graph = loop_gradient("")
+    # only the forward loop has a device
+    cfgraph.place(graph, devices="cpu:0,gpu:0-2", rules={"forward/*": "gpu:2"})
+    assert devices_of(graph, *SAVED) == {"gpu:2"}
+    cfgraph.partition(graph)
+    pushes = [node for node in graph if node.op == "StackPushV2"]
+    assert pushes
+    assert all(node.inputs[1].node.op != "_Recv" for node in pushes)
+
+
+def test_a_stack_yields_to_a_rule_for_the_gradients() -> None:
+    graph = loop_gradient("")
+    rules = {"gradients/*": "gpu:1", "forward/*": "gpu:2"}
+    cfgraph.place(graph, devices="cpu:0,gpu:0-2", rules=rules)
+    assert devices_of(graph, *SAVED) == {"gpu:1"}
+
+
+def test_the_gradient_of_an_invariant_is_summed_on_the_device_of_its_terms() -> None:
+    graph = loop_gradient("/gpu:1")
+    sums = [node for node in graph if node.op == "AddN"]
+    assert sums
+    assert {node.device for node in sums} == {"/gpu:1"}
+
+
 # -- what only a CPU can run ---------------------------------------------------------------------
 
 STRINGS = """

@@ -11,6 +11,7 @@ from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
+from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import NODE_NAME, misspelled_op_hint
@@ -387,9 +388,6 @@ def _is_constant(signature: Signature) -> bool:
     return not signature.inputs and "value" in signature.attrs and returned == ["dtype"]
 
 
-_COLOCATION_PREFIX: Final = b"loc:@"
-
-
 def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
     """Every colocation constraint names an existing node."""
     for node in subject.colocated:
@@ -401,9 +399,9 @@ def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
             yield Finding("CFG401", "warning", message, node.name)
             continue
         for group in groups:
-            if not isinstance(group, bytes) or not group.startswith(_COLOCATION_PREFIX):
+            if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
                 continue
-            name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
+            name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
             if name not in subject.graph.nodes:
                 message = f"the node is colocated with {name!r}, which does not exist"
                 hint = subject.signatures.suggest(name, subject.graph.nodes)

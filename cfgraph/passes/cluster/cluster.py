@@ -21,6 +21,7 @@ from typing import Any, Final
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
+from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
@@ -36,7 +37,6 @@ from cfgraph.passes.cluster.functionalize.functionalizer import (
     Functionalizer,
     functionalize_regions,
 )
-from cfgraph.passes.lower.inline import COLOCATION_PREFIX
 from cfgraph.passes.lower.lower import drop_dangling_colocation, lower
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.context import GradientContext
@@ -103,11 +104,20 @@ class BackwardTripCounter:
         return self._ctx.add("Exit", (self._switch.output(0),), "b_count_exit")
 
 
-def add_stack(top: GradientScope, name: str, dtype: DType) -> Output:
-    """Add a stack without a size limit to the root frame and return its handle."""
+def add_stack(top: GradientScope, name: str, x: Output) -> Output:
+    """Add a stack for the values of a tensor, colocated with it, and return its handle.
+
+    The stack has no size limit and is in the root frame.
+    """
+    assert x.dtype is not None
+    attrs: dict[str, Any] = {
+        "elem_type": x.dtype.base,
+        "stack_name": name.encode(),
+        "_class": (COLOCATION_PREFIX + x.node.name.encode(),),
+    }
     size = top.const(-1, dtypes.int32)
-    node = top.add_node("StackV2", [size], name, elem_type=dtype, stack_name=name.encode())
-    return node.output()
+    with top.ctx.on_device(x.node.device):
+        return top.add_node("StackV2", [size], name, **attrs).output()
 
 
 def push_forward(

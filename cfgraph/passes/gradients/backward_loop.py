@@ -210,7 +210,7 @@ class BackwardLoop(GradientScope):
         assert dtype is not None
         ctx = self.ctx
         with ctx.on_device(x.node.device):
-            stack = add_stack(self.top, "f_acc", dtype.base)
+            stack = add_stack(self.top, "f_acc", x)
             handle, value = self.enter_forward(stack), self._in_body(x)
             conditional = bool(self.decisions(self.guards.of(x)))
             push = push_forward(ctx, handle, value, self.forward_counter, may_be_dead=conditional)

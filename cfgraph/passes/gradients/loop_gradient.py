@@ -144,7 +144,9 @@ def _accumulate_invariant(
     if not partials:
         return
     ctx, source = inner.ctx, enter.inputs[0]
-    with ctx.scope(enter):
+    # a sum on another device than its terms would receive one in each iteration
+    device = enter.device or partials[-1].node.device
+    with ctx.scope(enter), ctx.on_device(device):
         shape = outer.scope.known_shape(source)
         initial = scope.enter_variable(outer.scope.zeros_like(source), "b_acc").output()
         merge = ctx.add("Merge", (initial, initial), "b_acc_merge")

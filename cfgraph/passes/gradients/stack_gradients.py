@@ -68,7 +68,7 @@ class StackGradients:
                 "pops; its gradient needs one of each"
             )
             raise Unsupported(message, node=pop, code="CFG508")
-        handle = add_stack(scope.top, "g_acc", pop.attr("elem_type"))
+        handle = add_stack(scope.top, "g_acc", dx)
         stack = self._stacks[use.handle] = GradientStack(handle)
         stack.filled_by[scope] = scope.push(handle, dx)
         frame: Frame | None = frame_of[use.pushes[0]]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from cfgraph.ir.devices import merge_device_names
+from cfgraph.ir.devices import COLOCATION_PREFIX, merge_device_names
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
@@ -21,7 +21,6 @@ from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import remote_target
 from cfgraph.passes.lower.rewriter import LoweredOutput, Rewriter
 
-COLOCATION_PREFIX: Final = b"loc:@"
 _merged_device = lru_cache(maxsize=4096)(merge_device_names)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
+from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
@@ -27,7 +28,7 @@ from cfgraph.passes.gradients.function_gradients import (
     expand_symbolic_gradients,
 )
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
-from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call
+from cfgraph.passes.lower.inline import lower_call
 from cfgraph.passes.lower.lower_cond import lower_conditional
 from cfgraph.passes.lower.lower_while import lower_for, lower_while
 from cfgraph.passes.lower.plan import LoweringPlan

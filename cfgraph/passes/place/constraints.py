@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Final
 
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
-from cfgraph.ir.devices import DeviceName, known_devices_hint, short_device_names
+from cfgraph.ir.devices import COLOCATION_PREFIX, DeviceName, known_devices_hint, short_device_names
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.limits import check_deadline
+from cfgraph.ops.families.stacks import StackHandle
+from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.place.op_placement import ColocationEdge, PlacementFacts
-
-_COLOCATION_PREFIX = b"loc:@"
 
 
 class ColocationGroups:
@@ -117,14 +117,19 @@ class ColocationGroups:
         return path[::-1]
 
     def _add_class_edges(self, node: Node, classes: object) -> None:
-        """Read the `_class` of a node; nodes that name the same missing node are one group."""
+        """Read the `_class` of a node; nodes that name the same missing node are one group.
+
+        That of a stack is a preference: any device can hold the values, at the cost of transfers.
+        """
+        is_stack = is_a(node, StackHandle)
+        edges = self.preferences if is_stack else self.edges
         for entry in classes if isinstance(classes, tuple) else ():
-            if not isinstance(entry, bytes) or not entry.startswith(_COLOCATION_PREFIX):
+            if not isinstance(entry, bytes) or not entry.startswith(COLOCATION_PREFIX):
                 continue
-            name = entry[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
+            name = entry[len(COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
             target = self.graph.nodes.get(name) or self.missing.setdefault(name, node)
             if target is not node:
-                self.edges.append(ColocationEdge(target, node, "a class"))
+                edges.append(ColocationEdge(target, node, "a class", is_preference=is_stack))
 
 
 ANY_DEVICE: Final = DeviceName()
