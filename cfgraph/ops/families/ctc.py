@@ -182,9 +182,11 @@ class CTCBeamSearchDecoder(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch = require_rank(context.inputs[0], 3)[1:2].merge(require_rank(context.inputs[1], 1))
-        paths = context.attr("top_paths")
+        # the count is 0 if the attribute asks for more outputs than a node may have
+        paths = max(0, (context.output_count - 1) // 3)
         parts = (Shape((None, 2)), vector_shape(None), vector_shape(2))
-        return [*(part for part in parts for _ in range(paths)), batch + Shape((paths,))]
+        probability = batch + Shape((context.attr("top_paths"),))
+        return [*(part for part in parts for _ in range(paths)), probability]
 
 
 def label_rows(indices: Any, values: Any, batch: int, blank: int) -> list[list[int]]:
