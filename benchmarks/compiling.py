@@ -22,7 +22,8 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.plan import Plan, RunSpec
-from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.prepare import prepare
+from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
 
 _TINY: Final = 25

@@ -41,7 +41,7 @@ HEAVY = {
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names")}
+PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names", "run_passes")}
 
 # the engine inside a function: a run on the token executor starts without it
 COMPILED_INSIDE = {"cfgraph/runtime/prepare.py"}

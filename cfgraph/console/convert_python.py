@@ -28,7 +28,8 @@ from cfgraph.runtime.compiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.io_policy import IoPolicy
-from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.prepare import prepare
+from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
 
 

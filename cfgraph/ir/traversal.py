@@ -153,6 +153,11 @@ def is_partitioned(graph: Graph) -> bool:
     return any(is_transfer(node, roles) for node in graph)
 
 
+def named_devices(graph: Graph) -> list[str]:
+    """The devices of a partitioned graph; of another, a run ignores them."""
+    return sorted({node.device for node in graph}) if is_partitioned(graph) else []
+
+
 def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The first Send of each key."""
     roles, sends = OpRoles(), dict[RendezvousKey, Node]()

@@ -14,99 +14,48 @@ Generated code merges the devices of a run, so that its graph is placed and not 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
+
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.devices import is_gpu, short_device_names
-from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.attrs import array_copy
+from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import called_functions, copy_graph, remove_uncalled_functions
-from cfgraph.ir.shapes import UNKNOWN_SHAPE
+from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.passes.place.rules import PlacementRules
+from cfgraph.limits import reserve
+from cfgraph.ops.opdef.op import Resource, is_functional, lookup
 from cfgraph.runtime.abstract_run import use_abstract_values
-from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
+from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import (
     ClusterKernels,
     Plan,
     RunSpec,
-    is_replaced_by_feed,
     make_plans,
 )
+from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.plan import GpuPlan
-from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE, IoPolicy
-from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
 from cfgraph.runtime.quiescent_state import QuiescentState
+from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters, recluster_run
+from cfgraph.runtime.run_passes import cluster_run, lowered_copy, partition_run, place_run
 from cfgraph.runtime.trace.events import Observer
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
     from cfgraph.runtime.compiled.engine import CompiledRun
-    from cfgraph.runtime.remote.workers import WorkerOptions
 
-SCHEDULES: Final = ("fifo", "random")
-ENGINES: Final = ("auto", "tokens", "compiled", "xla")
 DEFAULT_DEVICE: Final = "cpu:0"
-
-
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """Options of a session, which `Session` documents. Raises UsageError for conflicting ones."""
-
-    devices: tuple[str, ...] = ()
-    soft_placement: bool = False
-    rules: PlacementRules = field(default_factory=PlacementRules)
-    schedule: str = "fifo"
-    schedule_seed: int = 0
-    seed: int = 0
-    costs: CostModel | None = None
-    jit: str | None = None
-    engine: str | None = None
-    lazy: bool = False
-    regions: bool = False
-    memory: Mapping[str, int] | None = None
-    swap_above: float = DEFAULT_SWAP_ABOVE
-    gpu: GpuContext | str | None = None
-    io: IoPolicy = field(default_factory=IoPolicy)
-    blas_threads: int | str | None = None
-    workers: WorkerOptions | None = None
-
-    def __post_init__(self) -> None:
-        if self.costs is not None and self.schedule != "fifo":
-            message = "the virtual clock supports only the fifo schedule"
-            raise UsageError(message, hint='schedule="fifo"')
-        if self.schedule not in SCHEDULES:
-            message = f"unknown schedule {self.schedule!r}"
-            raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
-        if self.engine is not None and self.engine not in ENGINES:
-            message = f"unknown engine {self.engine!r}"
-            raise UsageError(message, hint=f"one of {', '.join(ENGINES)}")
-        if self.rules != PlacementRules() and len(self.devices) < 2:
-            message = "placement rules need more than one device"
-            raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
-        if self.workers is not None:
-            self._require_remote()
-
-    def _require_remote(self) -> None:
-        """Raise UsageError for an option that a run on workers does not support."""
-        for name, value in (
-            ("costs", self.costs),
-            ("memory", self.memory),
-            ("jit", self.jit),
-            ('schedule="random"', self.schedule == "random" or None),
-        ):
-            if value is not None:
-                raise UsageError(f"{name} cannot be combined with workers", hint=f"omit {name}")
 
 
 def prepare(
@@ -184,112 +133,7 @@ def lower_run(spec: RunSpec) -> RunSpec:
         return spec
     if not is_functional(graph, ancestors(graph, spec.roots, frozenset(spec.feeds))):
         return spec
-    from cfgraph.passes.lower.lower import lower
-
-    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
-    remove_uncalled_functions(copy)  # the run does not depend on errors in them
-    feeds = {tensor: _lowered_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
-    lower(copy)
-    return _with_feeds(spec, copy, feeds)
-
-
-def _copied(tensor: Output, graph: Graph) -> Output:
-    return Output(graph[tensor.node.name], tensor.port)
-
-
-def _with_feeds(spec: RunSpec, graph: Graph, feeds: dict[Output, Output]) -> RunSpec:
-    """The run on a copy of its graph in which `feeds` are fed instead of the original outputs."""
-    fetches = tuple(feeds.get(tensor) or _copied(tensor, graph) for tensor in spec.fetches)
-    targets = tuple(graph[node.name] for node in spec.targets)
-    return RunSpec(graph, fetches, targets, tuple(feeds.values()))
-
-
-def _lowered_feed(graph: Graph, tensor: Output) -> Output:
-    """The output to feed: functional nodes lose their consumers by lowering."""
-    return feed_placeholder(graph, tensor) if is_functional(graph, [tensor.node]) else tensor
-
-
-def feed_placeholder(graph: Graph, tensor: Output) -> Output:
-    """Replace an output by a placeholder; return the output itself if its type is unknown."""
-    dtype = OutputPorts(graph.functions).dtype(tensor)
-    if dtype is None:
-        return tensor
-    name = graph.unique_name(f"{tensor.node.name}/fed")
-    attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
-    placeholder = graph.create(name, "Placeholder", attrs=attrs, device=tensor.node.device).output()
-    graph.replace_uses(tensor, placeholder)
-    return placeholder
-
-
-def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
-    """Place and partition a copy of the part of a lowered graph that the run needs.
-
-    A partitioned graph is used unchanged. Raises the errors of `place` and `partition`, and
-    UsageError for a partitioned graph that names other devices or is combined with placement rules.
-    """
-    from cfgraph.passes.partition.partition import partition
-
-    graph = spec.graph
-    if is_partitioned(graph):
-        if config.rules != PlacementRules():
-            message = "placement rules do not apply to a partitioned graph"
-            raise UsageError(message, hint="omit the rules, or partition the original graph again")
-        require_known_devices(graph, config.devices)
-        return spec
-    run = place_run(spec, config)
-    partition(run.graph)
-    return run
-
-
-def place_run(spec: RunSpec, config: RunConfig) -> RunSpec:
-    """Place a copy of the part of a lowered graph that the run needs.
-
-    Raises the errors of `place`.
-    """
-    from cfgraph.passes.place.place import place
-
-    graph = spec.graph
-    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
-    feeds = {tensor: _partitioned_feed(copy, _copied(tensor, copy)) for tensor in spec.feeds}
-    run = _with_feeds(spec, copy, feeds)
-    part = copy
-    if any(tensor.node.name != feed.node.name for tensor, feed in feeds.items()):
-        # a placeholder has replaced what only a fed node reads
-        part = copy_graph(copy, ancestors(copy, [*run.roots, *_nodes_of(run.feeds)]))
-    place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
-    return run.on(part)
-
-
-def require_known_devices(graph: Graph, devices: Collection[str]) -> None:
-    """Raise UsageError for a node of a partitioned graph that is on none of the devices."""
-    for node in graph:
-        if node.device and node.device not in devices:
-            message = f"the graph is partitioned for {node.device}, which is not among the devices"
-            hint = f"omit the devices, or include it; devices: {short_device_names(devices)}"
-            raise UsageError(message, node=node, hint=hint)
-
-
-def _partitioned_feed(graph: Graph, tensor: Output) -> Output:
-    """The output to feed: a placeholder if the fed node runs all the same."""
-    return tensor if is_replaced_by_feed(tensor.node) else feed_placeholder(graph, tensor)
-
-
-def _nodes_of(items: Iterable[Output]) -> list[Node]:
-    return [tensor.node for tensor in items]
-
-
-def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
-    """Cluster nodes that compile together in a copy of the graph; with `regions`, also whole loops.
-
-    Fetches, feeds, and targets keep their names. Raises the errors of `cluster`.
-    """
-    from cfgraph.passes.cluster.cluster import cluster
-
-    graph = spec.graph
-    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
-    fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
-    cluster(copy, fetches=fetches, feeds=[tensor.name for tensor in spec.feeds], regions=regions)
-    return spec.on(copy)
+    return lowered_copy(spec)
 
 
 class ExecutorPlans:
@@ -424,6 +268,38 @@ class RunExecutor(Protocol):
 
     def fetched_to_host(self, index: int, value: Any) -> Any:
         """The value of a fetch in host memory."""
+
+
+def fetched_values(
+    simulator: RunExecutor, fetches: Sequence[Output], fed: Mapping[Output, Any]
+) -> list[Any]:
+    """The values of the fetches of a run that has ended. Raises ExecutionError without a value."""
+    return [
+        _caller_copy(fed[tensor]) if tensor in fed else _fetched_value(simulator, index)
+        for index, tensor in enumerate(fetches)
+    ]
+
+
+def _fetched_value(simulator: RunExecutor, index: int) -> Any:
+    """The value of a fetch. Raises ExecutionError if it is dead or missing."""
+    value = simulator.results[index]
+    if value is None and simulator.allow_dead:
+        return None
+    if value is None or value is MISSING:
+        explain = explain_dead_fetch if value is None else explain_missing_fetch
+        state = simulator.quiescent_state()
+        raise explain(state, simulator.fetches[index])
+    if isinstance(value, Resource):
+        value = fetched_value(simulator.fetches[index], value)
+    return _caller_copy(simulator.fetched_to_host(index, value))
+
+
+def _caller_copy(value: Any) -> Any:
+    """A value that the caller may write to, since no variable or constant shares it."""
+    if not isinstance(value, np.ndarray):
+        return value
+    reserve(value.nbytes, "a fetched value")
+    return array_copy(value)
 
 
 SimulatorMaker = Callable[[PlannedRun, Observer | None], RunExecutor]

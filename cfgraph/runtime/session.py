@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -17,22 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu, parse_devices
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
-from cfgraph.ir.traversal import is_partitioned
-from cfgraph.limits import limited, out_of_memory_error, reserve
-from cfgraph.ops.opdef.op import Resource
+from cfgraph.ir.traversal import named_devices
+from cfgraph.limits import limited, out_of_memory_error
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.code_cache import CacheEntry, CodeCache
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
@@ -44,10 +39,11 @@ from cfgraph.runtime.prepare import (
     DEFAULT_DEVICE,
     PlannedRun,
     PreparedRun,
-    RunConfig,
     RunExecutor,
+    fetched_values,
     plan_run,
 )
+from cfgraph.runtime.run_config import RunConfig, current_options
 from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
@@ -151,12 +147,7 @@ class Session:
         cache: bool | CodeCache = False,
     ) -> None:
         require_graph(graph)
-        if jit is not None or regions or engine == "numpy":
-            _warn_deprecated(jit, engine)
-        if engine == "numpy":
-            engine = "compiled"
-        if engine == "xla" and jit is None:
-            jit, regions = engine, True
+        engine, jit, regions = current_options(engine, jit, regions=regions)
         self.graph = graph
         self.config = RunConfig(
             devices=() if devices is None else parse_devices(devices),
@@ -177,6 +168,8 @@ class Session:
             blas_threads=checked_threads(blas_threads),
             workers=workers,
         )
+        # the reason for which all runs use the token executor, or empty
+        self._observed = self.config.token_executor_reason()
         self.state = State() if state is None else state
         self._workers: Workers | None = None
         if workers is not None:
@@ -194,7 +187,7 @@ class Session:
         self.fallback = ""
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
-            self._meter.require(self.config.devices or _named_devices(graph) or [DEFAULT_DEVICE])
+            self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._run_numbers = count(1)
         self._prepared: dict[RunKey, PreparedRun] = {}
@@ -316,12 +309,7 @@ class Session:
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
-                return [
-                    _caller_copy(fed[tensor])
-                    if tensor in fed
-                    else _fetch_result(simulator, index, allow_dead)
-                    for index, tensor in enumerate(tensors)
-                ]
+                return fetched_values(simulator, tensors, fed)
             except CfgraphError as error:
                 if self._meter is not None:
                     # so that a retained exception does not keep tensors alive
@@ -371,7 +359,7 @@ class Session:
                 return prepared, 0.0
             fetches, targets, feeds, without_values, _ = key
             spec = RunSpec(opened.graph, fetches, targets, feeds)
-            observed = self._observed() or ("values are omitted" if without_values else "")
+            observed = self._observed or ("values are omitted" if without_values else "")
             if trace is not None and not observed:
                 observed, key = _TRACED, _traced(key)
             run = plan_run(
@@ -403,13 +391,7 @@ class Session:
             return None
         if self._digest[0] != self._planned:
             self._digest = self._planned, hashlib.sha256(dumps(self.graph)).hexdigest()
-        config = self.config
-        options = config.devices, config.soft_placement, config.rules, config.jit, config.regions
-        fed, fetched = (
-            [tensor.name for tensor in tensors] for tensors in (spec.feeds, spec.fetches)
-        )
-        targets = [node.name for node in spec.targets]
-        return self._cache.entry(self._digest[1], fed, fetched, targets, options)
+        return self._cache.entry(self._digest[1], *spec.names, self.config.planning_options)
 
     def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
         """The prepared run of a key; for a traced run also one that is only traced."""
@@ -424,25 +406,8 @@ class Session:
             return True
         if self.config.costs is not None or self.config.gpu == "simulated":
             return False
-        devices = self.config.devices or _named_devices(self.graph)
+        devices = self.config.devices or named_devices(self.graph)
         return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
-
-    def _observed(self) -> str:
-        """The reason for which all runs of the session use the token executor, or an empty text."""
-        config = self.config
-        if config.engine not in (None, "auto", "compiled"):
-            return f"the engine is {config.engine}"
-        if config.jit is not None:
-            return "the run is clustered"
-        if config.workers is not None:
-            return "the run uses several workers"
-        if self._random is not None:
-            return "the schedule is random"
-        if config.costs is not None:
-            return "the clock is virtual"
-        if self._meter is not None:
-            return "memory is counted"
-        return "devices are GPUs" if any(map(is_gpu, config.devices)) else ""
 
     def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
         """The simulator: of generated code, a virtual clock, a real GPU, or NumPy alone."""
@@ -470,41 +435,7 @@ def _traced(key: RunKey) -> RunKey:
     return fetches, targets, feeds, without_values, True
 
 
-def _warn_deprecated(jit: str | None, engine: str | None) -> None:
-    """Warn the caller of `Session` about options of the previous release."""
-    new = "xla" if jit in ("auto", "xla") else "compiled" if engine == "numpy" or jit else "auto"
-    message = f"jit, regions, and the engine 'numpy' are deprecated; use engine={new!r}"
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
-
-
 def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
     """The token executor of a run that generated code runs otherwise."""
     spec, plans = run.executor.get()
     return Simulator(spec.graph, plans, step, spec.fetches)
-
-
-def _named_devices(graph: Graph) -> Sequence[str]:
-    """The devices of a partitioned graph; of another, a run ignores them."""
-    return sorted({node.device for node in graph}) if is_partitioned(graph) else ()
-
-
-def _fetch_result(simulator: RunExecutor, index: int, allow_dead: bool) -> Any:
-    """The value of a fetch. Raises ExecutionError if it is dead or missing."""
-    value = simulator.results[index]
-    if value is None and allow_dead:
-        return None
-    if value is None or value is MISSING:
-        explain = explain_dead_fetch if value is None else explain_missing_fetch
-        state = simulator.quiescent_state()
-        raise explain(state, simulator.fetches[index])
-    if isinstance(value, Resource):
-        value = fetched_value(simulator.fetches[index], value)
-    return _caller_copy(simulator.fetched_to_host(index, value))
-
-
-def _caller_copy(value: Any) -> Any:
-    """A value that the caller may write to, since no variable or constant shares it."""
-    if not isinstance(value, np.ndarray):
-        return value
-    reserve(value.nbytes, "a fetched value")
-    return array_copy(value)

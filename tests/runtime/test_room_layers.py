@@ -27,8 +27,8 @@ ORDER = (
         "cluster_runner",
         "quiescent_state",
     ),
-    *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "remote", "prepare"),
-    *("session", "restore"),
+    *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "remote"),
+    *("run_config", "run_passes", "prepare", "session", "restore"),
 )
 
 

@@ -40,6 +40,13 @@ class RunSpec:
         """The nodes of the fetches, and the targets."""
         return [*(output.node for output in self.fetches), *self.targets]
 
+    @property
+    def names(self) -> tuple[list[str], ...]:
+        """The names of the feeds, the fetches, and the targets."""
+        return tuple(
+            [item.name for item in items] for items in (self.feeds, self.fetches, self.targets)
+        )
+
     def on(self, graph: Graph) -> RunSpec:
         """The same run on a graph that has nodes of the same names."""
         return RunSpec(

@@ -24,7 +24,8 @@ from cfgraph.runtime.compiled.literals import literal, raw, strings
 from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.prepare import prepare
+from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from tests.conformance import recorded

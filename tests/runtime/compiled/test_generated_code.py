@@ -15,7 +15,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.compiled.engine import compile_run
 from cfgraph.runtime.engine.plan import RunSpec
-from cfgraph.runtime.prepare import RunConfig, prepare
+from cfgraph.runtime.prepare import prepare
+from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
 from tests.build.programs import programs

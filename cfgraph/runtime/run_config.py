@@ -1,0 +1,110 @@
+"""Options of the runs of a session, checked together."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.devices import is_gpu
+from cfgraph.passes.place.rules import PlacementRules
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.io_policy import IoPolicy
+from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.remote.workers import WorkerOptions
+
+SCHEDULES: Final = ("fifo", "random")
+ENGINES: Final = ("auto", "tokens", "compiled", "xla")
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Options of a session, which `Session` documents. Raises UsageError for conflicting ones."""
+
+    devices: tuple[str, ...] = ()
+    soft_placement: bool = False
+    rules: PlacementRules = field(default_factory=PlacementRules)
+    schedule: str = "fifo"
+    schedule_seed: int = 0
+    seed: int = 0
+    costs: CostModel | None = None
+    jit: str | None = None
+    engine: str | None = None
+    lazy: bool = False
+    regions: bool = False
+    memory: Mapping[str, int] | None = None
+    swap_above: float = DEFAULT_SWAP_ABOVE
+    gpu: GpuContext | str | None = None
+    io: IoPolicy = field(default_factory=IoPolicy)
+    blas_threads: int | str | None = None
+    workers: WorkerOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.costs is not None and self.schedule != "fifo":
+            message = "the virtual clock supports only the fifo schedule"
+            raise UsageError(message, hint='schedule="fifo"')
+        if self.schedule not in SCHEDULES:
+            message = f"unknown schedule {self.schedule!r}"
+            raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
+        if self.engine is not None and self.engine not in ENGINES:
+            message = f"unknown engine {self.engine!r}"
+            raise UsageError(message, hint=f"one of {', '.join(ENGINES)}")
+        if self.rules != PlacementRules() and len(self.devices) < 2:
+            message = "placement rules need more than one device"
+            raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
+        if self.workers is not None:
+            self._require_remote()
+
+    def _require_remote(self) -> None:
+        """Raise UsageError for an option that a run on workers does not support."""
+        for name, value in (
+            ("costs", self.costs),
+            ("memory", self.memory),
+            ("jit", self.jit),
+            ('schedule="random"', self.schedule == "random" or None),
+        ):
+            if value is not None:
+                raise UsageError(f"{name} cannot be combined with workers", hint=f"omit {name}")
+
+    @property
+    def planning_options(self) -> tuple[object, ...]:
+        """The options that generated code depends on."""
+        return self.devices, self.soft_placement, self.rules, self.jit, self.regions
+
+    def token_executor_reason(self) -> str:
+        """The reason for which all runs use the token executor, or an empty text."""
+        if self.engine not in (None, "auto", "compiled"):
+            return f"the engine is {self.engine}"
+        if self.jit is not None:
+            return "the run is clustered"
+        if self.workers is not None:
+            return "the run uses several workers"
+        if self.schedule == "random":
+            return "the schedule is random"
+        if self.costs is not None:
+            return "the clock is virtual"
+        if self.memory is not None:
+            return "memory is counted"
+        return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
+
+
+def current_options(
+    engine: str | None, jit: str | None, *, regions: bool
+) -> tuple[str | None, str | None, bool]:
+    """The options that the deprecated ones of `Session` stand for; warns its caller about these."""
+    if jit is not None or regions or engine == "numpy":
+        new = (
+            "xla" if jit in ("auto", "xla") else "compiled" if engine == "numpy" or jit else "auto"
+        )
+        message = f"jit, regions, and the engine 'numpy' are deprecated; use engine={new!r}"
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+    if engine == "numpy":
+        engine = "compiled"
+    if engine == "xla" and jit is None:
+        jit, regions = engine, True
+    return engine, jit, regions
