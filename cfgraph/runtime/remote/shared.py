@@ -79,11 +79,15 @@ class SharedArrays:
             raise DecodeError(f"a shared array is missing: {error.strerror}") from None
         try:
             status = os.fstat(file)
-            if status.st_uid != os.getuid() or status.st_size != size:
+            if status.st_uid != os.getuid() or status.st_size != size or not size:
                 raise DecodeError("a shared array of another size or owner")
             self._remove(path)
             flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-            return np.frombuffer(mmap.mmap(file, size, flags), np.uint8)
+            try:
+                mapped = mmap.mmap(file, size, flags)
+            except OSError as error:
+                raise DecodeError(f"a shared array cannot be mapped: {error.strerror}") from None
+            return np.frombuffer(mapped, np.uint8)
         finally:
             os.close(file)
 

@@ -197,7 +197,7 @@ class Worker:
         self._loaded: dict[int, tuple[LoadRequest, RunSpec, list[Plan]]] = {}
         self._simulators: dict[int, RemoteSimulator] = {}
         self._current: RemoteSimulator | None = None
-        self._broken: PeerLost | DecodeError | None = None
+        self._broken: PeerLost | DecodeError | CfgraphError | MemoryError | None = None
         self._stepping = threading.Lock()
         self._io = threading.Lock()  # of reading from the mesh
         self._idle = threading.Event()
@@ -327,8 +327,8 @@ class Worker:
                 try:
                     for message in self.mesh.poll(_MAX_SLEEP):
                         self.postbox.deliver(message)
-                except (PeerLost, DecodeError) as error:
-                    self._broken = error
+                except (PeerLost, DecodeError, CfgraphError, MemoryError) as error:
+                    self._broken = error  # of the next step
                     return
                 except (OSError, ValueError):  # the mesh was closed
                     return

@@ -106,6 +106,16 @@ def test_a_name_that_no_worker_wrote_is_refused() -> None:
         SharedArrays(SECRET).read(bytes(16), 10)
 
 
+def test_an_empty_shared_array_is_refused() -> None:
+    shared = SharedArrays(SECRET)
+    name = shared.write([])
+    if name is None:
+        pytest.skip("this machine has no shared memory")
+    with pytest.raises(DecodeError, match="another size"):
+        shared.read(name, 0)
+    shared.clear()
+
+
 def test_shared_memory_of_another_host_is_refused() -> None:
     with raw_peer() as (mesh, peer):
         peer.sendall(struct.pack("<IQ", 20, 1 << 63 | 10) + bytes(20))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -71,6 +72,20 @@ def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch)
         pytest.raises(ExecutionError, match="worker 0 ended while it started"),
     ):
         session.run(["out:0"], {"n": 3})
+
+
+def test_a_value_that_is_too_large_between_steps_fails_the_next(loop: cfgraph.Session) -> None:
+    assert loop.run(["out:0"], {"n": 3}) == [3]
+    assert loop._workers is not None
+    first, second = (handle.worker for handle in loop._workers.handles)  # type: ignore[attr-defined]
+    second.mesh._peers[0].output.append(memoryview(struct.pack("<IQ", 1, 1 << 50) + b"x"))
+    second.mesh.flush()
+    deadline = time.monotonic() + 20
+    while first._broken is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(ExecutionError) as caught:
+        loop.run(["out:0"], {"n": 3}, timeout=20)
+    assert caught.value.code == "CFG713"
 
 
 def without(text: str, *names: str) -> str:
