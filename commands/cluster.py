@@ -15,7 +15,7 @@ Deadness = Annotated[
     typer.Option(
         "--deadness",
         metavar="MODE",
-        help="How to test that nodes are live together: exact, inputs, tf or off.",
+        help="Test of equal liveness: exact, inputs, tf, or off.",
     ),
 ]
 MinSize = Annotated[

@@ -1,6 +1,6 @@
 """Cache of generated code in a folder of the user, so that the next process need not analyze.
 
-Whoever can write an entry can run code as the user. The folder is therefore used only if the user
+Writing an entry is enough to run code as the user. The folder is therefore used only if the user
 owns it and nobody else may write to it, and so is each file in it. An entry is text; it has the
 code of one run of one graph, made by one version of cfgraph, Python, and NumPy.
 """
