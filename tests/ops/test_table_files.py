@@ -56,6 +56,7 @@ def test_columns_are_separated_by_the_delimiter(file: Path) -> None:
         (b"a\n\nb\n", "key_index=-2, value_index=-1", "empty line found at line 1"),
         (b"a\n", "key_index=0, value_index=1", r"line 0 \(a\) : expected 2 got 1"),
         (b"a\tb\n", "key_index=0, value_index=1", "Field b in line 0 is not a valid number"),
+        (b"a\t1_000\n", "key_index=0, value_index=1", "Field 1_000 in line 0 is not a valid"),
         (b"a\t99999999999999999999\n", "key_index=0, value_index=1", "not a valid number"),
         (b"a\n", "key_index=-2, value_index=-1, vocab_size=3", "expected 3 but got 1"),
         (b"a\n", "key_index=-2, value_index=-2", "a whole line has dtype string"),

@@ -119,7 +119,7 @@ class CropAndResize(Op):
         def crop(image: Any, boxes: Any, index: Any, size: Any) -> Any:
             check_image_batch(image)
             height, width = check_image_size(size)
-            reserve_array((len(boxes), height, width, image.shape[3]), 4)
+            reserve_array((len(boxes), height, width, max(image.shape[3], 1)), 4)
             grid = CropGrid.from_boxes(xp, image.shape, boxes, index, (height, width))
             if bilinear:
                 top_left, top_right, left, right = grid.corners(image)

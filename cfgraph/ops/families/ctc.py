@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.limits import check_deadline, reserve, reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -23,6 +25,9 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 _HOST: Final = HostPlacement(host_only=True)
 _PLAIN: Final = CompilerSupport(traceable=False)
 _FLOAT: Final = "T: {float32, float64} = float32"
+# bytes of a prefix in a beam, with its scores, and of each of its labels
+_PREFIX_BYTES: Final = 400
+_LABEL_BYTES: Final = 8
 
 
 def check_sequences(inputs: Any, lengths: Any) -> None:
@@ -114,7 +119,8 @@ def beam_search(steps: Any, width: int) -> list[tuple[tuple[int, ...], Any]]:
     kind = steps.dtype.type
     none = kind(-np.inf)
     beam: dict[tuple[int, ...], BeamEntry] = {(): BeamEntry(kind(0), kind(0), none)}
-    for logits in steps:
+    for length, logits in enumerate(steps):
+        reserve(len(beam) * len(logits) * (_PREFIX_BYTES + length * _LABEL_BYTES), "the beam")
         top = logits.max()
         scores = logits - (top + np.log(np.exp(logits - top).sum()))
         blank = len(scores) - 1
@@ -131,6 +137,7 @@ def beam_search(steps: Any, width: int) -> list[tuple[tuple[int, ...], Any]]:
             rest = old.total + scores[blank]
             updated[prefix] = BeamEntry(np.logaddexp(rest, label), rest, label)
         for prefix, old in beam.items():
+            check_deadline()
             for label in range(blank):
                 extended = (*prefix, label)
                 if extended in beam:
@@ -189,18 +196,34 @@ class CTCBeamSearchDecoder(Op):
         return [*(part for part in parts for _ in range(paths)), probability]
 
 
-def label_rows(indices: Any, values: Any, batch: int, blank: int) -> list[list[int]]:
-    """The labels of each sequence. Raises OpError for labels out of range."""
+def label_rows(indices: Any, values: Any, batch: int) -> list[list[int]]:
+    """The labels of each sequence. Raises OpError for labels out of order, and for none."""
     if indices.ndim != 2 or indices.shape != (len(values), 2):
         message = f"labels_indices must have shape [{len(values)}, 2], got {list(indices.shape)}"
         raise OpError(message)
     rows: list[list[int]] = [[] for _ in range(batch)]
-    for (row, _), label in zip(indices.tolist(), values.tolist(), strict=True):
-        if not 0 <= row < batch or not 0 <= label <= blank:
+    places = indices.tolist()
+    if any(place >= following for place, following in pairwise(places)):
+        message = "label SparseTensor is not valid: its indices are out of order or repeated"
+        raise OpError(message)
+    for (row, _), label in zip(places, values.tolist(), strict=True):
+        if not 0 <= row < batch or label < 0:
             message = f"label {label} of sequence {row} is out of range"
             raise OpError(message)
         rows[row].append(label)
+    if [] in rows:
+        message = f"Labels length is zero in batch {rows.index([])}"
+        raise OpError(message)
     return rows
+
+
+def labels_before_null(labels: Sequence[int], null: int) -> Sequence[int]:
+    """The labels below `null`. Raises OpError for one that follows another label."""
+    count = next((place for place, label in enumerate(labels) if label >= null), len(labels))
+    if any(label < null for label in labels[count:]):
+        message = f"Saw a non-null label following a null label (index >= {null}): {list(labels)}"
+        raise OpError(message)
+    return labels[:count]
 
 
 def sequence_loss(
@@ -208,6 +231,7 @@ def sequence_loss(
 ) -> tuple[Any, Any]:
     """Negative log-likelihood of labels, and its gradient by the logits: [time, class]."""
     steps = len(logits)
+    reserve_array((steps, 2 * len(labels) + 1), 4 * 8)
     wide = logits.astype(np.float64)
     top = wide.max(axis=1, keepdims=True)
     scores = wide - (top + np.log(np.exp(wide - top).sum(axis=1, keepdims=True)))
@@ -221,6 +245,7 @@ def sequence_loss(
         forward = np.full((steps, len(path)), -np.inf)
         forward[0, :2] = scores[0, path[:2]]
         for t in range(1, steps):
+            check_deadline()
             forward[t] = _step(forward[t - 1], skips, stays) + scores[t, path]
         backward = np.full((steps, len(path)), -np.inf)
         backward[-1, -2:] = 0
@@ -271,8 +296,13 @@ class CTCLoss(Op):
             batch, classes = inputs.shape[1:]
             blank = 0 if cls.first_is_blank else classes - 1
             losses, gradient = np.zeros(batch, inputs.dtype), np.zeros_like(inputs)
-            for i, row in enumerate(label_rows(indices, values, batch, classes - 1)):
-                labels = _collapsed(row, -1, merge=True) if collapse else row
+            for i, row in enumerate(label_rows(indices, values, batch)):
+                labels: Sequence[int] = _collapsed(row, -1, merge=True) if collapse else row
+                if not cls.first_is_blank:
+                    labels = labels_before_null(labels, blank)
+                elif max(labels) >= classes:
+                    message = f"label {max(labels)} of sequence {i} is out of range"
+                    raise OpError(message)
                 length = int(lengths[i])
                 if not length:
                     continue

@@ -30,7 +30,7 @@ class InitializeTableFromTextFileV2(Op):
 
     signature = "table_handle: resource, filename: string ->"
     attrs = (
-        "key_index: int, value_index: int, vocab_size: int >= -1 = -1,"
+        "key_index: int >= -2, value_index: int >= -2, vocab_size: int >= -1 = -1,"
         " delimiter: string = '\t', offset: int = 0"
     )
     effects = SideEffects(stateful=True, initializes=True, does_io=True)
@@ -119,6 +119,8 @@ def _field(
         return number
     text = line if column == WHOLE_LINE else tokens[column]
     try:
+        if b"_" in text and parse is not bytes:  # Python's separator of digits
+            raise ValueError
         return parse(text)
     except (ValueError, OverflowError):
         raise OpError(f"Field {decode_text(text)} in line {number} is not a valid number") from None

@@ -37,8 +37,9 @@ def check_splits(splits: Any, count: int | None) -> None:
 
 def _ranges(starts: Any, lengths: Any) -> Any:
     """The concatenated indices of ranges."""
+    # a float, since the sum of integers may overflow
+    reserve_array((int(lengths.sum(dtype=np.float64)),), 8)
     total = int(lengths.sum())
-    reserve_array((total,), 8)
     first = np.cumsum(lengths) - lengths
     return np.arange(total, dtype=np.int64) + np.repeat(starts - first, lengths)
 
@@ -224,8 +225,8 @@ class RaggedTensorToSparse(Op):
             for splits in nested:
                 lengths = np.diff(splits.astype(np.int64))
                 sizes.append(int(lengths.max(initial=0)))
-                columns = [np.repeat(column, lengths) for column in columns]
-                columns.append(_ranges(np.zeros(len(lengths), np.int64), lengths))
+                last = _ranges(np.zeros(len(lengths), np.int64), lengths)
+                columns = [*(np.repeat(column, lengths) for column in columns), last]
             inner_shape = values.shape[1:]
             count = math.prod(inner_shape)
             reserve_array((len(values) * count, len(columns) + len(inner_shape)), 8)
@@ -340,6 +341,10 @@ def _row_partitions(kinds: Sequence[bytes], partitions: Sequence[Any]) -> tuple[
                 message = "FIRST_DIM_SIZE must be a scalar, and the first partition"
                 raise OpError(message)
             first = int(partition)
+            if first < 0:
+                message = f"FIRST_DIM_SIZE must not be negative, got {first}"
+                raise OpError(message)
+            reserve_array((first,), 8)
         elif kind == _SPLITS:
             check_splits(partition, None)
             first = len(partition) - 1 if first is None else first
@@ -375,6 +380,9 @@ def _dense_sizes(shape: Any, first: int, rows: Sequence[Any], values: Any) -> tu
     if shape.shape != (len(natural),):
         message = f"shape has {shape.size} dimensions, the ragged tensor {len(natural)}"
         raise OpError(message)
+    if (shape < -1).any():
+        message = f"the sizes in shape must be at least -1, got {shape.tolist()}"
+        raise OpError(message)
     wanted = [
         size if want < 0 else want for want, size in zip(shape.tolist(), natural, strict=True)
     ]
@@ -394,11 +402,11 @@ def _fill(
             raise OpError(message)
         positions, parent = _positions(ids), place[ids]
         place = np.where((parent >= 0) & (positions < size), parent * size + positions, -1)
-    if len(place) != len(values):
+    if len(place) > len(values):
         message = f"the partitions describe {len(place)} values, got {len(values)}"
         raise OpError(message)
     inner = values.shape[1:]
     result = np.empty((math.prod(sizes[: len(sizes) - len(inner)]), *inner), values.dtype)
     result[...] = default
-    result[place[place >= 0]] = values[place >= 0]
+    result[place[place >= 0]] = values[: len(place)][place >= 0]
     return result.reshape(sizes)

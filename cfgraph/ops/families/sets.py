@@ -28,6 +28,8 @@ _OPERATIONS: Final[Mapping[str, Callable[[set[Any], set[Any]], set[Any]]]] = {
 _TYPES: Final = "T: {int8, int16, int32, int64, uint8, uint16, string}"
 _RESULT: Final = "result_indices: int64, result_values: T, result_shape: int64"
 Groups = dict[tuple[int, ...], set[Any]]
+# bytes of an empty set and its place
+_GROUP_BYTES: Final = 400
 
 
 def dense_groups(values: Any) -> tuple[tuple[int, ...], Groups]:
@@ -36,6 +38,7 @@ def dense_groups(values: Any) -> tuple[tuple[int, ...], Groups]:
         message = f"a set tensor must have at least rank 2, got {values.ndim}"
         raise OpError(message)
     sizes = values.shape[:-1]
+    reserve_array(sizes, _GROUP_BYTES)
     return sizes, {place: set(values[place].tolist()) for place in np.ndindex(*sizes)}
 
 

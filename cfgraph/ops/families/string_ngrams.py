@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.limits import reserve_array
 from cfgraph.ops.families.ragged import check_splits
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
-from cfgraph.ops.opdef.op import Kernel, Op
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+# bytes of a reference to a word
+_WORD_BYTES: Final = 8
 
 
 class NGramPattern:
@@ -27,9 +31,18 @@ class NGramPattern:
         self.right: bytes = node.attr("right_pad")
         self.pad_width = int(node.attr("pad_width"))
         self.preserve_short = bool(node.attr("preserve_short_sequences"))
+        if any(width < 1 for width in self.widths):
+            message = f"ngram_widths must contain positive values, got {self.widths}"
+            raise OpError(message)
+        if self.preserve_short and not self.widths and self.pad_width < 0:
+            message = (
+                f"pad_width must be at least 0 to preserve short sequences without ngram_widths, "
+                f"got {self.pad_width}"
+            )
+            raise OpError(message)
 
     def padding(self, width: int) -> int:
-        """The number of pads on each side for one width; -1 asks for as many as make sense."""
+        """The number of pads on each side of a row; at most `width` - 1."""
         return width - 1 if self.pad_width < 0 else min(self.pad_width, width - 1)
 
     def row(self, words: Sequence[bytes]) -> Iterator[bytes]:
@@ -41,13 +54,15 @@ class NGramPattern:
                 yield gram
         if self.preserve_short and not found and words:
             # all words as one n-gram, padded as for the greatest width that pads at all
-            pads = max(self.pad_width, 0)
-            padded = [self.left] * pads + list(words) + [self.right] * pads
-            yield self.separator.join(padded)
+            yield self.separator.join(self._padded(words, max(self.pad_width, 0)))
+
+    def _padded(self, words: Sequence[bytes], pads: int) -> list[bytes]:
+        reserve_array((2 * pads + len(words),), _WORD_BYTES)
+        return [self.left] * pads + list(words) + [self.right] * pads
 
     def _grams(self, words: Sequence[bytes], width: int) -> Iterator[bytes]:
-        pads = self.padding(width)
-        padded = [self.left] * pads + list(words) + [self.right] * pads
+        padded = self._padded(words, self.padding(width))
+        reserve_array((len(padded) - width + 1, width), _WORD_BYTES)
         for start in range(len(padded) - width + 1):
             yield self.separator.join(padded[start : start + width])
 

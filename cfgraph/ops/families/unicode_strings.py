@@ -31,6 +31,20 @@ def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
     return _INVALID + _INVALID_REST * (error.end - error.start - 1), error.end
 
 
+# encodings whose byte order a mark at the start of a text determines; without it, big-endian
+_BYTE_ORDERS: Final = {
+    "utf-16": {
+        codecs.BOM_UTF16_LE: "utf-16-le",
+        codecs.BOM_UTF16_BE: "utf-16-be",
+        b"": "utf-16-be",
+    },
+    "utf-32": {
+        codecs.BOM_UTF32_LE: "utf-32-le",
+        codecs.BOM_UTF32_BE: "utf-32-be",
+        b"": "utf-32-be",
+    },
+}
+
 codecs.register_error("cfgraph.mark_invalid", _mark_invalid)
 
 
@@ -53,13 +67,18 @@ class UnicodeReader:
 
     def characters(self, text: bytes) -> Iterator[Character]:
         """The characters of one string. Raises OpError for an invalid one in strict mode."""
-        start = 0
-        for char in text.decode(self.encoding, "cfgraph.mark_invalid"):
-            code, position = ord(char), start
+        mark, encoding = b"", self.encoding
+        if encoding in _BYTE_ORDERS:
+            orders = _BYTE_ORDERS[encoding]
+            mark, encoding = next((b, name) for b, name in orders.items() if text.startswith(b))
+        start = len(mark)
+        for char in text[start:].decode(encoding, "cfgraph.mark_invalid"):
+            # the first character includes the mark
+            code, position = ord(char), 0 if start == len(mark) else start
             if char == _INVALID_REST:
                 start += 1
                 continue
-            start += 1 if char == _INVALID else self._width(char)
+            start += 1 if char == _INVALID else len(char.encode(encoding))
             invalid = char == _INVALID
             if invalid and self.errors == "strict":
                 message = "Invalid formatting on input string"
@@ -70,15 +89,12 @@ class UnicodeReader:
                 code = self.replacement
             yield Character(code, position)
 
-    def _width(self, char: str) -> int:
-        return len(char.encode(self.encoding))
-
 
 def _codec_name(name: str) -> str:
-    """The name of Python's codec. Raises OpError for what is no encoding of text."""
+    """The name of Python's codec. Raises OpError unless it is a known codec of text."""
     try:
         info = codecs.lookup(name)
-        b"".decode(info.name)
+        b"a".decode(info.name, "cfgraph.mark_invalid")
     except (LookupError, UnicodeError) as error:
         message = f"Could not create converter for input encoding: {name}"
         raise OpError(message) from error

@@ -26,6 +26,9 @@ RAGGED = [
     ),
     dense(np.array([-1, 2, -1]), VALUES, F32([7, 8]), [SPLITS], ["ROW_SPLITS"]),
     dense(np.array([-1, -1, -1]), NUMBERS, F32(-1), [OUTER, SPLITS], ["ROW_SPLITS"] * 2),
+    # values after those of the last row are not used
+    dense(np.array([-1, -1]), NUMBERS, F32(-1), [np.array([0, 1, 1, 4])], ["ROW_SPLITS"]),
+    dense(np.array([-2, -1]), NUMBERS, F32(-1), [SPLITS], ["ROW_SPLITS"], error=True),
     dense(np.array([2, 1, 3]), NUMBERS, F32(-1), [OUTER, SPLITS], ["ROW_SPLITS"] * 2),
     *(
         dense(
@@ -116,7 +119,20 @@ UNICODE = [
         for controls in (False, True)
     ),
     case("UnicodeDecode", BROKEN, {"input_encoding": "UTF-8", "errors": "strict"}, error=True),
-    case("UnicodeDecode", TEXTS, {"input_encoding": "no-such"}, error=True),
+    *(
+        case("UnicodeDecode", TEXTS, {"input_encoding": name}, error=True)
+        for name in ("no-such", "hex", "idna")
+    ),
+    # without a byte order mark, big-endian
+    *(
+        case("UnicodeDecodeWithOffsets", [[text.encode(codec)]], {"input_encoding": name})
+        for codec, name in (("utf-16-be", "UTF-16"), ("utf-32-be", "UTF-32"))
+        for text in ("abc", "\ufeffa\u4e2d\U0001f600")
+    ),
+    *(
+        case("UnicodeDecodeWithOffsets", [["abc".encode(name)]], {"input_encoding": name})
+        for name in ("UTF-16", "UTF-32")
+    ),
     *(
         case(
             "UnicodeDecodeWithOffsets",

@@ -11,6 +11,8 @@ LENGTHS = I32([6, 4, 5])
 LABELS = np.array([[0, 0], [0, 1], [1, 0], [2, 0], [2, 1], [2, 2]])
 VALUES = I32([1, 2, 3, 2, 2, 1])
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
+STEPS = random.standard_normal((4, 2, 3))
+PAIRS = np.array([[0, 0], [0, 1], [1, 0]])
 FLAGS = [
     {},
     {"preprocess_collapse_repeated": True},
@@ -48,6 +50,23 @@ CTC = [
         for flags in FLAGS
     ),
     case("CTCLoss", [LOGITS, LABELS, VALUES, I32([6, 4, 2])], error=True),
+    # the last class and those above it end the labels of a sequence
+    *(
+        case("CTCLoss", [STEPS, PAIRS, I32(labels), I32([4, 4])], flags, **NEAR)
+        for labels in ([0, 2, 1], [1, 2, 0], [1, 5, 0])
+        for flags in ({}, {"preprocess_collapse_repeated": True})
+    ),
+    *(
+        case("CTCLoss", [STEPS, places, I32(labels), I32([4, 4])], error=True)
+        for places, labels in (
+            (PAIRS, [2, 0, 1]),
+            (PAIRS, [-1, 0, 1]),
+            (PAIRS[[2, 1, 0]], [0, 1, 0]),
+            (PAIRS[[0, 0, 2]], [0, 1, 0]),
+            (PAIRS[:2], [0, 1]),
+            (PAIRS[:0], []),
+        )
+    ),
 ]
 WORDS = ["aa", "b", "c", "dd", "e", "f"]
 GRAMS = [
@@ -69,6 +88,22 @@ GRAMS = [
     for pad in (0, 1, -1, 5)
     for short in (False, True)
 ]
-CASES = CTC + GRAMS
+BAD_GRAMS = [
+    case(
+        "StringNGrams",
+        [WORDS, I64([0, 6])],
+        {
+            "separator": "|",
+            "ngram_widths": widths,
+            "left_pad": "L",
+            "right_pad": "R",
+            "pad_width": -1,
+            "preserve_short_sequences": True,
+        },
+        error=True,
+    )
+    for widths in ([0], [2, -1], [])
+]
+CASES = CTC + GRAMS + BAD_GRAMS
 RESERVED = {"CTCLoss": (1,), "CTCLossV2": (1,)}
 NO_SECOND = dict.fromkeys(["CTCLoss", "CTCLossV2"], "it prevents one, as in TensorFlow")
