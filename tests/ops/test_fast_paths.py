@@ -215,3 +215,15 @@ def test_a_continued_fraction_ends_for_each_element() -> None:
     np.testing.assert_allclose(together, difference / (2 * step), rtol=1e-5, atol=1e-10)
     alone = [compute("IgammaGradA", a[i : i + 1], x[i : i + 1])[0] for i in range(4)]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_half_floats_are_quantized_in_float32(name: str) -> None:
+    narrow = DType.from_name(name).numpy
+    bounds = np.array([-4, 9], narrow)
+    x = np.linspace(-5, 9, 15).astype(narrow)
+    wide = [v.astype(np.float32) for v in (x, *bounds)]
+    attrs = {"num_bits": 16, "range_given": True}
+    exact = compute("QuantizeAndDequantizeV2", *wide, **attrs)
+    result = compute("QuantizeAndDequantizeV2", x, *bounds, **attrs)
+    assert np.array_equal(result, exact.astype(narrow))

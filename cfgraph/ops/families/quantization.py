@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -42,6 +43,12 @@ class QuantizedRange(NamedTuple):
     def steps(self) -> int:
         """The number of integers, less one."""
         return self.greatest - self.least
+
+    @property
+    def greatest_float32(self) -> Any:
+        """The greatest integer that float32 represents."""
+        rounded = _F32(self.greatest)
+        return rounded if int(rounded) <= self.greatest else np.nextafter(rounded, _F32(0))
 
     @property
     def half(self) -> float:
@@ -106,9 +113,9 @@ class QuantizeV2(Op):
             if target.mode == "SCALED":
                 values, low, high = _scaled(x, low, high, target, narrow=narrow, even=even)
             elif target.mode == "MIN_FIRST":
-                scale = np.float64(target.steps) / (np.float64(high) - low)
-                values = np.round(x * scale) - np.round(low * scale) + target.least
-                values = np.clip(values, target.least, target.greatest)
+                scale = _F32(target.steps / (np.float64(high) - low))
+                values = _round_away(x * scale) - (_round_away(low * scale) - _F32(target.least))
+                values = np.clip(values, _F32(target.least), target.greatest_float32)
             else:
                 scale = _F32(target.steps / (np.float64(high) - low))
                 values = (np.minimum(np.maximum(x, low), high) - low) * scale - _F32(target.half)
@@ -189,6 +196,9 @@ def simulated(node: Node, x: Any, low: Any, high: Any, bits: int, *, up: bool) -
         message = f"num_bits is out of range: {bits} with signed_input {signed}"
         raise OpError(message)
     axis = node.attr("axis")
+    if not -1 <= axis < x.ndim:
+        message = f"axis {axis} is not in [-1, {x.ndim})"
+        raise OpError(message)
     has_range = bool(node.attr("range_given"))
     if has_range:
         low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
@@ -226,7 +236,9 @@ class QuantizeAndDequantizeV2(SameShape):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         bits, up = node.attr("num_bits"), node.attr("round_mode") == b"HALF_UP"
-        return lambda x, low, high: simulated(node, x, low, high, bits, up=up)
+        return computed_in_float32(
+            lambda x, low, high: simulated(node, x, low, high, bits, up=up), node.attr("T")
+        )
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -246,7 +258,10 @@ class QuantizeAndDequantizeV3(SameShape):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda x, low, high, bits: simulated(node, x, low, high, int(bits), up=False)
+        return computed_in_float32(
+            lambda x, low, high, bits: simulated(node, x, low, high, int(bits), up=False),
+            node.attr("T"),
+        )
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:

@@ -41,6 +41,7 @@ SETS = [
     case("SetSize", [PLACES, ELEMENTS, SIZES]),
 ]
 X = np.concatenate([random.uniform(-3, 3, 20), [0, 0.5, -0.5, 5, -5]]).astype(F32).reshape(5, 5)
+HALVES = F32([-200, -3.4, -1, -0.5, 0, 0.5, 1, 2.5, 3.5, 300])
 RANGES = [(-2, 2), (-1, 3), (0, 4), (-3, 0.5)]
 NAMES = {"qint8": np.int8, "quint8": np.uint8, "qint16": np.int16, "quint16": np.uint16}
 
@@ -66,6 +67,16 @@ QUANTIZED = [
     *(
         case("QuantizeV2", [X, F32(low), F32(high)], {"T": of_type("quint8"), "mode": "MIN_FIRST"})
         for low, high in RANGES
+    ),
+    # halves are rounded away from zero, in float32
+    *(
+        case(
+            "QuantizeV2",
+            [HALVES, F32(low), F32(high)],
+            {"T": of_type(name), "mode": "MIN_FIRST"},
+        )
+        for name in (*NAMES, "qint32")
+        for low, high in ((-5, 10), (2, 3), (-3, -2))
     ),
     case("QuantizeV2", [X, F32(2), F32(-2)], {"T": of_type("quint8")}, error=True),
     *(
@@ -99,6 +110,10 @@ QUANTIZED = [
         case("QuantizeAndDequantizeV3", [X, F32(-2), F32(2), I32(bits)], {"narrow_range": narrow})
         for bits in (3, 8)
         for narrow in (False, True)
+    ),
+    *(
+        case("QuantizeAndDequantizeV2", [X, F32(-2), F32(2)], {"axis": a}, error=True)
+        for a in (2, -2)
     ),
 ]
 CASES = SETS + QUANTIZED
