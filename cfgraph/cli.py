@@ -320,23 +320,32 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
 
 
 def _interrupted(request: Interruption, command: str, args: Sequence[str]) -> int:
-    """Handle a signal without a message; with `--json`, print the document.
-
-    Returns the exit code.
-    """
+    """Print where the work was, and with `--json` the document; return the exit code."""
+    if request.position is not None:
+        typer.echo(clean_lines(_interruption_line(request)), err=True)
     if _wants_json(args):
         members: Any = partial_document()
         typer.echo(render_json(_interruption_document(request, command, members)))
     return request.exit_code
 
 
+def _interruption_line(request: Interruption) -> str:
+    """The message of a signal."""
+    return f"{_interruption_message(request)} {request.position}"
+
+
+def _interruption_message(request: Interruption) -> str:
+    return "interrupted" if request.exit_code == _INTERRUPTED_EXIT_CODE else "terminated"
+
+
 def _interruption_document(
     request: Interruption, command: str, members: Mapping[str, Any]
 ) -> dict[str, Any]:
-    is_terminated = request.exit_code != _INTERRUPTED_EXIT_CODE
     error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
-    error |= {"message": "terminated" if is_terminated else "interrupted"}
-    error |= {"hint": None, "where": {}}
+    error |= {"message": _interruption_message(request), "hint": None}
+    position = request.position
+    where = {"node": position.node, "frame": position.frame} if position is not None else {}
+    error["where"] = {key: value for key, value in where.items() if value is not None}
     if request.error is not None:
         error = request.error.to_json()
     return document(command, **members, error=error, exit_code=request.exit_code)
@@ -349,6 +358,8 @@ def interruption_reporter(args: Sequence[str]) -> Callable[[Interruption], None]
         if request.error is not None:
             lines = [clean_lines(line) for line in _error_lines(request.error, request.error)]
             os.write(2, "".join(f"{line}\n" for line in lines).encode())
+        elif request.position is not None:
+            os.write(2, f"{clean_lines(_interruption_line(request))}\n".encode())
         if _wants_json(args):
             command = next((arg for arg in args if not arg.startswith("-")), "error")
             os.write(1, f"{render_json(_interruption_document(request, command, {}))}\n".encode())

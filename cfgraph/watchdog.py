@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from cfgraph.errors import CfgraphError
 from cfgraph.limits import out_of_memory_error, timeout_error
+from cfgraph.stack_position import StackPosition, main_thread_position, stack_position
 
 # seconds until the main thread must react, and until it must have cleaned up
 _REACTION_SECONDS: Final = 0.7
@@ -38,12 +39,16 @@ _SIGNAL_EXIT_CODE: Final = 128
 
 
 class Interruption(BaseException):
-    """The end of a command by a signal (without an error), the deadline, or the memory limit."""
+    """The end of a command by a signal (without an error), the deadline, or the memory limit.
+
+    `position` is where the main thread was, if it was at work on a graph.
+    """
 
     def __init__(self, exit_code: int, error: CfgraphError | None = None) -> None:
         super().__init__(exit_code)
         self.exit_code = exit_code
         self.error = error
+        self.position: StackPosition | None = None
 
 
 class Watchdog:
@@ -99,6 +104,7 @@ class Watchdog:
         self._raised = True
         if self._interruption is None:
             self._interruption = Interruption(_SIGNAL_EXIT_CODE + number)
+        self._interruption.position = stack_position(frame)
         raise self._interruption
 
     def _on_unraisable(self, failure: Any) -> None:
@@ -142,6 +148,8 @@ class Watchdog:
         """End the process at once; nothing is flushed, and temporary files stay."""
         try:
             if self.claim_report():
+                if interruption.position is None:
+                    interruption.position = main_thread_position()
                 self._report(interruption)
         finally:
             os._exit(interruption.exit_code)

@@ -19,6 +19,7 @@ TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",
     "limits": "errors",
+    "stack_position": "errors",
     **dict.fromkeys(CLI, "cli"),
 }
 # what a start-up can do without, and what is optional: these may be imported inside functions

@@ -29,6 +29,7 @@ from cfgraph.passes.gradients.function_gradients import (
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
 from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
 from cfgraph.passes.lower.lower import lower
+from cfgraph.stack_position import LOCATORS, pass_position
 
 UNCONNECTED: Final = ("none", "zero")
 
@@ -99,6 +100,9 @@ def gradients(
         lower(graph)
     require_valid(graph)
     return [None if x is None else x.name for x in results]
+
+
+LOCATORS[gradients.__code__] = pass_position
 
 
 def _require_valid_options(

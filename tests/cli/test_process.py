@@ -88,6 +88,19 @@ def test_an_interrupted_run_answers_with_one_document(counter: Path) -> None:
     assert (answer["schema"], answer["error"]["kind"]) == ("cfgraph.run/1", "Interrupted")
 
 
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path) -> None:
+    with start("run", counter, *ENDLESS[:2], "--engine", engine, "--json") as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    line = r"interrupted in run, at node 'while/\w+', frame '(/while/while_context\[\d+\])'\n"
+    match = re.fullmatch(line, errors.decode())
+    assert match, errors
+    assert json.loads(output)["error"]["where"]["frame"] == match[1]
+
+
 def on_terminal(args: list[str], columns: int, **more: str) -> str:
     """Output of a command on a terminal of a given width."""
     leader, follower = pty.openpty()

@@ -39,6 +39,7 @@ from cfgraph.passes.cluster.functionalize.functionalizer import (
 )
 from cfgraph.passes.lower.lower import drop_dangling_colocation, lower
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
+from cfgraph.stack_position import LOCATORS, pass_position
 
 _CLUSTER_PREFIX: Final = "cluster"
 NewNames = Mapping[str, tuple[str, ...]]
@@ -117,6 +118,9 @@ def cluster(
         if report:
             require_valid(graph)
     return report
+
+
+LOCATORS[cluster.__code__] = pass_position
 
 
 def _cluster_lowered(

@@ -35,6 +35,7 @@ from cfgraph.passes.lower.plan import LoweringPlan
 from cfgraph.passes.lower.rewriter import Rewriter
 from cfgraph.passes.lower.unfuse import unfuse_nodes
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
+from cfgraph.stack_position import LOCATORS, pass_position
 
 
 def remove_unread(graph: Graph, added: Iterable[Node]) -> None:
@@ -124,6 +125,9 @@ def lower(
         if report:
             require_valid(graph)
     return report
+
+
+LOCATORS[lower.__code__] = pass_position
 
 
 def _lower_graph(

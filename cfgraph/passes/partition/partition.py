@@ -36,6 +36,7 @@ from cfgraph.passes.partition.device_crossings import (
     node_devices,
     sorted_devices,
 )
+from cfgraph.stack_position import LOCATORS, pass_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,9 @@ def partition(graph: Graph) -> Partitioning:
         if report:
             require_valid(graph)
     return report
+
+
+LOCATORS[partition.__code__] = pass_position
 
 
 def partition_devices(graph: Graph) -> NodeDevices:

@@ -33,6 +33,7 @@ from cfgraph.passes.place.rules import (
     RuleMatches,
 )
 from cfgraph.passes.place.schedule import DeviceScheduler
+from cfgraph.stack_position import LOCATORS, pass_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,9 @@ def place(
             message = "the graph is partitioned already"
             raise Unsupported(message, hint="place the graph before partitioning it", code="CFG411")
         return _place_valid_graph(graph, names, parsed_rules, seed, soft_placement)
+
+
+LOCATORS[place.__code__] = pass_position
 
 
 def _place_valid_graph(

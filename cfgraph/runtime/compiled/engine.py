@@ -9,12 +9,13 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
-from types import CodeType
+from traceback import walk_tb
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from cfgraph.analysis.loops.frames import Frame
@@ -43,6 +44,7 @@ from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.simulator import Simulator
+from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
 UNLIMITED: Final = range((1 << 63) - 1)
 # Python compiles a function in one call, which no signal or limit interrupts
@@ -85,27 +87,26 @@ class CompiledRun:
         """A simulator that calls the function."""
         return CompiledSimulator(self, spec, step, make_tokens)
 
-    def position(self, error: BaseException) -> tuple[NodePlan | None, str]:
-        """The node of the line that raised an error, and the frame path."""
+    def position(
+        self, stack: Iterable[tuple[FrameType, int]]
+    ) -> tuple[NodePlan | None, CompiledIteration]:
+        """The node and the iteration that a stack is at: frames and lines, innermost last."""
         code: CodeType = self.function.__code__
         variables: dict[str, Any] = {}
-        number, trace = 0, error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == code.co_filename:
-                number = trace.tb_lineno
-                variables.update(trace.tb_frame.f_locals)
-            trace = trace.tb_next
-        if number < 2:
-            return None, "/"
-        plan, hoisted = self.code.positions[number - 1]
+        number = 0
+        for frame, line in stack:
+            if frame.f_code.co_filename == code.co_filename:
+                number = line
+                variables.update(frame_variables(frame))
+        plan, hoisted = self.code.positions[number - 1] if number > 1 else (None, None)
         if plan is None:
-            return None, "/"
-        frame, numbers = self.plan.frames.of[plan.node], self.numbers
+            return None, CompiledIteration((), ())
+        frame_of_node, numbers = self.plan.frames.of[plan.node], self.numbers
         indices = [
             0 if hoisted == numbers[loop] else variables.get(f"i{numbers[loop]}", 0)
-            for loop in enclosing_loops(frame)
+            for loop in enclosing_loops(frame_of_node)
         ]
-        return plan, CompiledIteration(frame_names(frame), tuple(indices)).path
+        return plan, CompiledIteration(frame_names(frame_of_node), tuple(indices))
 
 
 def compile_run(
@@ -238,6 +239,14 @@ def _free_calls() -> int:
     return sys.getrecursionlimit() - depth
 
 
+def _run_position(frames: Sequence[FrameType]) -> StackPosition:
+    """The position of `CompiledSimulator.run`."""
+    compiled: CompiledRun = frame_variables(frames[0])["self"].compiled
+    plan, iteration = compiled.position((frame, frame.f_lineno or 0) for frame in frames)
+    loops = tuple(zip(iteration.names, iteration.indices, strict=True))
+    return StackPosition("run", plan.node.name if plan else None, loops)
+
+
 class CompiledSimulator:
     """Runs generated code in place of a simulator; one run at a time uses it.
 
@@ -325,8 +334,8 @@ class CompiledSimulator:
         self.results[:] = tokens.results
 
     def _located(self, error: Exception | DeadlinePassed) -> Exception:
-        plan, path = self.compiled.position(error)
-        compiled = self.compiled
+        plan, iteration = self.compiled.position(walk_tb(error.__traceback__))
+        path, compiled = iteration.path, self.compiled
         device = compiled.plan.device
         if plan is not None:
             device = compiled.device_of.get(plan.node, device)
@@ -354,3 +363,6 @@ class CompiledSimulator:
     def fetched_to_host(self, index: int, value: Any) -> Any:
         """The value of a fetch in host memory."""
         return value
+
+
+LOCATORS[CompiledSimulator.run.__code__] = _run_position

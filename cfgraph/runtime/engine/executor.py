@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from types import FrameType
 from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, ExecutionError
@@ -15,6 +16,7 @@ from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
 
 class _Missing:
@@ -23,6 +25,15 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
+
+
+def _token_position(frames: Sequence[FrameType]) -> StackPosition:
+    """The position of an executor that fires a token: `fire` in `iteration`."""
+    variables = frame_variables(frames[0])
+    plan = variables["self"].linked.owners.get(variables.get("fire"))
+    iteration = variables.get("iteration")
+    loops = iteration.loops if iteration is not None else ()
+    return StackPosition("run", plan.node.name if plan else None, loops)
 
 
 class Executor:
@@ -138,6 +149,10 @@ class Executor:
     def busiest(self) -> Iteration | None:
         """The iteration of the next token, if there is one."""
         return self.ready[self.consumed][1] if self.ready else None
+
+
+for _function in (Executor.fire_in_order, Executor.fire):
+    LOCATORS[_function.__code__] = _token_position
 
 
 def located_error(error: Exception, node: Node | None, path: str, device: str) -> Exception:

@@ -50,14 +50,19 @@ class Iteration:
         self.children: dict[FramePlan, FrameState] | None = None
 
     @property
-    def path(self) -> str:
-        """The path of loops and iterations, `/while[3]/inner[0]`; `/` for the root."""
-        parts: list[str] = []
+    def loops(self) -> tuple[tuple[str, int], ...]:
+        """The names of the enclosing frames and their iterations, outermost first."""
+        pairs: list[tuple[str, int]] = []
         iteration: Iteration | None = self
         while iteration is not None and iteration.frame.parent is not None:
-            parts.append(f"/{iteration.frame.plan.name}[{iteration.index}]")
+            pairs.append((iteration.frame.plan.name, iteration.index))
             iteration = iteration.frame.parent
-        return "".join(reversed(parts)) or "/"
+        return tuple(reversed(pairs))
+
+    @property
+    def path(self) -> str:
+        """The path of loops and iterations, `/while[3]/inner[0]`; `/` for the root."""
+        return "".join(f"/{name}[{index}]" for name, index in self.loops) or "/"
 
 
 class FrameState:

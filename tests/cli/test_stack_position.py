@@ -1,0 +1,102 @@
+"""Positions of running work, read from another thread and in signal handlers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph.stack_position import (
+    LOCATORS,
+    StackPosition,
+    frame_variables,
+    main_thread_position,
+    pass_position,
+    stack_position,
+)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_another_thread_reads_the_iteration_of_a_run(engine: str, counter: Path) -> None:
+    positions: list[StackPosition] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            position = main_thread_position()
+            if position is not None:
+                positions.append(position)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        with (
+            cfgraph.limited(timeout=1.5),
+            cfgraph.Session(cfgraph.load(counter), engine=engine) as session,
+            pytest.raises(cfgraph.RunTimeout),
+        ):
+            session.run("count", {"n": 2_000_000_000})
+    finally:
+        ended.set()
+        thread.join()
+    loops = [position.loops for position in positions if position.loops]
+    names, indices = zip(*(pairs[0] for pairs in loops), strict=True)
+    assert set(names) == {"while/while_context"}
+    assert list(indices) == sorted(indices)
+    assert indices[-1] > 1000
+    assert {position.activity for position in positions} == {"run"}
+    assert {position.node for position in positions} <= {None, *(n.name for n in session.graph)}
+
+
+def test_a_pass_is_at_the_node_of_its_innermost_loop(
+    counter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = cfgraph.load(counter)
+
+    def inner(node: cfgraph.Node) -> StackPosition | None:
+        return stack_position(sys._getframe())
+
+    def rewrite(graph: cfgraph.Graph) -> list[StackPosition | None]:
+        return [inner(node) for node in graph]
+
+    monkeypatch.setitem(LOCATORS, rewrite.__code__, pass_position)
+    positions = rewrite(graph)
+    assert [str(position) for position in positions] == [
+        f"in rewrite, at node '{node.name}'" for node in graph
+    ]
+    assert {position.nodes for position in positions if position} == {len(graph)}
+    assert stack_position(sys._getframe()) is None
+
+
+def test_a_locator_that_fails_yields_to_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(frames: object) -> StackPosition:
+        raise KeyError
+
+    def inner() -> StackPosition | None:
+        return stack_position(sys._getframe())
+
+    def outer() -> StackPosition | None:
+        return inner()
+
+    monkeypatch.setitem(LOCATORS, inner.__code__, fail)
+    monkeypatch.setitem(LOCATORS, outer.__code__, lambda frames: StackPosition("outer"))
+    assert inner() is None
+    assert outer() == StackPosition("outer")
+
+
+def test_a_frame_does_not_retain_the_values_that_were_read() -> None:
+    class Value: ...
+
+    def function() -> int:
+        value = Value()
+        assert frame_variables(sys._getframe())["value"] is value
+        return sys.getrefcount(value)
+
+    def unread() -> int:
+        value = Value()
+        return sys.getrefcount(value)
+
+    assert function() == unread()
