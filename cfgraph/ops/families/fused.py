@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
+from cfgraph.errors import ExecutionError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import decode_text
@@ -69,7 +70,11 @@ def _plain_kernel(node: Node, xp: ModuleType) -> Kernel:
     if op is None or op.effects.stateful or not op.compilation.runnable:
         message = f"{node.op} cannot be part of a fused op"
         raise OpError(message)
-    return bound_kernel(node, op, xp)
+    try:
+        return bound_kernel(node, op, xp)
+    except ExecutionError as error:
+        error.node = None  # the member is part of no graph; the fused node is named instead
+        raise
 
 
 def shared_attrs(node: Node, op: str) -> dict[str, Any]:
