@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Sequence
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -133,7 +134,15 @@ def write_python(source: PythonSource, output: str | None) -> list[str]:
         files.write(output, source.text.encode())
         if source.arrays:
             paths.append(str(archive_path(output)))
-            stream = io.BytesIO()
-            np.savez(stream, allow_pickle=False, **source.arrays)
-            files.write(paths[1], stream.getvalue())
+            files.write(paths[1], _npz(source.arrays))
     return paths
+
+
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    """The .npz file of arrays, whose keys may be names of parameters of `np.savez`."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    return stream.getvalue()

@@ -183,6 +183,15 @@ def test_hostile_names_stay_in_strings_and_comments(tmp_path: Path) -> None:
         assert names["compute"](None, np.float32(3), np.bool_(True)) == (-6,), name
 
 
+@pytest.mark.parametrize("name", ["file", "allow_pickle", "args", "arr_0"])
+def test_a_large_constant_may_have_any_name(name: str, tmp_path: Path) -> None:
+    b, value = cfgraph.Builder(), np.arange(1000, dtype=np.float32)
+    b.Neg(b.Const(value=value, dtype="float32", name=name), name="out")
+    names = loaded(b.graph, PythonOptions(["out"]), tmp_path)
+    assert not difference(run(names, {})[0], -value)
+    assert [*names["script"].arrays] == [name]
+
+
 def test_hostile_names_of_loops_and_variables_are_strings(tmp_path: Path) -> None:
     for index, name in enumerate(HOSTILE):
         label = name.encode(errors="surrogatepass")
