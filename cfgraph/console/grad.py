@@ -206,14 +206,14 @@ def check_table(comparisons: Comparisons) -> OutputTable:
     columns = [
         Column("order", right=True, optional=True),
         Column("x"),
-        Column("agrees"),
-        Column("directions", right=True),
+        Column("agrees", optional=True),
+        Column("directions", "checked", right=True),
         Column("rough", "approximate", right=True, optional=True),
         Column("max_abs", "max abs", right=True),
         Column("max_rel", "max rel", right=True),
-        Column("index", "worst at", right=True),
+        Column("index", "at", right=True),
         Column("gradient", right=True),
-        Column("differences", "finite differences", right=True),
+        Column("differences", "numeric", right=True),
         Column("skipped", "", optional=True),
     ]
     rows = [
@@ -235,20 +235,28 @@ def print_check(comparisons: Comparisons, quiet: bool) -> None:
     verdict = "agree" if compared else "nothing could be compared; nothing was written"
     out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
     table = check_table(comparisons)
-    several = len(comparisons) > 1
+    # columns that would say the same in each row
+    redundant = {"order"} if len(comparisons) == 1 else set()
+    redundant |= set() if wrong else {"agrees"}
+    keys = [column.key for column in table.columns]
     table.rows = [
-        tuple(map(_check_cell, row if several else (None, *row[1:]))) for row in table.rows
+        tuple(
+            None if key in redundant else _check_cell(key, cell)
+            for key, cell in zip(keys, row, strict=True)
+        )
+        for row in table.rows
     ]
     out.table(table)
 
 
-def _check_cell(cell: Any) -> Any:
-    if cell is True:
-        return Styled("yes", "green")
-    if cell is False:
-        return Styled("no", "red")
+def _check_cell(key: str, cell: Any) -> Any:
+    """Shorten a cell, so that a row fits in 80 columns."""
+    if key == "agrees":
+        return Styled("yes", "green") if cell else Styled("no", "red")
+    if key == "rough":
+        return cell or None
     if isinstance(cell, float):
-        return f"{cell:.4g}"
+        return f"{cell:.2g}" if key in ("max_abs", "max_rel") else f"{cell:.4g}"
     return str(cell) if isinstance(cell, list) else cell
 
 

@@ -22,6 +22,8 @@ _UNBOUNDED: Final = 100_000
 # width of flowed items, and the smallest piece of a word that is broken
 _READABLE: Final = 78
 _MIN_PIECE: Final = 8
+# columns that a folded cell needs, to stay readable
+_MIN_FOLDED: Final = 8
 _BREAKABLE: Final = re.compile(r"[^/ ,_]*[/ ,_]*")
 
 
@@ -136,6 +138,14 @@ def plain_lines(table: OutputTable, indent: str = "") -> Iterator[str]:
 
 def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(width, cells)) for cells in zip(*rows, strict=True)]
+
+
+def _least_width(table: OutputTable) -> int:
+    """Return the width that a table needs if its texts are folded, which numbers never are."""
+    widths = _column_widths(list(table.texts()))
+    columns = zip(table.columns, widths, strict=True)
+    least = (size if column.right else min(size, _MIN_FOLDED) for column, size in columns)
+    return _INDENT + sum(least) + _GAP * (len(widths) - 1)
 
 
 def tab_separated(table: OutputTable) -> Iterator[str]:
@@ -309,7 +319,10 @@ class RichPage(Page):
         self.console.print(Text.assemble(*styled), soft_wrap=True)
 
     def table(self, table: OutputTable) -> None:
-        """Print a table; a spare column is omitted if the terminal is too narrow for it."""
+        """Print a table, unfolded if its numbers leave no room for the rest.
+
+        A spare column is omitted if the terminal is too narrow for it.
+        """
         from rich.padding import Padding
 
         table = table.compact()
@@ -319,6 +332,9 @@ class RichPage(Page):
         if sum(widths) + _GAP * last + _INDENT > self.console.width and table.columns[last].spare:
             omitted = table.columns[last].heading
             table = table.without([last])
+        if _least_width(table) > self.console.width:
+            super().table(table)
+            return
         self.console.print(Padding(rich_table(table), (0, 0, 0, _INDENT), expand=False))
         if omitted:
             self.line(f"  no room for {omitted}; --format tsv shows them", "dim")

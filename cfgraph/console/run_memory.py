@@ -81,8 +81,8 @@ def _usage_table(memories: Sequence[DeviceMemory]) -> OutputTable:
     columns = [
         Column("device", style="cyan"),
         *(Column(name, right=True) for name in ("limit", "peak", "after run", "host peak")),
-        Column("stalls", right=True),
-        Column("stalled", right=True),
+        Column("stalls", right=True, optional=True),
+        Column("stalled", right=True, optional=True),
         Column("peak at"),
     ]
     rows: list[Any] = [

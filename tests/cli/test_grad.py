@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +204,21 @@ def test_gradients_that_agree_with_finite_differences_are_written(
     done = command("grad", power, "--ys", "y", "--check", *FEEDS, "-o", out)
     assert done.code == 0, done.err
     assert "finite differences  agree" in done.err
-    assert rows(done.err)["w:0"][:1] == ["yes"]
     assert rows(done.err)["w:0"][-2:] == ["216", "216"]
     assert cfgraph.load(out)["x"].attr("dtype").name == "float32"
+
+
+def test_the_comparison_fits_a_terminal(
+    command: Any, power: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    done = command("grad", power, "--ys", "y", "--check", *FEEDS, "-o", "/dev/null", terminal=True)
+    *_, heading, x, w = done.err.splitlines()
+    names = "x checked max abs max rel at gradient numeric"
+    assert re.sub("\x1b[^m]*m", "", heading).split() == names.split()
+    assert (x.split()[0], w.split()[0], w.split()[-2:]) == ("x:0", "w:0", ["216", "216"])
+    assert max(map(len, [x, w])) <= 80
 
 
 @pytest.fixture

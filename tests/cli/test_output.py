@@ -59,6 +59,14 @@ def test_a_number_is_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "123456789" in " ".join(lines_on_terminal(table, 30, monkeypatch))
 
 
+def test_a_table_without_room_for_its_texts_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [Column(f"n{index}", right=True) for index in range(4)]
+    table = OutputTable([Column("name"), *numbers], [(LONG, *[123456789] * 4)])
+    _, row = lines_on_terminal(table, 50, monkeypatch)
+    assert row.split() == [LONG, *["123456789"] * 4]
+    assert max(map(len, lines_on_terminal(table, 60, monkeypatch))) <= 60
+
+
 def test_a_spare_column_is_omitted_where_it_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     table = OutputTable([Column("name"), Column("inputs", spare=True)], [(LONG, LONG)])
     assert lines_on_terminal(table, 60, monkeypatch)[-1].startswith("  no room for inputs")
