@@ -36,20 +36,29 @@ class VariableSource:
         roots = [root for root in (folder, self.path) if root is not None]
         return IoPolicy(self.allow_io).with_roots(*roots)
 
-    def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
+    def state(
+        self,
+        source: Source,
+        wanted: Collection[Node] | None = None,
+        *,
+        with_other_variables: bool = False,
+    ) -> State | None:
         """Return a graph's variables, or only the ones that `wanted` needs; a note names their
         origin.
 
-        Returns None if there are none. Raises UsageError if `path` contains none of them.
+        `with_other_variables` adds the variables that `wanted` does not need. Returns None if there
+        are none. Raises UsageError if `path` contains none of them.
         """
         required = RequiredState(None, tables=True)
         if wanted is not None:
             required = required_state(source.graph, wanted)
         if self.path is not None:
-            io = self.io_policy(source)
-            origin, state = self.path, _restore_from(source.graph, self.path, wanted, io)
+            io, others = self.io_policy(source), with_other_variables
+            origin, state = self.path, _restore_from(source.graph, self.path, wanted, io, others)
         else:
             saved = saved_model_state_of(source)
+            if with_other_variables:
+                required = RequiredState(None, required.tables)
             if saved is None or required.is_empty:
                 return None
             try:
@@ -73,16 +82,19 @@ def _contents_text(state: State) -> str:
     return " and ".join(parts)
 
 
-def _restore_from(graph: Graph, path: str, wanted: Collection[Node] | None, io: IoPolicy) -> State:
-    """Restore the state of a graph from a path.
+def _restore_from(
+    graph: Graph, path: str, wanted: Collection[Node] | None, io: IoPolicy, others: bool
+) -> State:
+    """Restore the state of a graph from a path, with variables that are not needed if `others`.
 
     Raises UsageError if it contains none of the required variables.
     """
     required = required_state(graph, tuple(graph) if wanted is None else wanted)
-    if required.is_empty:
+    if required.is_empty and not others:
         message = "--variables is given, but no variable is needed"
         raise UsageError(message, path=path, hint="remove --variables")
-    state = restore_for_graph(graph, path, required, io)
+    restored = RequiredState(None, required.tables) if others else required
+    state = restore_for_graph(graph, path, restored, io)
     if required.variables and not len(state):
         names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
         message = f"contains none of the required variables: {names}"

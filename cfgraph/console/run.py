@@ -70,6 +70,9 @@ def run(path: str, options: RunOptions) -> int:
         if variables is not None and saved_to is not None and not differences:
             files.make_folder(saved_to)
             save_variables(variables, os.path.join(saved_to, VARIABLES_NAME), files)
+            if not any(variables.variables()):
+                warning = "warning: the run has no variables, so the checkpoint is empty"
+                note(warning, options.printing.quiet)
     _note_unused_rules(session, options)
     saved = {} if differences else request.output_files
     written = {item: path for item, path in saved.items() if values[item] is not None}
@@ -132,7 +135,10 @@ def _execute(
     needed = [*(item.node for item in request.fetches), *request.targets, *request.inits]
     variables = VariableSource(options.values.variables, options.printing.quiet, limits.allow_io)
     io = variables.io_policy(source)
-    session = _make_session(source, options, variables.state(source, needed), io)
+    is_saved = options.values.save_variables is not None
+    # a checkpoint without the variables that this run does not need could not replace its source
+    state = variables.state(source, needed, with_other_variables=is_saved)
+    session = _make_session(source, options, state, io)
     observers = RunObservers(source, request, options, taps, nonfinite)
     try:
         with redirect_stdout(sys.stderr), session:
@@ -149,7 +155,7 @@ def _execute(
                 **stop,
             )
             # workers take their variables with them when the session ends
-            saved = session.state.copy() if options.values.save_variables is not None else None
+            saved = session.state.copy() if is_saved else None
     except BaseException as error:
         observers.flush_partial(session, error)
         raise

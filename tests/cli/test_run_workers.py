@@ -63,3 +63,30 @@ def test_variables_are_saved_and_restored(command: Any, tmp_path: Path, workers:
     assert failed.code == 1
     third = command("run", graph, *options, "--variables", str(folder))
     assert third.out == "double:0  float32[]  = 8.0\n"
+
+
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]], ids=["here", "workers"])
+def test_variables_that_a_run_does_not_need_are_saved_too(
+    command: Any, tmp_path: Path, workers: list[str]
+) -> None:
+    graph, folder = tmp_path / "v.graph", str(tmp_path / "saved")
+    graph.write_text(
+        VARIABLES
+        + """
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"} @"/cpu:1"
+set_w = AssignVariableOp(w, one) {dtype=float32} @"/cpu:1"
+read_w = ReadVariableOp(w) {dtype=float32} @"/cpu:1"
+"""
+    )
+    options = ["--devices", "cpu:0-1", "--fetch", "double", "--save-variables", folder]
+    assert command("run", graph, *options, "--init", "set_v", "--init", "set_w").code == 0
+    assert command("run", graph, *options, "--variables", folder, *workers).code == 0
+    done = command("run", graph, "--fetch", "read_w", "--variables", folder)
+    assert (done.code, done.out) == (0, "read_w:0  float32[]  = 1.0\n")
+
+
+def test_a_checkpoint_without_variables_is_reported(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    done = command("run", counter, "--save-variables", tmp_path / "none")
+    assert (done.code, "warning: the run has no variables" in done.err) == (0, True)
