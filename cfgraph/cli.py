@@ -262,20 +262,23 @@ def run(args: Sequence[str], watchdog: Watchdog | None = None) -> int:
     return _run(group, args, watchdog)
 
 
-def run_function(function: Callable[..., None], args: Sequence[str]) -> int:
-    """Run a function with the arguments of a command line, as `run` does a command."""
+def run_function(function: Callable[..., None], args: Sequence[str], name: str) -> int:
+    """Run a function with the arguments of a command line, as `run` does a command.
+
+    The help calls it by `name`.
+    """
     script = typer.Typer(
         add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     script.command()(function)
-    return _run(get_command(script), args, None)
+    return _run(get_command(script), args, None, name)
 
 
-def _run(group: Any, args: Sequence[str], watchdog: Watchdog | None) -> int:
+def _run(group: Any, args: Sequence[str], watchdog: Watchdog | None, name: str = "cfgraph") -> int:
     ctx: Any = None
     start_document()
     try:
-        ctx = group.make_context("cfgraph", list(args))
+        ctx = group.make_context(name, list(args))
         ctx.meta[_WATCHDOG] = watchdog
         with ctx:
             group.invoke(ctx)

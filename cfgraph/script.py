@@ -43,7 +43,7 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
             if tensor not in values and parameters[name].default is Parameter.empty
         ]
         if missing:
-            raise missing_feeds_error(script.inputs, missing)
+            raise missing_feeds_error(script.inputs, missing, script.input_names)
         if variables is not None:
             script.state = restore(variables)
         script.seed = seed
@@ -55,7 +55,7 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
         print_values(page(color), printed, {}, full, labels=labels)
 
     try:
-        code = run_function(command, sys.argv[1:])
+        code = run_function(command, sys.argv[1:], os.path.basename(sys.argv[0]))
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -284,6 +284,10 @@ def test_a_saved_model_has_the_names_of_its_signature(tmp_path: Path, capsys: An
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == printed
     assert "y (" in printed
+    lacking = subprocess.run(line[:2], capture_output=True, text=True, check=False)
+    assert "a feed is missing: x (" in lacking.stderr
+    described = subprocess.run([*line[:2], "--help"], capture_output=True, text=True, check=False)
+    assert described.stdout.startswith("Usage: model.py [OPTIONS]")
 
 
 def test_a_file_runs_by_itself(tmp_path: Path) -> None:
