@@ -23,6 +23,7 @@ from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
 from cfgraph.console.selection import GraphView, find_node
+from cfgraph.console.signatures import signature_names
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
@@ -276,6 +277,8 @@ def explain_subject(
     require_analyzable(source.graph)
     if run is not None:
         require_single_stdin(source, run.feeds)
+    names = signature_names(source, variables=None if run is None else run.variables)
+    subject = names.tensor(subject)
     print_explanation(source, *_explain(source, subject, run, full, python), json=json, color=color)
 
 

@@ -15,6 +15,7 @@ from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.explain import print_explanation, require_outside_functions
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.output import Column, OutputTable, Page
+from cfgraph.console.signatures import signature_names
 from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
@@ -53,7 +54,7 @@ class PairExplanation:
 
     def print(self, out: Page) -> None:
         """Print the explanation as text."""
-        out.heading(f"{self.source.name} → {self.target.name}", "path from the first to the second")
+        out.heading(f"{self.source.name} → {self.target.name}", "from the first to the second")
         columns = [Column("what", style="dim"), Column("said")]
         rows: list[Sequence[Any]] = [
             ("frames", self.frames),
@@ -72,7 +73,8 @@ def explain_pair(
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
     source = read_graph(path, quiet=json)
     require_analyzable(source.graph)
-    ends = [_tensor(source.graph, name) for name in (subject, target)]
+    names = signature_names(source)
+    ends = [_tensor(source.graph, names.tensor(name)) for name in (subject, target)]
     print_explanation(source, "pair", _explain_nodes(source.graph, *ends), json=json, color=color)
 
 

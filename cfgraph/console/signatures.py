@@ -22,6 +22,10 @@ class SignatureNames:
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
 
+    def tensor(self, name: str) -> str:
+        """Return the tensor that a name of the signature stands for, or the name itself."""
+        return self.inputs.get(name) or self.outputs.get(name, name)
+
     def labels(self, graph: Graph) -> dict[Output, str]:
         """Return the names of the output tensors."""
         return {graph.tensor(tensor): name for name, tensor in reversed([*self.outputs.items()])}

@@ -121,6 +121,10 @@ def test_clusters_and_explanations_take_the_names(command: Any, saved: Path) -> 
     assert (done.code, "1 fetch agrees" in done.err) == (0, True)
     done = command("explain", saved, "StatefulPartitionedCall", *FEED)
     assert (done.code, "ran once" in done.out) == (0, True)
+    done = command("explain", saved, "y", *FEED)
+    assert done.out.startswith("StatefulPartitionedCall  ")
+    done = command("explain", saved, "x", "y")
+    assert done.out.startswith("serving_default_x:0 → StatefulPartitionedCall:1")
 
 
 def test_the_state_of_a_session_has_the_tables(tables: Path) -> None:
