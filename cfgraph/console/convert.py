@@ -21,7 +21,7 @@ from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
 from cfgraph.console.signatures import signature_names
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.files import dropped_field_bytes, dumps, loads
+from cfgraph.ir.files import FORMATS, dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph
 
 # the format of `--to` that no command reads
@@ -57,6 +57,9 @@ def convert(
     if python is not None and python.is_set:
         message = "only a Python file has fetches, feeds, and targets"
         raise UsageError(message, hint="add --to py")
+    if to is not None and to not in FORMATS:
+        known = ", ".join((*FORMATS, PYTHON))
+        raise UsageError(f"unknown format {to!r}", hint=f"use one of {known}")
     changes = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
     written = None if changes else write_graph(source.graph, output, to, quiet=quiet)
     if changes:

@@ -44,6 +44,7 @@ def test_a_graph_becomes_a_python_file(command: Any, counter: Path, tmp_path: Pa
     named = command("convert", counter, "--to", "py", "--feed", "while/Exit", "--fetch", "count")
     assert "def run(exit):" in named.out or "def run(exit_2):" in named.out
     assert command("convert", counter, "-o", file, "--verify").code == 2
+    assert "pb, pbtxt, graph, py" in command("convert", counter, "--to", "onnx").err
     assert command("convert", counter, "--to", "pb", "--fetch", "count").code == 2
 
 
