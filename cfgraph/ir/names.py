@@ -50,6 +50,9 @@ def closest_name(
     candidates = list(islice(known, _MAX_CANDIDATES + 1))
     if len(candidates) > _MAX_CANDIDATES or len(name) > _MAX_NAME_LENGTH:
         return None
+    for item in candidates:
+        if item.casefold() == name.casefold():
+            return item
     # the ratio of two names is at most twice the length of the shorter one by that of both
     shortest = similarity * len(name) / (2 - similarity)
     longest = min(_MAX_NAME_LENGTH, (2 - similarity) * len(name) / similarity)

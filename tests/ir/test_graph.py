@@ -304,6 +304,7 @@ def test_the_name_of_a_tensor_is_read_from_its_end(text: str, expected: object) 
 
 def test_guessing_what_was_meant_is_bounded() -> None:
     assert did_you_mean("counte", ["counter"]) == "did you mean 'counter'?"
+    assert did_you_mean("W", ["v", "w"]) == "did you mean 'w'?"
     assert did_you_mean("something else", ["counter"]) is None
     assert did_you_mean("n" * 1000, ["n" * 999]) is None
     assert did_you_mean("n1", (f"n{number}" for number in range(10**5))) is None
