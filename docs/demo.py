@@ -26,12 +26,11 @@ class DemoStep(NamedTuple):
 _PIPELINE: Final = "cfgraph run pipeline.pb --devices cpu:0-1 --feed 'x=uniform(-1,1)'"
 STEPS: Final = (
     DemoStep(
-        "A compiler puts Exp, Neg, Tanh, and an addition that runs only if p is true into one "
-        "cluster:",
+        "A compiler puts Exp, Neg, Tanh, and an addition that needs p into a cluster:",
         (("cfgraph cluster mismatch.graph --deadness off -o wrong.pb --quiet", 0),),
     ),
     DemoStep(
-        "`diff --run` runs both graphs and finds the value that the cluster kills if p is false:",
+        "`diff --run` finds the value that the cluster kills if p is false:",
         (("cfgraph diff mismatch.graph wrong.pb --run", 1),),
     ),
     DemoStep(
@@ -39,11 +38,11 @@ STEPS: Final = (
         (("cfgraph cluster mismatch.graph --verify -o right.pb", 0),),
     ),
     DemoStep(
-        "Why does C have no value in this run? `explain` names the Switch and its predicate:",
+        "Why does C have no value in this run? `explain` names the predicate:",
         (("cfgraph explain mismatch.graph C --feed p=false --feed 'v=[1, 2]'", 0),),
     ),
     DemoStep(
-        "Two devices overlap the iterations of one loop (the digits), as a virtual clock predicts:",
+        "Two devices overlap the iterations (digits) of a loop, in virtual time:",
         ((f"{_PIPELINE} --fetch y --clock virtual --timeline", 0),),
     ),
     DemoStep(
