@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# of a module; 100 to 400 are usual
+MAX_LINES = 450
 BANNED = {
     *("tell", "tells", "telling", "told", "teller"),
     *("give", "gives", "giving", "gave", "given"),

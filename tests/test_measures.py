@@ -58,3 +58,10 @@ def test_a_simple_task_enters_few_files(root: Path, task: str, graph: str, bound
     files, functions = measures.entered(root, task, graph)
     assert 5 < files <= bound
     assert files < functions
+
+
+def test_no_module_exceeds_the_limit_of_lines(root: Path) -> None:
+    lengths = {path: text.count("\n") for path, text in measures.sources(root).items()}
+    assert len(lengths) > 100
+    too_long = {path: lines for path, lines in lengths.items() if lines > measures.MAX_LINES}
+    assert too_long == {}, "split by concept: one concept per file, 100-400 lines"

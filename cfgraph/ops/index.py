@@ -52,9 +52,9 @@ FAMILIES: Final = {
         "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"
     ),
     "diagonal": (
-        "BatchMatrixBandPart BatchMatrixDiag BatchMatrixDiagPart BatchMatrixSetDiag Diag DiagPart "
-        "MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 "
-        "MatrixDiagV3 MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3"
+        "BatchMatrixDiag BatchMatrixDiagPart BatchMatrixSetDiag Diag DiagPart MatrixDiag "
+        "MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3 MatrixSetDiag "
+        "MatrixSetDiagV2 MatrixSetDiagV3"
     ),
     "dilation": "Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput",
     "division": (
@@ -91,6 +91,7 @@ FAMILIES: Final = {
         "StatefulStandardNormal StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform "
         "StatefulUniformFullInt StatefulUniformInt"
     ),
+    "gru": "GRUBlockCell GRUBlockCellGrad",
     "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
     "image_patches": "ExtractImagePatches ExtractVolumePatches",
     "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
@@ -109,8 +110,9 @@ FAMILIES: Final = {
     ),
     "matmul": "BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul SparseMatMul",
     "matrix_functions": (
-        "BatchMatrixDeterminant BatchMatrixInverse Cross LogMatrixDeterminant MatrixDeterminant "
-        "MatrixExponential MatrixInverse MatrixLogarithm MatrixSquareRoot"
+        "BatchMatrixBandPart BatchMatrixDeterminant BatchMatrixInverse Cross LogMatrixDeterminant "
+        "MatrixBandPart MatrixDeterminant MatrixExponential MatrixInverse MatrixLogarithm "
+        "MatrixSquareRoot"
     ),
     "max_pooling": (
         "MaxPool MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad "
@@ -156,8 +158,7 @@ FAMILIES: Final = {
     ),
     "ranges": "Empty Fill LinSpace OneHot Range",
     "recurrent": (
-        "BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 GRUBlockCell GRUBlockCellGrad "
-        "LSTMBlockCell LSTMBlockCellGrad"
+        "BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 LSTMBlockCell LSTMBlockCellGrad"
     ),
     "reduction": "All Any ArgMax ArgMin EuclideanNorm Max Mean Min Prod Sum",
     "rejection_samplers": (
@@ -189,8 +190,7 @@ FAMILIES: Final = {
     ),
     "segment": (
         "SegmentMax SegmentMaxV2 SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 "
-        "SegmentSum SegmentSumV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd "
-        "UnsortedSegmentSum"
+        "SegmentSum SegmentSumV2"
     ),
     "sets": "DenseToDenseSetOperation DenseToSparseSetOperation SetSize SparseToSparseSetOperation",
     "slicing": "Slice XlaDynamicSlice XlaDynamicUpdateSlice",
@@ -270,6 +270,9 @@ FAMILIES: Final = {
     ),
     "truncated_sampling": "StatelessParameterizedTruncatedNormal StatelessShuffle",
     "unicode_strings": "UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode",
+    "unsorted_segment": (
+        "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum"
+    ),
     "variables": (
         "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "
         "TemporaryVariable Variable VariableV2"

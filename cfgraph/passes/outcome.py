@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.node import Node
 
 
@@ -76,7 +76,8 @@ def _node_fields(node: Node) -> tuple[Any, ...]:
 
 @contextmanager
 def unchanged_on_error(graph: Graph) -> Iterator[None]:
-    """Undo all edits of a graph if the body raises."""
+    """Undo all edits of a graph if the body raises. Raises UsageError for what is no graph."""
+    require_graph(graph)
     state = _GraphState(graph)
     try:
         yield

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.families import matrix_calculus
+from cfgraph.ops.families import decomposition_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_functions import (
     MATRIX_TYPES,
@@ -42,7 +42,7 @@ class Cholesky(SquareMatrixOp):
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
             return xp.stack([Cholesky.kernel(xp, matrix) for matrix in x])
 
-    gradient = staticmethod(matrix_calculus.cholesky_gradient)
+    gradient = staticmethod(decomposition_calculus.cholesky_gradient)
 
 
 def _mirror_lower(xp: ModuleType, x: Any) -> Any:
@@ -99,7 +99,7 @@ class Qr(MatrixOp):
         inner = rows if context.attr("full_matrices") else smaller_size(rows, columns)
         return [batch + Shape((rows, inner)), batch + Shape((inner, columns))]
 
-    gradient = staticmethod(matrix_calculus.qr_gradient)
+    gradient = staticmethod(decomposition_calculus.qr_gradient)
 
 
 def smaller_size(rows: int | None, columns: int | None) -> int | None:
@@ -138,7 +138,7 @@ class Svd(MatrixOp):
         u = batch + Shape((rows, rows if full else inner))
         return [values, u, batch + Shape((columns, columns if full else inner))]
 
-    gradient = staticmethod(matrix_calculus.svd_gradient)
+    gradient = staticmethod(decomposition_calculus.svd_gradient)
 
 
 class BatchSvd(Svd):
@@ -183,7 +183,7 @@ class SelfAdjointEigV2(Eigendecomposition):
 
         return eigen
 
-    gradient = staticmethod(matrix_calculus.self_adjoint_eigen_gradient)
+    gradient = staticmethod(decomposition_calculus.self_adjoint_eigen_gradient)
 
 
 class BatchSelfAdjointEigV2(SelfAdjointEigV2):
@@ -240,7 +240,7 @@ class Eig(Eigendecomposition):
 
         return run_on_host(xp, eigen)
 
-    gradient = staticmethod(matrix_calculus.eigen_gradient)
+    gradient = staticmethod(decomposition_calculus.eigen_gradient)
 
 
 class Lu(MatrixOp):
@@ -270,7 +270,7 @@ class Lu(MatrixOp):
             return [UNKNOWN_SHAPE, UNKNOWN_SHAPE]
         return [batch + Shape((size, size)), batch + vector_shape(size)]
 
-    gradient = staticmethod(matrix_calculus.lu_gradient)
+    gradient = staticmethod(decomposition_calculus.lu_gradient)
 
 
 def _lu_factors(x: Any) -> tuple[Any, Any]:

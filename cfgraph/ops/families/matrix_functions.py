@@ -1,4 +1,4 @@
-"""Functions of square matrices: inverse, determinant, exponential, logarithm, square root."""
+"""Functions of matrices: inverse, determinant, exponential, logarithm, square root, bands."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
-from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import COMPLEX, REAL, Kernel, Op, OpError, SameShape, one_of
+from cfgraph.ops.opdef.op import COMPLEX, INDEX, REAL, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 
 MATRIX_TYPES = one_of("float64", "float32", "float16", COMPLEX)
@@ -232,3 +232,52 @@ class Cross(SameShape):
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         a, b = node.inputs
         return lambda: g.Cross(b, dz), lambda: g.Cross(dz, a)
+
+
+class MatrixBandPart(SameShape):
+    """Copy of a band around the diagonal, zero outside; a negative width is unlimited."""
+
+    signature = "input: T, num_lower: Tindex, num_upper: Tindex -> band: T"
+    attrs = f"Tindex: {INDEX} = int64"
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def band(value: Any, lower: Any, upper: Any) -> Any:
+            if value.ndim < 2:
+                message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
+                raise OpError(message)
+            rows, columns = value.shape[-2:]
+            _check_band_width("lower", lower, rows)
+            _check_band_width("upper", upper, columns)
+            distance = xp.arange(columns) - xp.arange(rows)[:, None]
+            inside = ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
+            return xp.where(inside, value, xp.zeros((), value.dtype))
+
+        return band
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank_at_least(context.inputs[0], 2)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.MatrixBandPart(dz, *node.inputs[1:]), None, None
+
+
+def _check_band_width(name: str, width: Any, most: int) -> None:
+    if width.ndim:
+        message = f"num_{name} must be scalar, got shape {list(width.shape)}"
+        raise OpError(message)
+    if width > most:
+        message = f"num_{name} must be negative or at most {most}, got: {width}"
+        raise OpError(message)
+
+
+class BatchMatrixBandPart(MatrixBandPart):
+    """Batch version of MatrixBandPart in older graphs."""
+
+    signature = "input: T, num_lower: int64, num_upper: int64 -> band: T"
+    attrs = ""
+    compilation = replace(MatrixBandPart.compilation, compiled=False)

@@ -1,9 +1,8 @@
-"""Reductions of rows by segment number, sorted or unsorted, with their gradients."""
+"""Reductions of rows by sorted segment number, and gradients of all reductions by segment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.array_namespace import accumulated_at
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -343,123 +342,3 @@ class SegmentMinV2(SegmentMin):
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     sums = "SegmentSumV2"
-
-
-class UnsortedSegmentOp(SegmentOp, abstract=True):
-    """Reduction of slices by unsorted segment number; negative numbers are dropped."""
-
-    ufunc: ClassVar[Any]
-    sums = "UnsortedSegmentSum"
-    drops = True
-    placement = HostPlacement(host_inputs=(2,))
-    compilation = CompilerSupport(constant_inputs=(2,))
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        """Value of a segment without slices."""
-        return dtype.type(0)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        start, ufunc = cls.start(node.attr("T").numpy), cls.ufunc
-
-        def unsorted_segment(data: Any, ids: Any, num_segments: Any) -> Any:
-            count = int(num_segments)
-            if count < 0:
-                message = "Input num_segments == " + str(count) + " must not be negative."
-                raise OpError(message)
-            if data.shape[: ids.ndim] != ids.shape:
-                message = (
-                    f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
-                    f"{list(ids.shape)}"
-                )
-                raise OpError(message)
-            rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
-            if xp is not np:
-                return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
-            if flat.size and flat.max() >= count:
-                position = int((flat >= count).argmax())
-                message = f"segment_ids[{position}] = {flat[position]} is out of range [0, {count})"
-                raise OpError(message)
-            if flat.size and flat.min() < 0:
-                rows, flat = rows[flat >= 0], flat[flat >= 0]
-            return combine_segments(xp, ufunc, start, rows, flat, count)
-
-        return unsorted_segment
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        data, ids = context.inputs[:2]
-        count = static_int(context, 2)
-        if count is not None and count < 0:
-            message = f"num_segments must not be negative, got {count}"
-            raise ValueError(message)
-        if data.dims is None or ids.rank is None:
-            return [UNKNOWN_SHAPE]
-        data[: ids.rank].merge(ids)
-        return [vector_shape(count) + data[ids.rank :]]
-
-
-def combine_unsorted_segments(
-    xp: ModuleType, reduction: str, start: Any, rows: Any, ids: Any, count: int
-) -> Any:
-    """Reduce slices without checking segment numbers: slices out of range are dropped."""
-    reserve_array((int(count) + 1, *rows.shape[1:]), rows.dtype.itemsize)
-    segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
-    inside = xp.where((ids < 0) | (ids >= count), count, ids)
-    return accumulated_at(xp, segments, inside, rows, reduction)[:count]
-
-
-class UnsortedSegmentSum(UnsortedSegmentOp):
-    """Sum of the slices of each segment."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
-    ufunc = np.add
-
-    gradient = classmethod(segment_sum_gradient)
-
-
-class UnsortedSegmentProd(UnsortedSegmentOp):
-    """Product of the slices of each segment; 1 for an empty segment."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
-    ufunc = np.multiply
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return dtype.type(1)
-
-    gradient = classmethod(segment_product_gradient)
-
-
-class UnsortedSegmentMax(UnsortedSegmentOp):
-    """Maximum of the slices of each segment; the lowest finite number for an empty segment."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {IDS}, {COUNT}"
-    ufunc = np.maximum
-    # the propagation of NaN depends on the order of the slices
-    compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return extreme_finite(dtype, largest=False)
-
-    gradient = classmethod(segment_extreme_gradient)
-
-
-class UnsortedSegmentMin(UnsortedSegmentOp):
-    """Minimum of the slices of each segment; the highest finite number for an empty segment."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {IDS}, {COUNT}"
-    ufunc = np.minimum
-    compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return extreme_finite(dtype, largest=True)
-
-    gradient = classmethod(segment_extreme_gradient)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
@@ -235,3 +238,21 @@ class Unpack(Op):
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
         return [g.Pack(fill_missing_gradients(g, grads), axis=node.attr("axis"))]
+
+
+def split_lengths(value: Any, lengths: Any) -> list[Any]:
+    """Pieces of these lengths along axis 0. Raises OpError unless the lengths sum to its size."""
+    if lengths.ndim != 1:
+        message = f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}"
+        raise OpError(message)
+    if value.ndim == 0:
+        message = "Expected value to be at least a vector, but received shape: []"
+        raise OpError(message)
+    if lengths.sum() != len(value) or (lengths < 0).any():
+        message = (
+            f"Expected sum of lengths to be equal to values.shape[0], but sum of lengths is "
+            f"{lengths.sum()} and value's shape is: {Shape(value.shape)}"
+        )
+        raise OpError(message)
+    ends = np.cumsum(lengths).tolist()
+    return [value[start:end] for start, end in pairwise([0, *ends])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families.split import split_lengths
 from cfgraph.ops.families.tensor_array import TensorArray
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
@@ -439,21 +439,3 @@ class TensorArraySplitV3(TensorArrayOp):
             return flow
 
         return split
-
-
-def split_lengths(value: Any, lengths: Any) -> list[Any]:
-    """Pieces of these lengths along axis 0. Raises OpError unless the lengths sum to its size."""
-    if lengths.ndim != 1:
-        message = f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}"
-        raise OpError(message)
-    if value.ndim == 0:
-        message = "Expected value to be at least a vector, but received shape: []"
-        raise OpError(message)
-    if lengths.sum() != len(value) or (lengths < 0).any():
-        message = (
-            f"Expected sum of lengths to be equal to values.shape[0], but sum of lengths is "
-            f"{lengths.sum()} and value's shape is: {Shape(value.shape)}"
-        )
-        raise OpError(message)
-    ends = np.cumsum(lengths).tolist()
-    return [value[start:end] for start, end in pairwise([0, *ends])]

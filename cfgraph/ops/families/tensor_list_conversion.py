@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve
 from cfgraph.ops.families import tensor_list_ops
-from cfgraph.ops.families.tensor_array_ops import split_lengths
+from cfgraph.ops.families.split import split_lengths
 from cfgraph.ops.families.tensor_list import (
     TensorList,
     element_shape_of,
