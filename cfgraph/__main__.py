@@ -23,6 +23,7 @@ for _number in (signal.SIGINT, signal.SIGTERM):
 
 from cfgraph.blas_environment import start_with_one_thread  # noqa: E402
 from cfgraph.cli import interruption_reporter, run  # noqa: E402
+from cfgraph.progress import ProgressLine  # noqa: E402
 from cfgraph.watchdog import Interruption, Watchdog  # noqa: E402
 
 
@@ -32,9 +33,17 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # file names and string tensors that are not valid text must not cause a failure
         getattr(stream, "reconfigure", _ignore)(errors="backslashreplace")
-    watchdog = Watchdog(_START, interruption_reporter(sys.argv[1:]))
+    progress = ProgressLine()
+    report_interruption = interruption_reporter(sys.argv[1:])
+
+    def report(request: Interruption) -> None:
+        progress.end()
+        report_interruption(request)
+
+    watchdog = Watchdog(_START, report)
     try:
         watchdog.start()
+        progress.start(sys.argv[1:])
         code = run(sys.argv[1:], watchdog)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -49,6 +58,7 @@ def main() -> None:
     except Interruption as request:
         # the command had not begun, or its output was being written
         os._exit(request.exit_code)
+    progress.end()
     # the command has ended, and leaves with its own status
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGALRM))
     if watchdog.interrupted:

@@ -101,6 +101,17 @@ def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path) -> Non
     assert json.loads(output)["error"]["where"]["frame"] == match[1]
 
 
+def test_a_long_run_shows_progress_on_a_terminal_alone(counter: Path) -> None:
+    args = ["run", str(counter), *ENDLESS[:2], "--timeout", "4"]
+    text = on_terminal(args, 80)
+    assert re.search(r"\x1b\[2Krun: [\d,]+ iterations of while/while_context, [\d,]+/s", text)
+    # the error replaces the line
+    assert "\r\x1b[2Kerror[CFG706]" in text
+    assert "iterations of" not in on_terminal([*args, "--quiet"], 80)
+    with start(*args) as process:
+        assert b"iterations of" not in process.communicate(timeout=60)[1]
+
+
 def on_terminal(args: list[str], columns: int, **more: str) -> str:
     """Output of a command on a terminal of a given width."""
     leader, follower = pty.openpty()
