@@ -48,7 +48,7 @@ class Graph:
 
     `edits` counts changes of nodes and edges, so that derived data can detect that it is stale;
     `moves` counts the changes of devices among them, which few data depend on. Functions are
-    replaced, never modified, so identity tells whether data derived from the library is stale.
+    replaced, never modified, so identity shows whether data derived from the library is stale.
     """
 
     def __init__(self) -> None:

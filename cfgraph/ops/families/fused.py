@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, bound_kernel, lookup
+from cfgraph.ops.opdef.op import Elementwise, Kernel, Op, OpError, SameShape, bound_kernel, lookup
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # adds an op to the chain: (op, *inputs, **attributes) -> its node
@@ -275,7 +275,8 @@ class _UnaryOpsComposition(FusedOp, SameShape):
 
 def _is_unary(op: type[Op]) -> bool:
     """True for a pure op from one tensor to another of its type and shape."""
-    if op.effects.stateful or issubclass(op, FusedOp):
+    keeps_shape = issubclass(op, SameShape | Elementwise)
+    if op.effects.stateful or not keeps_shape or issubclass(op, FusedOp):
         return False
     signature = op.parsed()
     arguments = (*signature.inputs, *signature.outputs)

@@ -268,7 +268,7 @@ class BackwardLoop(GradientScope):
         residual = self.residual_decisions(guard.decisions())
         for decision in residual:
             if not decision.sides:
-                message = "no predicate tells whether it is live"
+                message = "no predicate determines whether it is live"
                 path = self.loop.frame.path
                 raise Unsupported(message, node=decision.pred.node, frame=path, code="CFG505")
         return residual

@@ -67,7 +67,7 @@ def merge_with_zeros(
     zeros, layers = scope.zeros_like(x), []
     for decision in decisions:
         if not decision.sides:
-            message = f"no predicate tells whether the reader of {x.name} is live"
+            message = f"no predicate determines whether the reader of {x.name} is live"
             raise Unsupported(message, node=decision.pred.node, code="CFG505")
         other_ports = [port for port in range(decision.sides) if port != decision.port]
         chosen = scope.guarded_by(zeros, [decision])
