@@ -1,1 +1,1 @@
-"""Benchmarks: cfgraph beside TensorFlow on the same files in one run, as ratios."""
+"""Benchmarks: cfgraph and TensorFlow on the same files in one run, as ratios."""

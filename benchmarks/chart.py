@@ -77,7 +77,7 @@ def _key(name: str, color: str, place: int) -> list[str]:
 
 
 def _x(place: int, count: int) -> float:
-    """Where a value stands; the lines keep off both edges."""
+    """The position of a value; lines stay clear of both edges."""
     return _LEFT + 24 + place * (_WIDTH - _LEFT - _RIGHT - 48) / max(1, count - 1)
 
 

@@ -1,7 +1,7 @@
-"""Microseconds an iteration with clusters on the way, by either engine, beside TensorFlow's own.
+"""Microseconds per iteration of loops with clusters, by either engine, compared with TensorFlow.
 
 The peer of XLA is TensorFlow with automatic clustering, that of the others TensorFlow as it is.
-What the first run takes longer than the best one is told apart: there clusters are compiled.
+The extra time of the first run, which compiles the clusters, is a row of its own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Silent:
 
 
 def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[Row]:
-    """One loop: as it is, and clustered by each engine."""
+    """One loop: without clusters, and clustered by each engine."""
     path, scale, unit = GRAPHS / work.file, 1e6 / work.iterations, "µs per iteration"
     for engine in ENGINES[:2] if tiny else ENGINES:
         if engine in ("auto", "xla") and not has_jax():

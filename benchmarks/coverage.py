@@ -75,8 +75,8 @@ def shares(
         nodes += report.nodes
         clustered += report.clustered
         clusters += len(report.clusters)
-    told = f"{name}, {mode}{', regions' if regions else ''}"
-    yield Row(f"{told}: in {clusters} clusters", 100 * clustered / max(nodes, 1), "%", theirs)
+    label = f"{name}, {mode}{', regions' if regions else ''}"
+    yield Row(f"{label}: in {clusters} clusters", 100 * clustered / max(nodes, 1), "%", theirs)
 
 
 def graphs() -> list[bytes]:

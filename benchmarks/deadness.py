@@ -1,4 +1,4 @@
-"""How much of what is live together each analysis of deadness finds, and what it costs a node.
+"""The share of equal liveness that each analysis of deadness finds, and its time per node.
 
 What is equal is seen in all runs of random graphs, and in some runs of those with loops. `tf` has
 TensorFlow's rules; `inputs` clusters no node whose inputs may differ; `exact` is the analysis.
@@ -42,7 +42,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 
 def _few(kind: str, count: int) -> list[ObservedLiveness]:
-    """What happens in some graphs of a kind."""
+    """The counts of some graphs of a kind."""
     graphs = [random_graph(seed, kind).graph for seed in range(count)]
     if kind in WITHOUT_LOOPS:
         return [seen_in_tables(graph) for graph in graphs]
@@ -62,7 +62,7 @@ def _long(steps: int) -> Graph:
 
 
 def _conditionals(half: int) -> Graph:
-    """So many conditionals one behind the other, then as many in each other."""
+    """Conditionals in a row, then as many nested ones."""
     graph = Graph()
     x = _placeholder(graph, float32)
     for _ in range(half):
@@ -141,7 +141,7 @@ def _pairs(size: int) -> int:
 
 
 def _sizes(members: list[Output], same: Same) -> list[int]:
-    """How many are found to be the same, class by class."""
+    """The number found equal, per class."""
     firsts: list[Output] = []
     sizes: list[int] = []
     for one in members:

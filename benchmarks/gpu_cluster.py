@@ -24,8 +24,8 @@ LAYERS: Final = 8
 # a layer: weights of SIDE x SIDE by SIDE x COLUMNS, float32
 SIDE: Final = 2048
 COLUMNS: Final = 64
-# so many iterations until a loop runs evenly, and as many that are timed after them; of those that
-# run at once, all begin in one go
+# iterations until a loop runs evenly, and as many that are timed after them; more if iterations
+# overlap, since all of these start together
 _EVEN: Final = 16
 _EVEN_AT_ONCE: Final = 64
 

@@ -106,7 +106,7 @@ def peer_sums(tf: ModuleType) -> float:
 
 
 def loops(count: int) -> tuple[Graph, str]:
-    """Loops, each over what the one before gives; lowered."""
+    """Loops in a row, each over the result of the last; lowered."""
     from cfgraph.passes.lower.lower import lower
 
     b = Builder()
@@ -118,7 +118,7 @@ def loops(count: int) -> tuple[Graph, str]:
 
 
 def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
-    """The gradient that we add to the LSTM beside the one that TensorFlow added to it."""
+    """The gradient that cfgraph adds to the LSTM, compared with the one that TensorFlow added."""
     from benchmarks.running import GRAPHS
 
     graph = graph_def.graph_from_bytes((GRAPHS / "lstm.pb").read_bytes())

@@ -1,4 +1,4 @@
-"""Microseconds a call of the kernels that loops live on, small inputs first, beside NumPy's own."""
+"""Microseconds per call of the kernels of loops, small inputs first, compared with NumPy's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENGTH = 100
 
 @dataclass(frozen=True)
 class Work:
-    """An op on some inputs, and what NumPy alone would be asked for, on all inputs or less."""
+    """An op on some inputs, and a NumPy function that computes the same or a share of it."""
 
     name: str
     op: str
@@ -36,7 +36,7 @@ class Work:
 
 
 def scalars() -> Iterator[Work]:
-    """What counters, predicates and indices go through."""
+    """Ops of counters, predicates, and indices."""
     one, two, yes = np.int32(3), np.int32(10), np.True_
     real = np.float32(0.5)
     for op, plain in (("AddV2", np.add), ("Sub", np.subtract), ("Mul", np.multiply)):
@@ -62,7 +62,7 @@ def scalars() -> Iterator[Work]:
 
 
 def shapes() -> Iterator[Work]:
-    """What shapes are computed with."""
+    """Ops that compute shapes."""
     sizes, axis, row = np.array([2, 3, 4], np.int32), np.int32(0), np.zeros((2, 3, 4), np.float32)
     at, behind = np.array([1], np.int32), np.array([2], np.int32)
     step, first, last = np.array([1], np.int32), np.int32(0), np.int32(10)
@@ -98,7 +98,7 @@ def shapes() -> Iterator[Work]:
 
 
 def layers(*, tiny: bool) -> Iterator[Work]:
-    """What the cell of an LSTM is made of."""
+    """Ops of the cell of an LSTM."""
     random = np.random.default_rng(0)
 
     def floats(*sizes: int) -> np.ndarray:
@@ -206,7 +206,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 
 def _arguments(work: Work) -> Sequence[Any]:
-    """What NumPy is asked: integers and tuples where it wants them."""
+    """The arguments of NumPy's function, with integers and tuples where it expects them."""
     last = work.inputs[-1]
     if work.op in ("Sum", "Prod"):
         return [work.inputs[0], tuple(last.tolist())]

@@ -31,7 +31,7 @@ def chain(nodes: int) -> bytes:
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
-    """Loading beside `import_graph_def`, and saving."""
+    """Loading, compared with `import_graph_def`, and saving."""
     nodes = TINY if tiny else NODES
     data = chain(nodes)
     peer = importer(tf, data) if tf else None

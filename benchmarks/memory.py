@@ -12,7 +12,7 @@ from benchmarks.running import GRAPHS
 
 ITERATIONS = 1_000_000
 TINY = 1_000
-# the kernel hands a process's own peak on to what it starts, so ru_maxrss would tell the parent's
+# a child inherits the peak of its parent, so that ru_maxrss would report the parent's
 _RUN = """
 import sys
 import numpy as np
@@ -34,5 +34,5 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 def _peak(iterations: int) -> float:
     command = [sys.executable, "-c", _RUN, str(GRAPHS / "counter.pb"), str(iterations)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(told.stdout) / 1024
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(completed.stdout) / 1024

@@ -23,7 +23,7 @@ SEEDS: Final = 6
 Case = tuple[str, dict[str, Any], list[str]]
 
 _ALL_OUTS = [f"out{number}:0" for number in range(DEVICES)]
-# what asks for eight devices itself, and what is placed on three of them at random
+# graphs whose nodes request eight devices, and graphs placed on three at random
 GRAPHS: Final[tuple[Case, ...]] = (
     ("eight_devices.pb", {"n:0": 7}, _ALL_OUTS),
     ("eight_devices_barrier.pb", {"n:0": 7}, _ALL_OUTS),
@@ -39,7 +39,7 @@ _FOLDER = Path(__file__).parents[1] / "fixtures" / "graphs"
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
-    """The eight-device loops as they ask, then loops placed at random, all seeds together."""
+    """The eight-device loops on the requested devices, then loops placed at random, all seeds."""
     for case in GRAPHS:
         yield _row(tf, case, [None])
     for case in PLACED[:1] if tiny else PLACED:
@@ -62,7 +62,7 @@ def _row(tf: ModuleType | None, case: Case, seeds: list[int | None]) -> Row:
 
 
 def placed(name: str, seed: int | None) -> Graph:
-    """A graph on eight devices as it asks, or with a seed at random on three."""
+    """A graph on the eight requested devices, or at random on three if there is a seed."""
     graph = cfgraph.load(_FOLDER / name)
     place(graph, devices=f"cpu:0-{DEVICES - 1}" if seed is None else "cpu:0-2", seed=seed)
     return graph
@@ -71,7 +71,7 @@ def placed(name: str, seed: int | None) -> Graph:
 def tensorflow_messages(
     tf: ModuleType, graph: Graph, feeds: dict[str, Any], fetches: list[str]
 ) -> Counter[str]:
-    """How many messages TensorFlow sends in each frame, its optimisers switched off."""
+    """The number of messages that TensorFlow sends per frame, without its optimizers."""
     v1 = tf.compat.v1
     message = v1.GraphDef.FromString(cfgraph.dumps(graph))
     with tf.Graph().as_default() as imported:
@@ -80,17 +80,17 @@ def tensorflow_messages(
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     options = v1.RunOptions(output_partition_graphs=True, timeout_in_ms=60_000)
-    told = v1.RunMetadata()
+    metadata = v1.RunMetadata()
     with v1.Session(graph=imported, config=config) as session:
-        session.run(fetches, feeds, options=options, run_metadata=told)
+        session.run(fetches, feeds, options=options, run_metadata=metadata)
     written = [
-        graph_def.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs
+        graph_def.graph_from_bytes(part.SerializeToString()) for part in metadata.partition_graphs
     ]
     return messages(merge_partitions(written))
 
 
 def cfgraph_messages(graph: Graph, fetches: list[str]) -> Counter[str]:
-    """How many messages cfgraph sends in each frame for the same fetches; it cuts the graph."""
+    """The number of messages that cfgraph sends per frame for these fetches; cuts the graph."""
     partition(graph)
     return messages(graph, fetches)
 

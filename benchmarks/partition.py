@@ -1,4 +1,4 @@
-"""Microseconds a node to place and partition, beside TensorFlow's first run, which does both."""
+"""Microseconds per node to place and partition; TensorFlow's first run does both."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def chains(count: int) -> Graph:
 
 
 def loops(count: int) -> Graph:
-    """Loops one beside the other, each with a body that goes through all devices."""
+    """Independent loops, each with a body that goes through all devices."""
     graph = _empty()
     x = graph.add("Placeholder", name="x", dtype=dtypes.float32, shape=Shape([]))
     test = graph.add("Placeholder", name="p", dtype=dtypes.bool_, shape=Shape([]))

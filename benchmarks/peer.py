@@ -12,7 +12,7 @@ from typing import Any
 def tensorflow() -> ModuleType | None:
     """TensorFlow in graph mode, or None."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # lets a session that asks for automatic clustering have it on a CPU; others are as before
+    # permits automatic clustering on a CPU to sessions that request it; others are unchanged
     os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
     try:
         import tensorflow as tf

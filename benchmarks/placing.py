@@ -1,4 +1,4 @@
-"""Seconds to place a graph of many nodes: where all is asked for, by chance, and by cost."""
+"""Seconds to place a graph of many nodes: by request, by chance, and by cost."""
 
 from __future__ import annotations
 

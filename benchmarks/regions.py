@@ -1,7 +1,7 @@
-"""Microseconds an iteration with whole loops compiled, beside TensorFlow and jax written by hand.
+"""Microseconds per iteration of compiled loops, compared with TensorFlow and handwritten jax.
 
 The peer of each line is named in it: TensorFlow as it is, TensorFlow with automatic clustering, or
-jax. What the first run takes longer than the best one, for compiling, is told apart.
+jax. The extra time of the first run, for compiling, is a row of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfgraph.runtime.jax.compile import has_jax, load_jax
 from cfgraph.runtime.session import Session
 
 UNIT: Final = "µs per iteration"
-# against TensorFlow as it is, and with automatic clustering
+# against TensorFlow without and with automatic clustering
 BUDGETS: Final = {"counter.pb": (0.1, None), "nested.pb": (0.1, None), "lstm_grad.pb": (None, 1.0)}
 
 
@@ -51,8 +51,8 @@ def measure_work(tf: ModuleType | None, work: Work, engine: str, *, tiny: bool) 
     mine = 0.0
     for name, peer, budget in peers or [("", None, None)]:
         mine, theirs = alternating_times(ours, peer, repeats)
-        told = f"{work.name}, regions, {engine}" + (f"; {name}" if name else "")
-        yield Row(told, mine * scale, UNIT, None if theirs is None else theirs * scale, budget)
+        label = f"{work.name}, regions, {engine}" + (f"; {name}" if name else "")
+        yield Row(label, mine * scale, UNIT, None if theirs is None else theirs * scale, budget)
     yield Row("  the first run takes longer by", first - mine, "s")
 
 

@@ -1,4 +1,4 @@
-"""Milliseconds until a command answers, beside importing what it is built on."""
+"""Milliseconds until a command ends, compared with the import of its dependencies."""
 
 from __future__ import annotations
 

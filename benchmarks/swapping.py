@@ -1,4 +1,4 @@
-"""How long an LSTM can be trained in the memory of a simulated GPU, and what swapping costs.
+"""The longest LSTM that trains in the memory of a simulated GPU, and the cost of swapping.
 
 The experiment of the first paper, in virtual time: nothing is computed, sizes and times are what
 the shapes and docs/cluster.toml say, so that the figures are the same on every machine.
@@ -24,16 +24,16 @@ from cfgraph.runtime.memory.accounting import DeviceMemory
 
 COSTS: Final = Path(__file__).parents[1] / "docs" / "cluster.toml"
 DEVICE: Final = "gpu:0"
-# how many times further than without swapping is tried
+# lengths that are tried, as multiples of the longest one without swapping
 _FURTHER: Final = (2, 4, 8)
-# links of so many bytes a second, and what a step may take beside one with all the memory: where
-# copies to the host take longer than the forward loop, they are waited for
+# bytes per second of a link, and the budget of a step relative to one with all the memory: none
+# if copies to the host take longer than the forward loop
 _LINKS: Final = ((1.2e10, None), (2.4e10, 1.05))
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An LSTM of so many units and rows in a batch, on a GPU of so many bytes."""
+    """An LSTM by its units and the rows of a batch, on a GPU by its bytes."""
 
     units: int
     batch: int
@@ -42,7 +42,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """What it is, for a row."""
+        """The name of the row."""
         return f"LSTM {self.units}x{self.batch} in {format_byte_size(self.limit)}"
 
 
@@ -60,7 +60,7 @@ class Trained:
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
-    """How far it goes without and with swapping, and what is copied and waited for."""
+    """The greatest length without and with swapping, the bytes copied, and the waiting time."""
     experiment = TINY if tiny else PAPER
     plain, swapping = (training_step(experiment, swap_memory=swap) for swap in (False, True))
     short = furthest(plain, experiment)
@@ -79,7 +79,7 @@ def cost_of_swapping(
     bandwidth: float,
     budget: float | None,
 ) -> Iterator[Row]:
-    """What swapping costs beside unlimited memory, over a link of so many bytes a second."""
+    """The cost of swapping relative to unlimited memory, by the bandwidth of the link."""
     costs = _costs(bandwidth)
     free = train(graphs[0], experiment, length, None, costs)
     run = train(graphs[1], experiment, length, experiment.limit, costs)
@@ -96,9 +96,9 @@ def cost_of_swapping(
 
 def _costs(bandwidth: float) -> CostModel:
     """The machines of docs/cluster.toml with other links."""
-    told = read_costs(str(COSTS))
-    links = {name: {**link, "bandwidth": bandwidth} for name, link in told.links.items()}
-    return CostModel(told.devices, links, told.kernels)
+    costs = read_costs(str(COSTS))
+    links = {name: {**link, "bandwidth": bandwidth} for name, link in costs.links.items()}
+    return CostModel(costs.devices, links, costs.kernels)
 
 
 def furthest(graph: Graph, experiment: Experiment) -> int:

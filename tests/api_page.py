@@ -79,7 +79,7 @@ def _text(thing: Any) -> str:
 
 
 def _call(name: str, thing: Any) -> str:
-    """How it is called: in one line, or with one argument in each."""
+    """The signature, in one line or with one argument per line."""
     signature = inspect.signature(thing)
     kinds = [item.kind for item in signature.parameters.values() if item.name != "self"]
     given = [_argument(item) for item in signature.parameters.values() if item.name != "self"]

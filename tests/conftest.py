@@ -83,7 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update",
         action="store_true",
-        help="write anew what is derived: golden halves and protobuf bindings",
+        help="rewrite derived files: golden outputs, protobuf bindings, and the op index",
     )
 
     parser.addoption(
@@ -143,7 +143,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture
 def update(request: pytest.FixtureRequest) -> bool:
-    """Whether derived files are to be written rather than compared."""
+    """True if derived files are written rather than compared."""
     return bool(request.config.getoption("--update"))
 
 

@@ -92,7 +92,7 @@ def serve(address: str) -> None:
 
 
 def _answer(line: socket.socket) -> None:
-    """Run what is asked for in a child, and send its status."""
+    """Run the requested command in a child process, and send its status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     size = int.from_bytes(_received(line, 8), "big")
     _, files, *_ = socket.recv_fds(line, 1, 3)

@@ -1,1 +1,1 @@
-"""Figures of a real card, beside jax and PyTorch: `python -m benchmarks.gpu`."""
+"""Figures of a real GPU, compared with jax and PyTorch: `python -m benchmarks.gpu`."""

@@ -19,7 +19,7 @@ from cfgraph.runtime.gpu.context import GpuContext, gpu_context
 from cfgraph.runtime.jax.compile import has_jax, load_jax
 
 SECTIONS = {"lstm": lstm, "overhead": overhead, "pipeline": pipeline, "swapping": swapping}
-# all of it, on a card; and how much a section may take of what is left
+# seconds for all sections on a GPU, and the share of the remaining ones that a section may take
 SECONDS = 400.0
 SHARES = {"lstm": 0.55, "overhead": 0.2, "pipeline": 0.5, "swapping": 1.0}
 RESULTS = Path(__file__).parents[1] / "results"
@@ -36,14 +36,14 @@ def main(words: list[str]) -> int:
             print(f"{error.message}; --tiny tries the code without", file=sys.stderr)
             return error.exit_code
     bench = measured(gpu, _named(words), tiny=tiny, seconds=_seconds(words))
-    told, text = report.record(bench), report.tables(bench.figures)
-    print(f"{told['device']}\n\n{text}")
+    recorded, text = report.record(bench), report.tables(bench.figures)
+    print(f"{recorded['device']}\n\n{text}")
     if tiny or bench.simulated:
         print("tried only: nothing is written")
         return 0
-    print(f"written: {report.save(told, RESULTS, bench.trace)}")
+    print(f"written: {report.save(recorded, RESULTS, bench.trace)}")
     if "--no-page" not in words:
-        whole = report.filled(report.PAGE.read_text(encoding="utf-8"), told, text)
+        whole = report.filled(report.PAGE.read_text(encoding="utf-8"), recorded, text)
         report.PAGE.write_text(whole, encoding="utf-8")
     return 0
 

@@ -27,7 +27,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Bench:
-    """Where figures are taken: on a card, or on simulated devices to try the code; and until when.
+    """The devices that are measured (a GPU, or simulated ones to try the code), and the deadline.
 
     `tiny` sizes are for trying, too. `pipeline` are the times of each traced run of layers, `trace`
     the events of the one with the greatest part, `most`, in which several gpus compute.
@@ -43,11 +43,11 @@ class Bench:
 
     @property
     def simulated(self) -> bool:
-        """True where no card computes."""
+        """True if no GPU computes."""
         return isinstance(self.gpu, str)
 
     def sync(self) -> None:
-        """Wait for all that the card has to do."""
+        """Wait for all work of the GPU."""
         if not isinstance(self.gpu, str):
             self.gpu.xp.cuda.Device().synchronize()
 

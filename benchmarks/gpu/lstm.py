@@ -1,6 +1,6 @@
-"""An LSTM and its gradient: plain, in clusters, and by XLA, beside jax and PyTorch; ms per run.
+"""An LSTM and its gradient: plain, in clusters, by XLA, by jax, and by PyTorch; ms per run.
 
-All data lies on the card beforehand, in constants of the graph. Products are in full float32.
+All data is on the GPU beforehand, in constants of the graph. Products are in full float32.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is, for a row."""
+        """The name of the row."""
         what = "LSTM and gradient" if self.gradient else "LSTM"
         return f"{what}, {self.steps} steps of {self.batch} x {self.units}"
 

@@ -1,4 +1,4 @@
-"""What a node costs beside its kernel: microseconds a node of a long chain of short kernels."""
+"""Overhead of a node: microseconds per node of a long chain of short kernels."""
 
 from __future__ import annotations
 

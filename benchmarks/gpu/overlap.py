@@ -1,4 +1,4 @@
-"""What ran at once on the gpus of a run: told from a trace, whose times are the card's own.
+"""Overlap of the GPUs of a run, from a trace with the times of the GPUs themselves.
 
 A gpu is busy between the events around each node that computes there, and so also while such a
 node is launched; between those of a copy its copy streams are.
@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter
 
-# begins and ends, in nanoseconds
+# start and end, in nanoseconds
 Span = tuple[int, int]
 # iterations of a loop that are worth a picture
 SHOWN: Final = 8
@@ -57,11 +57,11 @@ class Overlap:
 
     @property
     def mean(self) -> float:
-        """How many gpus compute while any does."""
+        """The mean number of GPUs that compute while any does."""
         return sum(self.busy.values()) / self.computing if self.computing else 0.0
 
-    def told(self) -> dict[str, Any]:
-        """It in milliseconds, for a file."""
+    def to_json(self) -> dict[str, Any]:
+        """The figures in milliseconds, for a file."""
         ms = {name: getattr(self, name) / 1e6 for name in ("span", "computing", "together")}
         busy = {device: time / 1e6 for device, time in self.busy.items()}
         copies = {way: time / 1e6 for way, time in self.copies.items()}
@@ -70,7 +70,7 @@ class Overlap:
 
 
 def overlap(events: Iterable[TraceEvent]) -> Overlap:
-    """How the gpus of a run shared the time of its loops."""
+    """The overlap of the GPUs in the loops of a run."""
     computed: defaultdict[str, list[Span]] = defaultdict(list)
     copied: defaultdict[str, list[Span]] = defaultdict(list)
     for event in events:
@@ -116,12 +116,12 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def length(spans: Iterable[Span]) -> int:
-    """How long spans are together."""
+    """The total length of spans."""
     return sum(end - start for start, end in spans)
 
 
 def at_once(devices: Iterable[Sequence[Span]], count: int) -> int:
-    """How long so many devices or more were busy at a time."""
+    """The time in which at least `count` devices were busy at once."""
     edges = sorted(edge for spans in devices for a, b in spans for edge in ((a, 1), (b, -1)))
     found = running = before = 0
     for when, change in edges:

@@ -34,7 +34,7 @@ def measure(bench: Bench) -> None:
 
 
 class Run:
-    """The layers on so many gpus, with so many iterations in flight, clustered or not."""
+    """The layers on a number of GPUs and iterations in flight, clustered or not."""
 
     def __init__(self, bench: Bench, gpus: int, parallel: int, clustered: bool) -> None:
         self.bench, self.gpus, self.parallel, self.clustered = bench, gpus, parallel, clustered
@@ -42,13 +42,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What it is, for a row."""
+        """The name of the row."""
         gpus = f"{self.gpus} gpu{'s' * (self.gpus > 1)}{', clustered' * self.clustered}"
         return f"{gpus}, {self.steps} steps of {self.side} x {self.side}"
 
     @cached_property
     def session(self) -> Any:
-        """What it runs in."""
+        """The kind of execution."""
         devices = f"cpu:0,gpu:0-{self.gpus - 1}" if self.gpus > 1 else "cpu:0,gpu:0"
         graph = layers(self.gpus, self.parallel, self.steps, self.side)
         return self.bench.session(graph, devices=devices, jit="numpy" if self.clustered else None)
@@ -62,12 +62,12 @@ class Run:
         kept = EventRecorder()
         self.session.run(["out:0"], trace=kept)
         found, bench = overlap(kept.events), self.bench
-        told = {
+        setting = {
             "gpus": self.gpus,
             "clustered": self.clustered,
             "parallel_iterations": self.parallel,
         }
-        bench.pipeline.append({**told, **found.told()})
+        bench.pipeline.append({**setting, **found.to_json()})
         if self.gpus == _GPUS[-1] and found.share >= bench.most:
             bench.most, bench.trace = found.share, kept.events
         return found.share * 100

@@ -41,18 +41,18 @@ def record(bench: Bench) -> dict[str, Any]:
     }
 
 
-def save(told: dict[str, Any], folder: Path, trace: Sequence[TraceEvent] = ()) -> Path:
-    """Write `gpu-<date>.json`, and a trace beside it, `gpu-<date>-pipeline.json.gz`."""
+def save(recorded: dict[str, Any], folder: Path, trace: Sequence[TraceEvent] = ()) -> Path:
+    """Write `gpu-<date>.json`, and next to it a trace, `gpu-<date>-pipeline.json.gz`."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"gpu-{told['date']}.json"
-    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    path = folder / f"gpu-{recorded['date']}.json"
+    path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     if trace:
         save_trace(trace, path.with_name(f"{path.stem}-pipeline.json.gz"))
     return path
 
 
 def tables(figures: Sequence[Figure]) -> str:
-    """The figures in Markdown: a table each, what is missing told below it."""
+    """The figures in Markdown: a table per section, with what is missing below it."""
     lines = []
     for name in dict.fromkeys(figure.table for figure in figures):
         mine = [figure for figure in figures if figure.table == name]
@@ -76,13 +76,13 @@ def _cell(figure: Figure) -> str:
     return "-" if figure.value is None else f"{figure.value:.4g} {figure.unit}".strip()
 
 
-def filled(page: str, told: dict[str, Any], text: str) -> str:
+def filled(page: str, recorded: dict[str, Any], text: str) -> str:
     """The page with the tables between its marks. Raises ValueError where it has none."""
     before, mark, rest = page.partition(BEGIN)
     _, other, after = rest.partition(END)
     if not mark or not other:
         message = f"no place for the figures: {BEGIN} and {END}"
         raise ValueError(message)
-    used = ", ".join(f"{name} {found}" for name, found in told["libraries"].items() if found)
-    head = f"{told['device']}, {told['date']}: Python {told['python']}, {used}."
+    used = ", ".join(f"{name} {found}" for name, found in recorded["libraries"].items() if found)
+    head = f"{recorded['device']}, {recorded['date']}: Python {recorded['python']}, {used}."
     return f"{before}{BEGIN}\n\n{head}\n\n{text}\n{END}{after}"

@@ -1,4 +1,4 @@
-"""Training an LSTM in little memory, on a card: how far it goes without swapping and with it.
+"""Training an LSTM in little memory, on a GPU: its length without swapping and with it.
 
 The experiment of the first paper: 512 units, a batch of 512, 4 GiB.
 """
@@ -66,7 +66,7 @@ def _note(bench: Bench, row: str, column: str, unit: str, ran: Ran | str, of: An
 
 
 def _traffic(bench: Bench, row: str, ran: Ran) -> None:
-    """What went to the host and came back, and what was waited for."""
+    """The bytes copied to the host and back, and the waiting time."""
     memory = ran.memory
     out, back = memory.swapped_out.bytes, memory.swapped_in.bytes
     for column, value, unit in (

@@ -33,10 +33,10 @@ def takes_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = program.measured("simulated", [name], tiny=True)
     missing = {figure.why for figure in bench.figures if figure.value is None}
     assert missing <= {"no card here", "PyTorch is not installed", "jax is not installed"}
-    told = report.record(bench)
-    assert told["simulated"]
-    assert told["device"] == "simulated by NumPy"
-    assert any(figure["value"] for figure in told["figures"])
+    recorded = report.record(bench)
+    assert recorded["simulated"]
+    assert recorded["device"] == "simulated by NumPy"
+    assert any(figure["value"] for figure in recorded["figures"])
 
 
 def test_a_section_without_time_says_so() -> None:
@@ -68,11 +68,11 @@ def test_tables_go_between_their_marks_and_report_what_is_missing(tmp_path: Path
     text = report.tables(figures)
     assert "| one | 1.25 ms | - |" in text
     assert "- in theirs: not installed" in text
-    told = {"device": "a card", "date": "2026-01-02", "python": "3", "libraries": {"jax": "1"}}
+    recorded = {"device": "a card", "date": "2026-01-02", "python": "3", "libraries": {"jax": "1"}}
     whole = report.PAGE.read_text(encoding="utf-8")
-    once = report.filled(whole, told, text)
+    once = report.filled(whole, recorded, text)
     assert "a card, 2026-01-02: Python 3, jax 1." in once
-    assert report.filled(once, told, text) == once
-    assert report.save(told, tmp_path).name == "gpu-2026-01-02.json"
+    assert report.filled(once, recorded, text) == once
+    assert report.save(recorded, tmp_path).name == "gpu-2026-01-02.json"
     with pytest.raises(ValueError, match="no place"):
-        report.filled("nothing here", told, text)
+        report.filled("nothing here", recorded, text)

@@ -31,18 +31,19 @@ def test_the_pictures_and_tables_are_drawn_anew_as_they_are(update: bool) -> Non
 def test_a_few_points_of_the_first_picture_are_what_the_clock_says(page: str) -> None:
     few = DEVICES[:4]
     for place, barrier in ((1, False), (2, True)):
-        told = [f"{value:.1f}" for value in growth(barrier=barrier, devices=few)]
-        assert told == column(page, "growth", place)[: len(few)]
+        shown = [f"{value:.1f}" for value in growth(barrier=barrier, devices=few)]
+        assert shown == column(page, "growth", place)[: len(few)]
 
 
 def test_what_runs_at_once_is_what_the_clock_says(page: str) -> None:
-    told = [f"{value:.1f}" for value in pipeline((1, 4))]
+    shown = [f"{value:.1f}" for value in pipeline((1, 4))]
     rows = dict(zip(map(str, PARALLEL), column(page, "pipeline", 1), strict=True))
-    assert told == [rows["1"], rows["4"]]
+    assert shown == [rows["1"], rows["4"]]
 
 
 def test_every_picture_is_shown_and_described() -> None:
-    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
-    shown = re.findall(r"!\[[^\]]{10,}\]\((\S+)\)", pages)
+    pages = [DOCS.parent / "README.md", *DOCS.glob("*.md")]
+    texts = "".join(path.read_text(encoding="utf-8") for path in pages)
+    shown = re.findall(r"!\[[^\]]{10,}\]\((?:docs/)?(\S+)\)", texts)
     drawn = [path.name for kind in ("*.svg", "*.png") for path in DOCS.glob(kind)]
     assert sorted(shown) == sorted(drawn)

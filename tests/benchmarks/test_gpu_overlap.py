@@ -1,4 +1,4 @@
-"""What a trace says of gpus that compute at once: sums of spans, and of runs."""
+"""Overlap of GPUs from a trace: sums of spans, and of runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_gpus_share_the_time_of_their_loops() -> None:
     copies = {"gpu:0 from host": 15, "gpu:0 to host": 30}
     assert found == Overlap(100, 80, 10, {"gpu:0": 50, "gpu:1": 40}, copies)
     assert (found.share, found.mean) == (0.1, 90 / 80)
-    assert found.told()["busy"] == {"gpu:0": 5e-5, "gpu:1": 4e-5}
+    assert found.to_json()["busy"] == {"gpu:0": 5e-5, "gpu:1": 4e-5}
     assert overlap([]).share == 0
 
 
@@ -85,13 +85,13 @@ def test_the_pipeline_on_a_card_reports_what_each_gpu_did_and_leaves_a_trace(
     monkeypatch.setattr("benchmarks.gpu.figures.gc.collect", int)
     monkeypatch.setattr("benchmarks.gpu.pipeline._GPUS", (2, 8))
     bench = program.measured(GpuContext(library), ["pipeline"], tiny=True)
-    told = report.record(bench)
-    assert [(run["clustered"], run["gpus"], len(run["busy"])) for run in told["pipeline"]] == [
+    recorded = report.record(bench)
+    assert [(run["clustered"], run["gpus"], len(run["busy"])) for run in recorded["pipeline"]] == [
         (clustered, gpus, gpus) for clustered in (False, True) for gpus in (2, 8)
     ]
-    assert all(0 < run["computing"] <= run["span"] for run in told["pipeline"])
+    assert all(0 < run["computing"] <= run["span"] for run in recorded["pipeline"])
     assert "time in which two or more compute" in report.tables(bench.figures)
-    path = report.save(told, tmp_path, bench.trace)
+    path = report.save(recorded, tmp_path, bench.trace)
     with gzip.open(path.with_name(f"{path.stem}-pipeline.json.gz")) as file:
         events = json.load(file)["traceEvents"]
     names = {event["args"].get("name") for event in events if event["ph"] == "M"}

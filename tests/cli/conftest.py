@@ -31,7 +31,7 @@ class Stream(io.TextIOWrapper):
 
 
 class Done(NamedTuple):
-    """What a command line left behind."""
+    """The result of a command line."""
 
     code: int
     data: bytes

@@ -27,7 +27,7 @@ RUNS = (
     ("diff", "GRAPH", "GRAPH", "--run"),
     ("explain", "GRAPH", "p", "--run"),
 )
-# what the text may contain beside printable characters: line breaks, tabs, and styles of cfgraph
+# what the text may contain except printable characters: line breaks, tabs, and styles of cfgraph
 STYLE = re.compile("\x1b\\[[0-9;]*m")
 
 

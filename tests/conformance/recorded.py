@@ -47,7 +47,7 @@ def cases() -> tuple[dict[str, Any], ...]:
 
 
 def graph(name: str) -> Graph:
-    """A recorded graph, made anew."""
+    """A new copy of a recorded graph."""
     return graph_def.graph_from_bytes(archive().read(f"graphs/{name}.pb"))
 
 
@@ -118,7 +118,7 @@ def _compare_all(have: dict[str, Any], expected: dict[str, str], *, random: bool
 
 
 def compare(have: Any, want: Any, *, shapes_only: bool = False, loosen: float = 1) -> str:
-    """What differs between two arrays beyond the tolerance of their type, or ``."""
+    """The difference between two arrays beyond the tolerance of their type, or ``."""
     have = np.asarray(have)
     if have.shape != want.shape:
         return f"shape {have.shape}, recorded {want.shape}"

@@ -24,7 +24,7 @@ def disagreement(
     recompute: int | None = None,
     **options: Any,
 ) -> str:
-    """What differs from a recorded gradient case, or ``; `prepare` takes the gradient graph."""
+    """The difference from a recorded gradient case, or ``; `prepare` takes the gradient graph."""
     graph = recorded.graph(case["graph"])
     options = {"state": State(), "soft_placement": True, **options}
     try:
@@ -48,7 +48,7 @@ def add_gradients(
     recompute: int | None = None,
     wide: Callable[[Any], Any] = np.asarray,
 ) -> list[str | None]:
-    """Add the gradients that a case asks for, arrays of `grad_ys` made wide; their names."""
+    """Add the gradients of a case, with arrays of `grad_ys` in float64; their names."""
     return gradients(
         graph,
         case["ys"],

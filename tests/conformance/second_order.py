@@ -52,7 +52,7 @@ def computed(case: dict[str, Any], **options: Any) -> SecondOrder:
 
 
 def difference_from_slopes(case: dict[str, Any]) -> str:
-    """What differs between our gradients of order 2 and slopes of order 1, in 64 bits, or ``."""
+    """The difference between our gradients of order 2 and slopes of order 1, in 64 bits, or ``."""
     graph = recorded.graph(case["graph"])
     narrow = tuple(widen(graph).names)
     options = {"state": State(), "soft_placement": True}

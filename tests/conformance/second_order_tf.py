@@ -178,7 +178,7 @@ def _set_handle_data(handle: Any, variable: Any) -> None:
 
 
 def difference(have: list[Any], want: list[Any], xs: list[str], *, random: bool) -> str:
-    """What differs between gradients of second order; none is the same as zeros."""
+    """The difference between gradients of second order; none is the same as zeros."""
     for x, mine, other in zip(xs, have, want, strict=True):
         if mine is None or other is None:
             only = other if mine is None else mine

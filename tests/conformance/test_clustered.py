@@ -45,13 +45,13 @@ def test_a_session_agrees_whose_nodes_are_clusters_each(case: dict[str, Any]) ->
     assert not failure, failure
 
 
-# what is asked of its loop needs no variable, but the body is one cluster, which reads one that has
+# the fetch of its loop needs no variable, but the body is one cluster, which reads one that has
 # no value yet
 PARTLY_FETCHED = {"rnn_cell_test_v1/RawRNNTest.testEmitDifferentStructureThanCellOutput/0"}
 
 
 def in_advance(graph: Graph) -> Graph:
-    """All of a graph clustered, by one who does not know what will be asked of it."""
+    """The whole graph clustered, without knowledge of the fetches."""
     cfgraph.cluster(graph)
     return graph
 

@@ -1,4 +1,4 @@
-"""What is live in the run of a recorded graph."""
+"""Liveness in runs of recorded graphs."""
 
 from __future__ import annotations
 

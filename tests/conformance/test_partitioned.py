@@ -63,7 +63,7 @@ def test_a_session_agrees_wherever_its_nodes_are_and_whoever_goes_first(
 
 
 def on_workers(case: dict[str, Any], workers: int) -> str:
-    """What differs from the record on workers; nothing for a handle that cannot leave its own."""
+    """The difference from the record on workers; nothing for a handle that cannot leave its own."""
     failure = recorded.disagreement(
         case, cut(sum(case["id"].encode()), "cpu:0-3"), devices="cpu:0-3", workers=Threads(workers)
     )

@@ -45,7 +45,7 @@ _HALVED = tuple(
 
 
 def disagreement(case: dict[str, Any]) -> str:
-    """What differs from TensorFlow, or ``; nothing where it has no second order."""
+    """The difference from TensorFlow, or ``; nothing where it has no second order."""
     pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     first, second = second_order.computed(case)
     try:

@@ -1,6 +1,6 @@
 """The gradient of one op by cfgraph, and what its case file says of it.
 
-Beside its `CASES`, a case file may hold, by op:
+In addition to `CASES`, a case file may contain, by op:
 
 - `SMOOTH`, where finite differences are taken of the float inputs: an interval for all of them, or
   one for each, or a function of (random, the inputs of a case) that gives all inputs. Other ops are
@@ -78,7 +78,7 @@ def arguments(item: Case) -> list[int]:
 
 @cache
 def float_outputs(item: Case) -> list[int]:
-    """The outputs that may hand one in."""
+    """The outputs with an upstream gradient."""
     types, closed = registry.output_types(node_of(item)) or [], notes("RESERVED").get(item.op, ())
     return [i for i, dtype in enumerate(types) if is_smooth_type(dtype) and i not in closed]
 

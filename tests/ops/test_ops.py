@@ -25,7 +25,7 @@ def of_each_op(keep: Callable[[Case], bool] = lambda item: True) -> pytest.MarkD
 
 
 def check(cases: list[Case], promise: Callable[[Case], None]) -> None:
-    """Hold every case to a promise, and tell of all that break it."""
+    """Check a promise for every case, and report all that break it."""
     broken = {}
     for item in cases:
         try:

@@ -94,7 +94,7 @@ def test_a_device_has_one_control_loop_for_each_of_its_loops() -> None:
         have = report.control_loops
         assert len(set(have)) == len(have)
         assert expected <= set(have)
-        extra = set(have) - expected  # the LoopCond's own device, with no variable beside it
+        extra = set(have) - expected  # the LoopCond's own device, without a variable next to it
         for frame in loop_frames.all[1:]:
             extra.discard((str(frame), frame.loop_conds[0].device))
         assert extra == set()

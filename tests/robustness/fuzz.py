@@ -185,7 +185,7 @@ def _child(numbers: range, seed: int, parent: int, progress: mmap.mmap, reports:
         with tempfile.TemporaryDirectory(prefix="cfgraph-fuzz-", dir=_FOLDER) as folder:
             for number in numbers:
                 if os.getppid() != parent:
-                    break  # nobody waits for the rest
+                    break  # the rest is not needed
                 progress[:] = struct.pack("q", number)
                 report = _report(fuzz_case(seed, number), Path(folder))
                 reports.write(json.dumps({"number": number, **report}) + "\n")

@@ -1,4 +1,4 @@
-"""Files that ask for far more time or memory than their size are refused, or read in little."""
+"""Files that need far more time or memory than their size are rejected, or read in little."""
 
 from __future__ import annotations
 

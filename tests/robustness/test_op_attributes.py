@@ -22,7 +22,7 @@ OPS = [name for names in FAMILIES.values() for name in names.split()]
 GROUPS = 8
 NODES_PER_OP = 12
 MAX_INPUTS = 50
-# seconds for one node, whose attributes may ask for any amount of work
+# seconds for one node, whose attributes may request any amount of work
 TIMEOUT = 2.0
 VALUES: dict[str, tuple[Any, ...]] = {
     "int": (0, 1, 2, -1, -7, 3, 2**31 - 1, 2**40, -(2**63), 2**63 - 1),

@@ -24,7 +24,7 @@ EXCEPTIONS = {
 
 
 def refusal(data: bytes) -> tuple[bool, CfgraphError | None]:
-    """Whether check reports an error, and the error of lowering; the graph stays unchanged."""
+    """True if check reports an error, and the error of lowering, which changes no graph."""
     try:
         graph = cfgraph.loads(data)
         before = cfgraph.dumps(graph)

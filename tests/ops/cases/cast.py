@@ -1,4 +1,4 @@
-"""Casts between all types, the same bits as other types, and what hands values on."""
+"""Casts between all types, the same bits as other types, and ops that forward values."""
 
 import ml_dtypes
 import numpy as np
@@ -144,7 +144,7 @@ CASES += [
     case("DebugIdentity", VALUES[:1], {"tensor_name": "x0:0"}),
 ]
 NO_GRADIENT = {
-    "PreventGradient": "to ask for it is an error",
+    "PreventGradient": "its gradient is an error",
     "Bitcast": "the bits of a number are no smooth function of it",
 }
 OUR_GRADIENT = dict.fromkeys(

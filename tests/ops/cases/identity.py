@@ -1,4 +1,4 @@
-"""Constants, and what hands a value on."""
+"""Constants, and ops that forward a value."""
 
 import numpy as np
 

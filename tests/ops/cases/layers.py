@@ -357,5 +357,5 @@ OUR_GRADIENT = {
         "TensorFlow has none",
     ),
 }
-NO_GRADIENT = {"LRNGrad": "it would take the sums again, which nobody does twice"}
+NO_GRADIENT = {"LRNGrad": "second order is not implemented"}
 NO_SECOND = {"LRN": "its gradient has none"}

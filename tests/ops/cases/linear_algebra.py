@@ -186,7 +186,7 @@ def from_svd(s, u, v, x):
 
 
 def same_values(ours, theirs, inputs):
-    """Compare the first output; what was not asked for TensorFlow leaves without a value."""
+    """Compare the first output; TensorFlow leaves outputs that were not requested undefined."""
     assert ours[0].dtype == theirs[0].dtype
     np.testing.assert_allclose(ours[0], theirs[0], **close(inputs[0].dtype))
 

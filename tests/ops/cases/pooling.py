@@ -239,7 +239,7 @@ def far_apart(random, inputs):
 
 
 def peaks_stay(random, inputs):
-    """The image of the case and what was pooled from it, which tell where the peaks are.
+    """The image of the case and its pooled values, which determine the peaks.
 
     None where they do not, or where a window of a volume has several, which the gradients count
     in different ways.

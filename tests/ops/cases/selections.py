@@ -145,4 +145,4 @@ NO_GRADIENT = dict.fromkeys(
     "TensorFlow has none, and equal elements do not stay equal",
 )
 
-OUR_GRADIENT = {"TopKV2": "TensorFlow has another order where none is asked for"}
+OUR_GRADIENT = {"TopKV2": "TensorFlow has another order if none is requested"}

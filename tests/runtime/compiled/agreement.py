@@ -16,7 +16,7 @@ ENGINES = ("tokens", "compiled")
 
 
 def difference(a: Any, b: Any) -> str:
-    """What differs between two values in type, shape, or bytes, or ``."""
+    """The difference between two values in type, shape, or bytes, or ``."""
     if type(a) is not type(b):
         return f"{type(a).__name__} and {type(b).__name__}"
     if not isinstance(a, np.ndarray | np.generic):

@@ -1,4 +1,4 @@
-"""What a value is in another process, and that no bytes crash a worker."""
+"""Values in another process are equal, and no bytes crash a worker."""
 
 from __future__ import annotations
 
