@@ -74,6 +74,9 @@ class CropGrid(NamedTuple):
                 f"not fit each other"
             )
             raise OpError(message)
+        if not bool(xp.isfinite(boxes).all()):
+            message = "Boxes contains at least one element that is not finite"
+            raise OpError(message)
         if bool(((image < 0) | (image >= shape[0])).any()):
             message = f"box_index has values outside [0, {shape[0]})"
             raise OpError(message)

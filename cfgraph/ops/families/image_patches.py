@@ -50,7 +50,7 @@ class PatchOp(Op, abstract=True):
                 message = f"input must be {cls.rank}-dimensional, got shape {list(x.shape)}"
                 raise OpError(message)
             patches = slide.fit(x.shape[1:-1], window).patches(xp, x)
-            return patches.reshape((*patches.shape[:-2], -1 if x.size else 0))
+            return patches.reshape((*patches.shape[:-2], math.prod(patches.shape[-2:])))
 
         return extract
 

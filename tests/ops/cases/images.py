@@ -99,6 +99,7 @@ CROP = [
     ),
     case("CropAndResize", [IMAGE, BOXES, I32([0, 1, 2, 0]), I32([4, 5])], error=True),
     case("CropAndResize", [IMAGE, BOXES, INDEX, I32([0, 5])], error=True),
+    case("CropAndResize", [IMAGE, BOXES * F32(np.nan), INDEX, I32([4, 5])], error=True),
     *(
         case(
             "CropAndResizeGradImage",
@@ -147,6 +148,16 @@ DRAW = [
     case("DrawBoundingBoxes", [np.zeros((2, 9, 8, 2), F32), DRAWN], error=True),
 ]
 PATCHES = [
+    case(
+        "ExtractImagePatches",
+        [IMAGE[:0]],
+        {
+            "ksizes": [1, 2, 2, 1],
+            "strides": [1, 1, 1, 1],
+            "rates": [1, 1, 1, 1],
+            "padding": "SAME",
+        },
+    ),
     *(
         case(
             "ExtractImagePatches",
