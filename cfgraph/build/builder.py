@@ -176,13 +176,19 @@ class Builder:
         parallel_iterations: int = 10,
         maximum_iterations: Any = None,
         shape_invariants: Any = None,
+        swap_memory: bool = False,
+        back_prop: bool = True,
         name: str = "while",
     ) -> Any:
         """The loop variables after running `body` while `cond` is true.
 
         A list or tuple of loop variables is unpacked into the arguments of both; anything else is
         one argument. A variable keeps its type and shape; `shape_invariants` relaxes shapes, by the
-        parameter name in the body or as one shape per variable.
+        parameter name in the body or as one shape per variable. The handle of a variable may be a
+        loop variable; the variable itself is read once, before the loop.
+
+        With `swap_memory`, devices may move the values that the loop saves for its gradient to the
+        host. Without `back_prop`, no gradient passes the results.
         """
         if not isinstance(parallel_iterations, int) or parallel_iterations < 1:
             message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"
@@ -196,6 +202,7 @@ class Builder:
         check_callable(body, arguments, f"the body of {name!r}")
         with self.writing(loop.body):
             loop.set_body_results(body(*arguments))
+        loop.swap_memory, loop.back_prop = bool(swap_memory), bool(back_prop)
         return loop.finish(parallel_iterations, maximum_iterations)
 
     def function(

@@ -19,6 +19,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.op import SWAP_MEMORY_ATTR
 
 if TYPE_CHECKING:
     from cfgraph.build.builder import Builder
@@ -47,6 +48,8 @@ class LoopWriter:
         self.functions = [builder.function_name(f"{name}_{role}") for role in ("cond", "body")]
         self.cond = self._open("the condition")
         self.body = self._open("the body")
+        self.swap_memory = False
+        self.back_prop = True
         self.condition: BuilderTensor | None = None
         self.results: list[Output] = []
 
@@ -164,6 +167,7 @@ class LoopWriter:
             "output_shapes": tuple(row.shape for row in rows),
             "parallel_iterations": parallel_iterations,
             **LOWERING_ATTRS,
+            **({SWAP_MEMORY_ATTR: True} if self.swap_memory else {}),
         }
         op = "While" if stateful else "StatelessWhile"
         inputs = [row.start for row in rows]
@@ -172,6 +176,8 @@ class LoopWriter:
             return Operation(self.outer, node)
         ports = range(len(counter), len(counter) + len(user))
         outputs = [BuilderTensor(self.outer, Output(node, port)) for port in ports]
+        if not self.back_prop:
+            outputs = [self.builder.call("StopGradient", (output,), {}) for output in outputs]
         return pack(self.start.structure, outputs)
 
     def _variable(self, index: int) -> _CarriedTensor:

@@ -4,8 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import cfgraph
 from cfgraph import Builder
-from tests.build.execution import rejection, run_builder
+from cfgraph.ir import dtypes
+from tests.build.execution import rejection, run_builder, run_with_tensorflow
 
 
 def summing() -> tuple[Builder, Any, Any]:
@@ -89,6 +91,62 @@ def test_a_loop_over_resources_alone_gets_a_counter() -> None:
     assert done.node.op == "While"
     assert [str(dtype) for dtype in done.node.attrs["T"]] == ["int32", "resource"]
     assert run_builder(b, [after], None, [b.initializer()]) == [12]
+
+
+@pytest.mark.parametrize("run", [run_builder, run_with_tensorflow])
+def test_handles_of_variables_are_loop_variables(run: Any) -> None:
+    b = Builder()
+    v, w = b.variable(1.0), b.variable(2.0)
+
+    def body(i: Any, first: Any, second: Any) -> Any:
+        b.AssignAddVariableOp(first, b.ReadVariableOp(second, dtype="float32"))
+        b.AssignAddVariableOp(second, b.ReadVariableOp(first, dtype="float32"))
+        return i + 1, first, second
+
+    loop = b.while_loop(lambda i, *_: i < 3, body, (0, v.handle, w.handle))
+    assert loop[1].dtype is loop[2].dtype is dtypes.resource
+    with b.control(loop[0]):
+        values = [b.ReadVariableOp(handle, dtype="float32") for handle in loop[1:]]
+    assert run(b, values, None, [b.initializer()]) == [21.0, 34.0]
+
+
+def test_a_loop_over_handles_alone_gets_a_counter() -> None:
+    b = Builder()
+    v = b.variable(3)
+
+    def add(handle: Any) -> Any:
+        b.AssignAddVariableOp(handle, 3)
+        return handle
+
+    after = b.while_loop(lambda h: b.ReadVariableOp(h, dtype="int32") < 10, add, v.handle)
+    value = b.ReadVariableOp(after, dtype="int32")
+    assert run_builder(b, [value], None, [b.initializer()]) == [12]
+
+
+def squared_thrice(**options: Any) -> tuple[Builder, Any]:
+    b = Builder()
+    x = b.placeholder("x", "float32", [])
+    _, y = b.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * a), (0, x), **options)
+    return b, y
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_loop_may_let_devices_swap_the_values_that_it_saves(order: int) -> None:
+    b, y = squared_thrice(swap_memory=True)
+    for _ in range(order):
+        (name,) = cfgraph.gradients(b.graph, [y.name], ["x:0"])
+        y = b.graph.tensor(name)
+    pushes = [node for node in b.graph if node.op == "StackPushV2" and "/f_acc_push" in node.name]
+    assert len({node.name.split("/")[0] for node in pushes}) == order
+    assert all(node.attr("swap_memory") for node in pushes)
+    expected = {1: 8 * 2.0**7, 2: 56 * 2.0**6}[order]
+    assert run_builder(b, [y], {"x": 2.0}) == [expected]
+
+
+def test_no_gradient_passes_a_loop_without_back_prop() -> None:
+    b, y = squared_thrice(back_prop=False)
+    assert cfgraph.gradients(b.graph, [y.name], ["x:0"]) == [None]
+    assert run_builder(b, [y], {"x": 2.0}) == [256.0]
 
 
 @pytest.mark.parametrize("invariants", [([], [None]), {"a": [None]}])

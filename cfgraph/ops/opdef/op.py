@@ -117,6 +117,8 @@ KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, Me
 Dims = tuple[int, ...]
 # the attribute with which TensorFlow finds a gradient that a program registered
 CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
+# on a loop, or its LoopCond: the values that it saves for its gradient may be moved to the host
+SWAP_MEMORY_ATTR: Final = "_swap_memory"
 
 
 class OpError(CfgraphError):

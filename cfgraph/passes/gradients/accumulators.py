@@ -24,6 +24,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.op import SWAP_MEMORY_ATTR
 from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.scope import GradientScope
 
@@ -54,6 +55,7 @@ class ForwardTripCounter:
     """Count the iterations of a loop, in the loop itself.
 
     `total` is their number; `step` is a node that runs once per iteration, before any push.
+    `swap_memory` is that of the loop.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ForwardTripCounter:
         one: Output,
         start_after: Sequence[Node],
     ) -> None:
+        self.swap_memory = bool(cond.attrs.get(SWAP_MEMORY_ATTR))
         add = ctx.add_forward
         zero = TensorValue(np.zeros((), np.int32))
         start = add("Const", (), "f_count", start_after, dtype=dtypes.int32, value=zero)
@@ -85,14 +88,20 @@ class BackwardTripCounter:
     """
 
     def __init__(
-        self, ctx: GradientContext, enter_attrs: dict[str, Any], total: Output, one: Output
+        self,
+        ctx: GradientContext,
+        enter_attrs: dict[str, Any],
+        forward: ForwardTripCounter,
+        total: Output,
+        one: Output,
     ) -> None:
         self._ctx = ctx
         add = ctx.add
         enter = add("Enter", (total,), "b_count_enter", **enter_attrs)
         merge = add("Merge", (enter.output(), enter.output()), "b_count_merge")
         more = add("GreaterEqual", (merge.output(), one), "b_count_more")
-        self.cond = add("LoopCond", (more.output(),), "b_count_cond").output()
+        attrs: dict[str, Any] = {SWAP_MEMORY_ATTR: True} if forward.swap_memory else {}
+        self.cond = add("LoopCond", (more.output(),), "b_count_cond", **attrs).output()
         self._switch = add("Switch", (merge.output(), self.cond), "b_count_switch")
         self.step = add("Sub", (self._switch.output(1), one), "b_count_sub")
         back_edge = add("NextIteration", (self.step.output(),), "b_count_next")
@@ -129,7 +138,7 @@ def push_forward(
     may_be_dead: bool,
 ) -> Node:
     """Save a value in each iteration of a forward loop."""
-    attrs = {"swap_memory": ctx.swap_memory}
+    attrs = {"swap_memory": ctx.swap_memory or counter.swap_memory}
     push = ctx.add_forward("StackPushV2", (handle, x), "f_acc_push", [counter.step], **attrs)
     counter.barrier.wait_for(push, may_be_dead=may_be_dead)
     return push

@@ -82,7 +82,9 @@ class BackwardLoop(GradientScope):
             guards.put(guard, self.forward_counter.total.node)
             total = outer.forward_value(self.forward_counter.total)
             one = self.const(1, dtypes.int32)
-            self.backward_counter = BackwardTripCounter(ctx, self._backward, total, one)
+            self.backward_counter = BackwardTripCounter(
+                ctx, self._backward, self.forward_counter, total, one
+            )
 
     def start_after(self) -> list[Node]:
         """Control inputs of the start of an inner loop's trip counter: this loop's step."""

@@ -28,6 +28,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.op import SWAP_MEMORY_ATTR
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import inline_body
 from cfgraph.passes.lower.lower_cond import as_bool
@@ -101,9 +102,9 @@ class LoopBuilder:
         The LoopCond waits for `controls`: the effects of the condition, and the leading variable,
         which waits for the effects of the body in the preceding iteration.
         """
-        cond = self.rewriter.add(
-            f"{self.name}/LoopCond", "LoopCond", (predicate,), dict.fromkeys(controls), self.device
-        )
+        attrs = {SWAP_MEMORY_ATTR: True} if self.site.node.attrs.get(SWAP_MEMORY_ATTR) else {}
+        after, name = dict.fromkeys(controls), f"{self.name}/LoopCond"
+        cond = self.rewriter.add(name, "LoopCond", (predicate,), after, self.device, **attrs)
         for merge, dtype in zip(self.merges, self.types, strict=True):
             inputs = (Output(merge), Output(cond))
             switch = self.rewriter.add(
