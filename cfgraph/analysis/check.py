@@ -12,13 +12,14 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from cfgraph.analysis.check_effects import effect_findings
+from cfgraph.analysis.check_loops import endless_loop_findings
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource, deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import sinks
 from cfgraph.analysis.verify.context import Signatures
-from cfgraph.analysis.verify.function_rules import body_graph
+from cfgraph.analysis.verify.function_rules import BodyGraph, body_graph
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
@@ -70,9 +71,11 @@ def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
     endpoints = [_fetched_endpoint(graph, name) for name in fetches]
     findings = list(verify(graph))
     if all(finding.level != "error" for finding in findings):
-        bodies = _body_graphs(graph)
+        functions = _function_bodies(graph)
+        bodies = {name: body.subject.graph for name, body in functions.items()}
         findings.extend(_shape_findings(graph, bodies))
         findings.extend(_liveness_findings(graph, bodies, endpoints))
+        findings.extend(_endless_loops(graph, functions))
     return CheckReport(tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level))))
 
 
@@ -248,13 +251,21 @@ def _likely_fetches(analysis: Deadness, graph: Graph, roles: OpRoles) -> Iterabl
             yield tensor
 
 
-def _body_graphs(graph: Graph) -> dict[str, Graph]:
+def _function_bodies(graph: Graph) -> dict[str, BodyGraph]:
     """The bodies of the functions, by name."""
     signatures = Signatures(graph.functions)
     return {
-        function.name: body_graph(function, signatures).subject.graph
-        for function in graph.functions.values()
+        function.name: body_graph(function, signatures) for function in graph.functions.values()
     }
+
+
+def _endless_loops(graph: Graph, functions: Mapping[str, BodyGraph]) -> Iterator[Finding]:
+    """Loops that cannot end, in the graph and in its functions."""
+    yield from endless_loop_findings(graph, frames(graph), functions)
+    for name, function in functions.items():
+        body = function.subject.graph
+        for finding in endless_loop_findings(body, frames(body), functions):
+            yield replace(finding, node=f"{name}/{finding.node}")
 
 
 def _shape_findings(graph: Graph, bodies: Mapping[str, Graph]) -> Iterator[Finding]:

@@ -55,6 +55,7 @@ def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
     yield from _unmatched_transfers(ends, {node.device for node in subject.nodes})
     if not subject.frames.cycles:
         yield from _message_cycles(subject, ends)
+        yield from _messages_between_frames(subject, ends)
 
 
 def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
@@ -128,6 +129,24 @@ def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None
     if same is None:
         return None
     return f"the tensor of that name goes from {same.send_device} to {same.recv_device}"
+
+
+def _messages_between_frames(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Finding]:
+    """Both ends of a message run in frames of the same names: one message per iteration."""
+    of = subject.frames.of
+    for key, recv in ends[Role.RECV].items():
+        send = ends[Role.SEND].get(key)
+        if send is None or of[send].path == of[recv].path:
+            continue
+        sent, received = (
+            f"loop {of[node].path!r}" if of[node].parent else "no loop" for node in (send, recv)
+        )
+        message = (
+            f"the message {key.tensor_name!r} is sent in {sent} and received in {received}, so it"
+            " never arrives"
+        )
+        hint = f"partition the graph again: {recv.device} needs a control loop of the same frame"
+        yield Finding("CFG435", "warning", message, recv.name, hint, (send.name,))
 
 
 def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Finding]:
