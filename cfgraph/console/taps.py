@@ -135,7 +135,7 @@ class NonfiniteTap:
         self.count = 0
 
     def event(self, event: TraceEvent) -> None:
-        """Check the outputs of a node."""
+        """Count the outputs of a node with NaN or Inf, and record the first ones."""
         for port, value in enumerate(event.outputs):
             nan, infinite = count_nonfinite(value)
             if nan or infinite:

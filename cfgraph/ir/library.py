@@ -252,7 +252,7 @@ def called_implementation(graph: Graph, node: Node) -> str | None:
 
 
 def siblings(library: Mapping[str, Function], name: str) -> Iterator[str]:
-    """The other functions with the interface, the pass, and the types of a function."""
+    """Names of the other implementations of a function: same interface, direction, and types."""
     definition = library[name].definition
     if _INTERFACE in definition.attrs:
         for key, function in library.items():

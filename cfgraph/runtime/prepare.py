@@ -94,7 +94,7 @@ def prepare_lowered(
 
 
 def lowered_run(spec: RunSpec, opened: InlinedClusters) -> RunSpec:
-    """Lower the graph of a run, in which the opened clusters run in part."""
+    """Lower the graph of a run; the nodes needed of inlined clusters are clustered again first."""
     return lower_run(recluster_run(opened.groups, spec) if opened.groups else spec)
 
 

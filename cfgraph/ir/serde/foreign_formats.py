@@ -48,7 +48,7 @@ def foreign_format_error(data: bytes) -> InvalidInput | None:
 
 
 def checkpoint_shard_error(path: str) -> InvalidInput | None:
-    """The error for the path of a checkpoint's data, which has no magic number, else None."""
+    """The error for a data file of a checkpoint, recognized by its name; None for another file."""
     if _SHARD.fullmatch(PurePath(path).name):
         return _error("the data of a checkpoint", _CHECKPOINT)
     return None

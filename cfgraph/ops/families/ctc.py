@@ -44,7 +44,7 @@ def check_sequences(inputs: Any, lengths: Any) -> None:
 
 
 def sparse_rows(rows: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
-    """Label sequences as a sparse matrix."""
+    """Indices, values, and shape of the sparse matrix with one label sequence per row."""
     indices = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
     values = [label for row in rows for label in row]
     width = max(map(len, rows), default=0)

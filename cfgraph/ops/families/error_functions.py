@@ -72,7 +72,7 @@ def _erfc_float32(x: Any) -> Any:
 
 
 class ErrorFunction(SpecialFunction, abstract=True):
-    """Error function with an own kernel in float32."""
+    """Error function that NumPy computes in float32 for dtypes of at most 32 bits."""
 
     function_float32: ClassVar[Callable[..., Any]]
 

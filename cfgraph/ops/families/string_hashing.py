@@ -187,7 +187,7 @@ class HashBucket(SameShape, abstract=True):
 
 
 class StringToHashBucketFast(HashBucket):
-    """Buckets by FarmHash."""
+    """Bucket of each string: its FarmHash fingerprint modulo their number."""
 
     signature = "input: string -> output: int64"
     attrs = "num_buckets: int >= 1"

@@ -34,7 +34,6 @@ from cfgraph.ops.opdef.op import (
     OpError,
     bound_kernel,
     lookup,
-    numpy_kernel,
 )
 
 # bound on calls in each other, far from the end of Python's stack: a call takes nine frames
@@ -232,9 +231,6 @@ def is_known(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
-FunctionCompiler = Callable[[FunctionGraph], StraightLine]
-
-
 def called_functions(
     node: Node, op: type[Op], instances: FunctionInstances
 ) -> tuple[FunctionGraph, ...]:
@@ -366,11 +362,6 @@ def pure_kernels(bind: KernelBinder) -> KernelBinder:
         return bind(node, op)
 
     return bound
-
-
-def compile_numpy_function(function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
-    """Compile a function body for NumPy arrays."""
-    return compile_numpy(function, instances, numpy_kernel)
 
 
 def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]) -> Kernel:

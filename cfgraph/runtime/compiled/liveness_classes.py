@@ -90,11 +90,11 @@ class Liveness:
 
     @property
     def path(self) -> list[Literal]:
-        """The literals below the section, outermost first."""
+        """The same as `literals`, outermost first."""
         return list(self.literals())[::-1]
 
     def literals(self) -> Iterator[Literal]:
-        """The literals below the section, innermost first."""
+        """Tests that lead from the section to this class, and their results; innermost first."""
         live: Liveness | None = self
         while live is not None and live.parent is not None:
             assert live.literal is not None

@@ -60,7 +60,7 @@ _MIN_HEADROOM: Final = 64 << 20
 
 
 def cannot_free() -> bool:
-    """Free nothing: the default."""
+    """Report that no memory can be freed: the `relieve` of a pool without another source."""
     return False
 
 

@@ -173,7 +173,7 @@ class Workers:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names of a list, and the number of the others."""
+    """A text with the first names of a list, and the number of those omitted."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more
 

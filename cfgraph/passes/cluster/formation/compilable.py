@@ -46,7 +46,10 @@ class ClusterConstraints:
 
 @dataclass(slots=True)
 class CompilationRules:
-    """Rules that reject nodes, with a reason; `functionalized` are calls that regions became."""
+    """Rules that reject nodes from clusters, each with a reason.
+
+    `functionalized` are the calls that have replaced whole loops and conditionals.
+    """
 
     graph: Graph
     frames: Frames
