@@ -18,6 +18,8 @@ SOURCES = ("cfgraph/analysis/**/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde/
 IN_MEMORY = {"CFG116"}
 # a graph that shows it is too large for a file (tests/analysis/test_check_liveness.py has it)
 IN_MEMORY |= {"CFG222"}
+# the unknown op is a finding, too (tests/robustness/test_refusals.py has it)
+IN_MEMORY |= {"CFG135"}
 # not about the graph: missing inputs of a run
 OF_A_RUN = {"CFG036"}
 # not about the graph: limits of gradients (tests/analysis/loops/test_regions.py covers it)
