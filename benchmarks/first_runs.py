@@ -46,7 +46,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 
 def adds(count: int, period: int) -> tuple[Graph, str]:
-    """Adds of x in a row; each `period` of them are on the same one of two devices."""
+    """Adds of x in a row; the device changes between two after every `period` of them."""
     graph = Graph()
     x = last = graph.add(
         "Placeholder", name="x", dtype=dtypes.float32, shape=Shape([]), device="/cpu:0"

@@ -82,7 +82,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     graph = eight_devices("eight_devices.pb", 4)
     yield from _loop(tf, "loop without barrier over 4", graph, 4, outs, iterations, 0.40)
     data = np.ones(16 << 20, np.float32)
-    yield from _loop(tf, "64 MB there and back", payload(), 2, ["last:0"], 10, 0.8, {"x:0": data})
+    yield from _loop(tf, "64 MB round trip", payload(), 2, ["last:0"], 10, 0.8, {"x:0": data})
 
 
 def _loop(
@@ -115,7 +115,7 @@ def _loop(
 
 
 class Side:
-    """One of both systems: a run of its graph, and the processes that take part."""
+    """cfgraph or TensorFlow: a run of the graph, and its processes."""
 
     def __init__(self, run: Callable[[dict[str, Any]], object], pids: Sequence[int]) -> None:
         self.run = run
@@ -163,7 +163,7 @@ def _small_feeds(graph: Graph) -> dict[str, Any]:
 def peer_run(
     tf: ModuleType | None, graph: Graph, workers: int, per_worker: int, fetches: Sequence[str]
 ) -> Iterator[Side | None]:
-    """The run on TensorFlow's servers, one a process."""
+    """The run on TensorFlow's servers, one per process."""
     if tf is None:
         yield None
         return

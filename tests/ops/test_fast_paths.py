@@ -227,3 +227,8 @@ def test_half_floats_are_quantized_in_float32(name: str) -> None:
     exact = compute("QuantizeAndDequantizeV2", *wide, **attrs)
     result = compute("QuantizeAndDequantizeV2", x, *bounds, **attrs)
     assert np.array_equal(result, exact.astype(narrow))
+
+
+def test_patches_of_an_empty_batch_have_channels() -> None:
+    attrs = {"ksizes": [1, 2, 2, 1], "strides": [1] * 4, "rates": [1] * 4, "padding": b"SAME"}
+    assert compute("ExtractImagePatches", floats(0, 7, 6, 3), **attrs).shape == (0, 7, 6, 12)

@@ -83,10 +83,14 @@ class PatchOp(Op, abstract=True):
         keys = ("ksizes", "strides", "padding", "rates")
         attrs = {key: node.attr(key) for key in keys if key in node.attrs}
         origin = getattr(g, node.op)(image, **attrs)
+        # explicit sizes: in an empty batch, -1 is ambiguous
+        count = g.Reshape(g.Size(origin), _ints(g, [1]))
+        patches = g.FloorDiv(count, _ints(g, [window]))
         # elements in the order pixel of the patch, image, channel
-        split = g.Reshape(dy, g.ConcatV2(axes[0], _ints(g, [-1, window]), axes[1], _zero(g)))
+        sizes = g.ConcatV2(axes[0], patches, _ints(g, [window]), axes[1], _zero(g))
+        split = g.Reshape(dy, sizes)
         rows = g.Transpose(split, _ints(g, [1, 2, 0, 3]))
-        flat = g.Reshape(rows, g.ConcatV2(_ints(g, [-1]), *axes, _zero(g)))
+        flat = g.Reshape(rows, g.ConcatV2(count, *axes, _zero(g)))
         sums = g.UnsortedSegmentSum(flat, g.Reshape(origin, _ints(g, [-1])), stop)
         real = g.Slice(sums, _ints(g, [1, 0, 0]), _ints(g, [-1, -1, -1]))
         whole = g.Reshape(real, g.ConcatV2(inner, *axes, _zero(g)))

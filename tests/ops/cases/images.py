@@ -148,16 +148,6 @@ DRAW = [
     case("DrawBoundingBoxes", [np.zeros((2, 9, 8, 2), F32), DRAWN], error=True),
 ]
 PATCHES = [
-    case(
-        "ExtractImagePatches",
-        [IMAGE[:0]],
-        {
-            "ksizes": [1, 2, 2, 1],
-            "strides": [1, 1, 1, 1],
-            "rates": [1, 1, 1, 1],
-            "padding": "SAME",
-        },
-    ),
     *(
         case(
             "ExtractImagePatches",
