@@ -56,7 +56,7 @@ class Function:
     definition replaces it.
     """
 
-    __slots__ = ("_definition", "name", "source")
+    __slots__ = ("__weakref__", "_definition", "name", "source")
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
@@ -63,6 +63,10 @@ _DEVICE_CODES: Final = "CFG4"
 _MAX_INSTANCES: Final = 1000
 
 _cache: WeakKeyDictionary[Graph, _CachedFindings] = WeakKeyDictionary()
+# functions without findings, in libraries in which these names have these functions; copies of a
+# graph share them
+_Callees = tuple[tuple[str, "ReferenceType[Function]"], ...]
+_faultless: WeakKeyDictionary[Function, _Callees] = WeakKeyDictionary()
 
 
 class _CachedFindings(NamedTuple):
@@ -179,9 +183,14 @@ def _verify_library(graph: Graph, signatures: Signatures, is_sound: bool) -> Ite
     """Findings on the library of a graph whose nodes are free of errors if `is_sound`."""
     for function in graph.functions.values():
         check_deadline()
-        for finding in _verify_function(function, signatures):
-            is_sound &= finding.level != "error"
-            yield finding
+        callees = _faultless.get(function)
+        if callees is not None and all(graph.functions.get(name) is f() for name, f in callees):
+            continue
+        findings = tuple(_verify_function(function, signatures))
+        is_sound &= all(finding.level != "error" for finding in findings)
+        yield from findings
+        if not findings:
+            _faultless[function] = _callees_of(function, graph)
     if graph.functions or graph.gradient_functions:
         yield from function_rules.check_gradient_functions(graph, signatures)
         recursion = tuple(function_rules.check_recursion(graph))
@@ -226,6 +235,14 @@ def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]
 
 def _node_in(function: str, node: str | None) -> str:
     return f"{function}/{node}" if node else function
+
+
+def _callees_of(function: Function, graph: Graph) -> _Callees:
+    """The library functions that the findings on a function depend on."""
+    nodes = function.definition.nodes
+    names = dict.fromkeys(name for node in nodes for name, _ in calls_of(node))
+    known = graph.functions
+    return tuple((name, ref(known[name])) for name in names if name in known)
 
 
 def _verify_function(function: Function, signatures: Signatures) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import EncodedAttr, TensorValue
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Output, Versions
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.signature import ArgDef, AttrDef
 from cfgraph.ops.shape_inference import infer_shapes
 from tests.analysis.graph_text import LOOP, codes_and_nodes, findings, graph
@@ -40,6 +41,25 @@ def test_a_graph_is_verified_once_until_it_changes() -> None:
     assert verify(of) is first
     of.set_input(of["y"], 0, of["x"].output())
     assert verify(of) == ()
+
+
+def test_a_copy_of_a_function_without_findings_depends_on_what_it_calls() -> None:
+    head = "(x: float32) -> (y: float32) {"
+    call = "PartitionedCall(x) {Tin=(float32), Tout=(float32), f=@g}"
+    of = graph(
+        X,
+        f"function f{head}\n  c = {call}\n  return y = c:output:0\n}}",
+        f"function g{head}\n  a = Neg(x) {{T=float32}}\n  return y = a:y:0\n}}",
+    )
+    assert verify(of) == ()
+    copy = copy_graph(of)
+    takes, returns = (ArgDef(name, dtypes.int32, None) for name in ("x", "y"))
+    definition = FunctionDefinition((takes,), (returns,), returns={"y": "x"})
+    copy.functions["g"] = Function("g", definition)
+    assert errors(copy) == [("CFG132", "f/c"), ("CFG132", "f/c")]
+    del copy.functions["g"]
+    assert errors(copy) == [("CFG133", "f/c")]
+    assert verify(copy_graph(of)) == ()
 
 
 @pytest.mark.parametrize(
