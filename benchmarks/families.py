@@ -315,6 +315,14 @@ def functions(n: int) -> str:
     return _text([*lines, f"y = Neg({last}) {_F}", *bodies])
 
 
+def independent_functions(n: int) -> str:
+    """Many functions, each called once on the same tensor."""
+    attrs = "Tin=(float32), Tout=(float32)"
+    lines = [f"c{i} = PartitionedCall(x) {{{attrs}, f=@f{i}}}" for i in range(n)]
+    bodies = [_function(f"f{i}", [f"a = Neg(x) {_F}"], "a:y:0") for i in range(n)]
+    return _text([*lines, _sum([f"c{i}" for i in range(n)]), *bodies])
+
+
 def unused_functions(n: int) -> str:
     """Many functions that nothing calls."""
     bodies = [_function(f"f{i}", [f"a = Neg(x) {_F}"], "a:y:0") for i in range(n)]
@@ -428,6 +436,7 @@ FAMILIES: dict[str, Callable[[int], str]] = {
         iterations,
         loops_in_conditionals,
         functions,
+        independent_functions,
         unused_functions,
         calls,
         nested_calls,

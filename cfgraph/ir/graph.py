@@ -272,13 +272,22 @@ class Graph:
         for slot, new in enumerate(sources):
             new[0].uses[make_pair(Use, (node, slot))] = None
 
+    def open_inputs(self, node: Node) -> None:
+        """Make the inputs of a node a list until `close_inputs`: `set_input` is constant in it."""
+        node.inputs = list(node.inputs)  # type: ignore[assignment]
+
+    def close_inputs(self, node: Node) -> None:
+        """Make the inputs of a node a tuple again."""
+        node.inputs = tuple(node.inputs)
+
     def set_input(self, node: Node, slot: int, source: Output) -> None:
         """Replace one data input."""
         self._redirect(node, (slot,), source)
 
     def _redirect(self, node: Node, slots: Iterable[int], source: Output) -> None:
         """Make some data inputs of a node read `source`."""
-        inputs = list(node.inputs)
+        is_open = type(node.inputs) is list
+        inputs: Any = node.inputs if is_open else list(node.inputs)
         for slot in slots:
             if not 0 <= slot < len(inputs):
                 message = f"{node.name!r} has {len(inputs)} inputs, no input {slot}"
@@ -287,7 +296,7 @@ class Graph:
             inputs[slot] = source
             source.node.uses[Use(node, slot)] = None
         self.edits += 1
-        node.inputs = tuple(inputs)
+        node.inputs = inputs if is_open else tuple(inputs)
 
     def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
         """Replace all control inputs; duplicates collapse."""

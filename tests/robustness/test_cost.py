@@ -28,6 +28,7 @@ _LARGE = {
     "nested_conditionals": 5_000,
     "nested_loops": 1_000,
     "functions": 100_000,
+    "independent_functions": 100_000,
     "unused_functions": 100_000,
 }
 # several times what the slowest of them takes

@@ -149,6 +149,7 @@ def _lower_graph(
     for node, sources in plan.awaited_inputs.items():
         graph.set_controls(node, [*node.controls, *sources])
     groups = {node: _lower_node(rewriter, node) for node in plan.functional_nodes}
+    rewriter.close_readers()
     remove_unread(graph, [node for group in groups.values() for node in group])
     for group in groups.values():
         group[:] = [node for node in group if graph.nodes.get(node.name) is node]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
@@ -12,6 +12,9 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import LoweringPlan
+
+# a reader with more inputs is not rebuilt for each of them
+_MANY_INPUTS: Final = 64
 
 
 class LoweredOutput(NamedTuple):
@@ -36,6 +39,7 @@ class Rewriter:
         self.added: list[Node] = []
         self.lowered = 0
         self._pending: set[Node] = set()
+        self._open: dict[Node, None] = {}
         self._frame_names = {
             node.attrs.get("frame_name") for node in graph if self.roles[node.op] is Role.ENTER
         }
@@ -222,14 +226,39 @@ class Rewriter:
     def rewire(self, site: CallSite, new: Mapping[int, Output]) -> None:
         """Replace the outputs that the readers of a node read."""
         node, graph, always_live = site.node, self.graph, site.always_live
-        readers = dict.fromkeys(use.node for use in node.uses if use.slot != CONTROL)
+        slots: dict[Node, list[int]] = {}
+        for reader, slot in node.uses:
+            if slot != CONTROL:
+                slots.setdefault(reader, []).append(slot)
         unguarded = {port for port, x in new.items() if x.node in always_live}
-        for reader in readers:
+        for reader, read in slots.items():
+            if not unguarded and self._opens(reader):
+                for slot in read:
+                    port = reader.inputs[slot].port
+                    if port in new:
+                        graph.set_input(reader, slot, new[port])
+                continue
             ports = {x.port for x in reader.inputs if x.node is node}
             inputs = [new.get(x.port, x) if x.node is node else x for x in reader.inputs]
             if unguarded & ports:
                 inputs = self.guard_reader(reader, inputs, site.scope)
             graph.set_inputs(reader, inputs)
+
+    def _opens(self, reader: Node) -> bool:
+        """True for a reader with many inputs, which change one by one until `close_readers`."""
+        if len(reader.inputs) <= _MANY_INPUTS or reader in self._pending:
+            return False
+        if reader in self.plan.functional_nodes:
+            return False
+        if reader not in self._open:
+            self._open[reader] = None
+            self.graph.open_inputs(reader)
+        return True
+
+    def close_readers(self) -> None:
+        """Complete the inputs of all readers with many inputs."""
+        for reader in self._open:
+            self.graph.close_inputs(reader)
 
     def guard_reader(self, reader: Node, inputs: list[Output], scope: InlineScope) -> list[Output]:
         """Make a node that now reads an always-live value run only if its scope does."""
