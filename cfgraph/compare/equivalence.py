@@ -97,8 +97,9 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
         options = replace(options, targets=_common_targets(a, b))
     options = replace(options, fetches=fetches)
     delta = RunDiff(fetches)
+    points: dict[Graph, EvaluationPoint] = {}
     for number in range(options.cases):
-        case = _ComparisonCase(a, b, options, options.seed + number)
+        case = _ComparisonCase(a, b, options, options.seed + number, points)
         delta = replace(case.compare(), cases=number + 1, lowered=delta.lowered or case.lowered)
         if delta:
             break
@@ -126,10 +127,17 @@ def _common_targets(a: Graph, b: Graph) -> tuple[str, ...]:
 
 
 class _ComparisonCase:
-    """Comparison at one point."""
+    """Comparison at one point; `points` are the last ones of each graph, whose plans are reused."""
 
-    def __init__(self, a: Graph, b: Graph, options: ComparisonRunOptions, seed: int) -> None:
-        self.a, self.b, self.options, self.seed = a, b, options, seed
+    def __init__(
+        self,
+        a: Graph,
+        b: Graph,
+        options: ComparisonRunOptions,
+        seed: int,
+        points: dict[Graph, EvaluationPoint],
+    ) -> None:
+        self.a, self.b, self.options, self.seed, self.points = a, b, options, seed, points
         self.lowered = False
 
     def compare(self) -> RunDiff:
@@ -169,9 +177,7 @@ class _ComparisonCase:
         """Return a point at which the first graph runs, with finite values if possible."""
         best, failure = None, None
         for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
-            point = sample_point(
-                self.a, self.required(self.a), self.options.setting, self.seed, floats
-            )
+            point = self.sample(self.a, self.options.setting, floats)
             try:
                 values = self.run_first(point)
             except ExecutionError as error:
@@ -196,12 +202,20 @@ class _ComparisonCase:
         # tables, too, start as in the first graph
         initial = self.options.setting.state if state is None else state
         setting = replace(self.options.setting, feeds=feeds, inits=inits, state=initial)
-        point_b = sample_point(self.b, self.required(self.b), setting, self.seed, floats)
+        point_b = self.sample(self.b, setting, floats)
         cells = point_b.cells()
         for key, cell in point.cells().items():
             if key in cells and key not in (state or ()):
                 point_b.set(cells[key], point.value(cell))
         return point_b
+
+    def sample(self, graph: Graph, setting: SampleOptions, floats: Any) -> EvaluationPoint:
+        """Return a point of a graph."""
+        previous = self.points.get(graph)
+        required = self.required(graph)
+        point = sample_point(graph, required, setting, self.seed, floats, previous)
+        self.points[graph] = point
+        return point
 
     def required(self, graph: Graph) -> list[Any]:
         """Return the nodes that must run."""

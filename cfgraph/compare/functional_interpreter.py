@@ -37,8 +37,11 @@ def run_functional(
     step: Step,
     max_iterations: int | None,
     timeout: float | None = None,
+    instances: FunctionInstances | None = None,
 ) -> list[Any] | None:
     """Return the fetched values. Raises RunTimeout after `timeout` seconds.
+
+    `instances` are those of an earlier run of the graph.
 
     Returns None if nothing is functional, if a node is not supported (control flow primitives, and
     random ops, whose numbers depend on names that lowering creates), if the functions expand to too
@@ -50,7 +53,8 @@ def run_functional(
         expanded_size(graph, nodes) > current_limits().max_nodes
     ):
         return None
-    interpreter = _FunctionalInterpreter(FunctionInstances(graph.functions), step, max_iterations)
+    instances = instances or FunctionInstances(graph.functions)
+    interpreter = _FunctionalInterpreter(instances, step, max_iterations)
     values: OutputValues = dict(feeds)
     try:
         require_valid_nodes(graph, nodes)

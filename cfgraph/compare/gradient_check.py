@@ -75,8 +75,9 @@ def check_gradients(
     options = options or GradientCheckOptions()
     stopped = [_stopped_tensors(graph, derivative) for derivative in derivatives]
     cases: list[list[dict[str, SlopeComparison]]] = []
+    point: EvaluationPoint | None = None
     for case in range(options.cases):
-        point = _finite_point(graph, derivatives, options, options.seed + case)
+        point = _finite_point(graph, derivatives, options, options.seed + case, point)
         checks = [
             _GradientCheck(graph, point, derivative, tensors, options)
             for derivative, tensors in zip(derivatives, stopped, strict=True)
@@ -100,9 +101,16 @@ def _stopped_between(graph: Graph, derivative: Derivative, xs: Sequence[str]) ->
 
 
 def _finite_point(
-    graph: Graph, derivatives: Sequence[Derivative], options: GradientCheckOptions, seed: int
+    graph: Graph,
+    derivatives: Sequence[Derivative],
+    options: GradientCheckOptions,
+    seed: int,
+    previous: EvaluationPoint | None,
 ) -> EvaluationPoint:
-    """Return a point at which all ys are finite, with normal or else positive floats."""
+    """Return a point at which all ys are finite, with normal or else positive floats.
+
+    The plans of the `previous` point are reused.
+    """
     names = list(dict.fromkeys(y for derivative in derivatives for y in derivative.ys))
     fetched = _fetched_tensors(derivatives)
     required = list(dict.fromkeys(graph.tensor(name).node for name in fetched))
@@ -117,7 +125,7 @@ def _finite_point(
     )
     failure: ExecutionError | None = None
     for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
-        point = sample_point(graph, required, setting, seed, floats)
+        point = previous = sample_point(graph, required, setting, seed, floats, previous)
         try:
             values = point.run(names)
         except ExecutionError as error:

@@ -11,6 +11,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.compare.functional_interpreter import run_functional
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
@@ -138,10 +139,12 @@ def sample_point(
     setting: SampleOptions,
     seed: int,
     floats: tuple[str, str | None] = NORMAL_FLOATS,
+    previous: EvaluationPoint | None = None,
 ) -> EvaluationPoint:
     """Return a point with random values for all inputs that `required` nodes need.
 
-    Uninitialized variables other than strings also get random values. Raises UsageError for inputs
+    Uninitialized variables other than strings also get random values. Plans of a `previous` point
+    of the same graph are reused. Raises UsageError for inputs
     whose type has no generator, ExecutionError if an initializer fails.
     """
     fed = {graph.tensor(name) for name in setting.feeds}
@@ -158,6 +161,7 @@ def sample_point(
         max_iterations=setting.max_iterations,
         timeout=setting.timeout,
         io=setting.io,
+        previous=previous,
     )
     for node, cell in point.variables(required).items():
         if point.value(cell) is None and is_sampleable(cell.dtype):
@@ -173,7 +177,8 @@ class EvaluationPoint:
 
     Every run starts from the same variables and draws the same random numbers, independently of
     earlier runs. `state` has initial values of variables; `inits` are nodes that run once in order.
-    `io` decides what the graph may do with files.
+    `io` decides what the graph may do with files. Plans of a `previous` point of the same graph are
+    reused.
     """
 
     def __init__(
@@ -187,6 +192,7 @@ class EvaluationPoint:
         max_iterations: int | None = None,
         timeout: float | None = None,
         io: IoPolicy = NO_IO,
+        previous: EvaluationPoint | None = None,
     ) -> None:
         self.graph = graph
         self.feeds = {graph.tensor(name).name: value for name, value in feeds.items()}
@@ -195,7 +201,10 @@ class EvaluationPoint:
         self._state = State() if state is None else state.copy()
         # random ops depend on the number of runs of a session
         self._can_reuse_session = not any(_is_random(node) for node in graph)
-        self._session = self._new_session()
+        self._instances: FunctionInstances = (
+            FunctionInstances(graph.functions) if previous is None else previous._instances
+        )
+        self._session: Session = self._new_session(None if previous is None else previous._session)
         for name in inits:
             self._session.run((), self.feeds, [name], **self._limits)
         self._initial_values = {cell: cell.value for cell in self.cells().values()}
@@ -238,7 +247,7 @@ class EvaluationPoint:
             else:
                 feeds[tensor.name] = value
         if not self._can_reuse_session:
-            self._session = self._new_session()
+            self._session = self._new_session(self._session)
         return self._session.run(
             fetches, feeds, targets, allow_dead=True, trace=trace, **self._limits
         )
@@ -257,13 +266,17 @@ class EvaluationPoint:
             [graph[name.removeprefix("^")] for name in targets],
             {tensor: feed_value(graph, tensor, value) for tensor, value in fed},
             RunStep(self._state, self._seed, self._io),
+            instances=self._instances,
             **self._limits,
         )
 
-    def _new_session(self) -> Session:
-        return Session(
+    def _new_session(self, previous: Session | None) -> Session:
+        session = Session(
             self.graph, state=self._state, seed=self._seed, allow_io=self._io, blas_threads="auto"
         )
+        if previous is not None:
+            session.reuse_plans(previous)
+        return session
 
     def _cell(self, node: Node) -> Variable:
         """Return the variable of a node. Raises Unsupported for a variable without a name."""

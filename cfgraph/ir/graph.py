@@ -286,7 +286,7 @@ class Graph:
 
     def _redirect(self, node: Node, slots: Iterable[int], source: Output) -> None:
         """Make some data inputs of a node read `source`."""
-        is_open = type(node.inputs) is list
+        is_open = not isinstance(node.inputs, tuple)
         inputs: Any = node.inputs if is_open else list(node.inputs)
         for slot in slots:
             if not 0 <= slot < len(inputs):

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Lock, RLock
@@ -224,6 +225,13 @@ class Session:
             self._workers.reset()
             self._workers.state.replace(variables)
             self._prepared.clear()
+
+    def reuse_plans(self, other: Session) -> None:
+        """Reuse the plans of another session on the same graph with the same options."""
+        self.cluster_runner, self._planned = other.cluster_runner, other._planned
+        for key, prepared in dict(other._prepared).items():
+            if prepared.is_shared:
+                self._prepared[key] = replace(prepared, make=self._make_simulator, idle=[])
 
     @property
     def _version(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from cfgraph.compare.sample_point import DimensionSizes, SampleOptions, sample_p
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
+from cfgraph.runtime.prepare import PlannedRun, plan_run
 
 LOOP = """
 n = Placeholder() {dtype=int32, shape=[]}
@@ -252,3 +253,19 @@ out = ReadVariableOp(v, ^u) {dtype=string}
     with pytest.raises(ExecutionError) as caught:
         compare_runs(without, right, ComparisonRunOptions(fetches=("out:0",)))
     assert "--init" in (caught.value.hint or "")
+
+
+def test_all_cases_share_the_plans_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[object] = []
+
+    def plan(*args: Any, **options: Any) -> PlannedRun:
+        planned.append(args[0].graph)
+        return plan_run(*args, **options)
+
+    monkeypatch.setattr("cfgraph.runtime.session.plan_run", plan)
+    text = STATE + "\nr = RandomUniform(shape) {T=int32, dtype=float32, seed=1}\n"
+    for source in (CHOICE, text + "shape = Const() {dtype=int32, value=int32[1]:[2]}\n"):
+        planned.clear()
+        a, b = (cfgraph.loads(source.encode(), "graph") for _ in range(2))
+        assert not compare_runs(a, b, ComparisonRunOptions(cases=4))
+        assert len(planned) <= 4
