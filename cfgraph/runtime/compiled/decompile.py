@@ -34,8 +34,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import EXIT, MERGE, Role
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.runtime.compiled.engine import generate_run
-from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
-from cfgraph.runtime.compiled.literals import literal
+from cfgraph.runtime.compiled.literals import Identifiers, literal, snake_case
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle, frame_names, is_located
 from cfgraph.runtime.compiled.program import Constant, NotCompiled, Value
 from cfgraph.runtime.compiled.script import kernel_node

@@ -19,8 +19,7 @@ from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.decompile import decompile
-from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
-from cfgraph.runtime.compiled.literals import literal, raw, strings
+from cfgraph.runtime.compiled.literals import Identifiers, literal, raw, snake_case, strings
 from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
