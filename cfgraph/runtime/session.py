@@ -73,8 +73,8 @@ def _memory_errors_reported() -> Iterator[None]:
 class Session:
     """Runs of a graph. `state` holds the variables; another session continues with them.
 
-    `schedule` is `fifo`, or `random` with `schedule_seed`; values do not depend on it. Stateful
-    random ops draw from `seed` and their own seeds.
+    `schedule` is `fifo`, or `random` with `schedule_seed`; the values of a graph with races, which
+    `check` looks for, may depend on it. Stateful random ops draw from `seed` and their own seeds.
 
     A partitioned graph runs on the devices that it names. On several `devices` any other graph is
     lowered, placed, and partitioned in a copy of the part that a run needs. A device request that
