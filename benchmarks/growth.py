@@ -29,6 +29,16 @@ SMALL: Final = {
     "nested_ifs": 60,
     "nested_calls": 60,
 }
+# a tensor reaches a loop only through an Enter of each loop that contains it: n² nodes
+_STACKS: Final = "the handle of a stack enters every outer loop"
+_CONTROL_LOOPS: Final = "a device that receives in a loop has a control loop for all outer loops"
+# commands whose results are quadratic, and why
+QUADRATIC: Final = {
+    ("grad", "nested_loops"): _STACKS,
+    ("grad", "nested_whiles"): _STACKS,
+    ("grad", "loops_in_conditionals"): _STACKS,
+    ("partition", "nested_whiles"): _CONTROL_LOOPS,
+}
 # {} is the graph, {}.out a file to write
 COMMANDS: Final = {
     "check": "check {}",
@@ -58,7 +68,8 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
                 run(command, small)
                 growth = least_time(command, large) / least_time(command, small)
                 exponent = max(math.log(growth, FACTOR), 0.01)
-                yield Row(f"{command} of {family}", exponent, "power", 1.0, LARGEST_EXPONENT)
+                work, reason = f"{command} of {family}", QUADRATIC.get((command, family), "")
+                yield Row(work, exponent, "power", 1.0, LARGEST_EXPONENT, reason)
 
 
 def write(family: str, size: int, folder: Path) -> Path:

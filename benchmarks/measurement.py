@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure of ours, the peer's where there is one, and the budget on their ratio."""
+    """A figure of ours, the peer's where there is one, and the budget on their ratio.
+
+    With an `exception` the ratio may exceed the budget for that reason.
+    """
 
     work: str
     ours: float
     unit: str
     peer: float | None = None
     budget: float | None = None
+    exception: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -25,10 +29,12 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """`within`, `OVER`, or nothing where no budget is set."""
+        """`within`, `OVER`, the exception, or nothing where no budget is set."""
         if self.budget is None or self.ratio is None:
             return ""
-        return "within" if self.ratio <= self.budget else "OVER"
+        if self.ratio <= self.budget:
+            return "within"
+        return f"exception: {self.exception}" if self.exception else "OVER"
 
 
 def best_time(work: Callable[[], object], repeats: int = 5) -> float:

@@ -33,18 +33,6 @@ _LARGE = {
 }
 # several times what the slowest of them takes
 _MAX_SECONDS = 240
-# a tensor reaches a loop only through an Enter of each loop around it: the results have n² nodes
-_STACKS = "the stack of a saved value is outside of all loops, and its handle enters each of them"
-_CONTROL_LOOPS = (
-    "a device that receives a message in a loop needs a control loop for all outer loops"
-)
-# what is quadratic, and why
-_QUADRATIC = {
-    ("grad", "nested_loops"): _STACKS,
-    ("grad", "nested_whiles"): _STACKS,
-    ("grad", "loops_in_conditionals"): _STACKS,
-    ("partition", "nested_whiles"): _CONTROL_LOOPS,
-}
 _FAMILIES = list(FAMILIES)
 _COMMANDS = list(growth.COMMANDS)
 # the first case of each family is in the sample, and each command is the first of some
@@ -70,7 +58,7 @@ def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> 
     small, large = (growth.write(family, size, tmp_path) for size in (_SIZE, _FACTOR * _SIZE))
     # modules are imported, and caches filled
     growth.run(command, small)
-    exponent = 2.3 if (command, family) in _QUADRATIC else _LARGEST_EXPONENT
+    exponent = 2.3 if (command, family) in growth.QUADRATIC else _LARGEST_EXPONENT
     assert _calls(command, large) <= _FACTOR**exponent * _calls(command, small)
 
 
