@@ -277,10 +277,14 @@ class ActivityAnalysis:
     ) -> None:
         self.stops = {stop.node for stop in stops}
         self._writers = links or {}
-        self._readers: dict[Node, list[Node]] = {}
+        # nodes may have the same writers, such as all Exits of a loop
+        groups: dict[int, tuple[Iterable[Node], list[Node]]] = {}
         for reader, writers in self._writers.items():
+            groups.setdefault(id(writers), (writers, []))[1].append(reader)
+        self._readers: dict[Node, list[list[Node]]] = {}
+        for writers, readers in groups.values():
             for writer in writers:
-                self._readers.setdefault(writer, []).append(reader)
+                self._readers.setdefault(writer, []).append(readers)
         self._active = self._ancestors(ys, self._descendants(xs))
 
     def is_active(self, x: Output) -> bool:
@@ -310,12 +314,16 @@ class ActivityAnalysis:
         reached = {x for x in xs if carries_gradient(x)}
         todo = list(reached)
         visited: set[Node] = set(self.stops)
+        seen: set[int] = set()
         counts = registry.output_count
         while todo:
             source, port = todo.pop()
             readers = [use[0] for use in source.readers(port)]
             if self._readers:
-                readers += [linked for node in readers for linked in self._readers.get(node, ())]
+                for group in [group for node in readers for group in self._readers.get(node, ())]:
+                    if id(group) not in seen:
+                        seen.add(id(group))
+                        readers += group
             for node in readers:
                 if node in visited:
                     continue
@@ -335,14 +343,16 @@ class ActivityAnalysis:
     def _ancestors(self, ys: Iterable[Output], reached: set[Output]) -> set[Output]:
         """The reached tensors that a y depends on."""
         active = {y for y in ys if y in reached}
-        visited = set(self.stops)
+        visited, seen = set(self.stops), set[int]()
         todo = [y.node for y in active if y.node not in visited]
         visited.update(todo)
         while todo:
             node = todo.pop()
             inputs = node.inputs
-            for writer in self._writers.get(node, ()):
-                inputs += writer.inputs
+            writers = self._writers.get(node, ())
+            if id(writers) not in seen:
+                seen.add(id(writers))
+                inputs += tuple(x for writer in writers for x in writer.inputs)
             for x in inputs:
                 if x not in reached:
                     continue
