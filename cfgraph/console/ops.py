@@ -13,6 +13,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ops.index import FAMILIES
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
@@ -25,8 +26,9 @@ class OpSupport:
     """Support of one op.
 
     `gradient` is a formula, zero, none (an op that stops gradients), lowered (that of the lowered
-    form), or missing. `xla` is support by TensorFlow's XLA, `traced` by the jax engine. `types`
-    maps each type attribute to the dtypes that it allows; an empty tuple allows all.
+    form), control_flow (that of the loop or conditional that the op is part of), or missing. `xla`
+    is support by TensorFlow's XLA, `traced` by the jax engine. `types` maps each type attribute to
+    the dtypes that it allows; an empty tuple allows all.
     """
 
     name: str
@@ -78,6 +80,8 @@ def _support(op: type[Op], family: str) -> OpSupport:
 
 
 def _gradient_kind(op: type[Op]) -> str:
+    if op.role in FORWARDING_ROLES or op.role is Role.LOOP_COND:
+        return "control_flow"
     if op.gradient is None:
         return "missing"
     known = {no_gradient: "none", zero_gradient: "zero"}
