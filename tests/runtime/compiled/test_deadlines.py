@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -147,3 +148,20 @@ def test_the_gradient_of_an_lstm_needs_no_more_memory_than_on_tokens() -> None:
         finally:
             tracemalloc.stop()
     assert peaks["compiled"] <= peaks["tokens"]
+
+
+_PROFILED = """
+import cProfile, sys, cfgraph
+session = cfgraph.Session(cfgraph.load(sys.argv[1]))
+session.run(["count:0"], {"n": 3})
+try:
+    session.run(["count:0"], {"n": 2_000_000_000}, timeout=0.3)
+except cfgraph.RunTimeout:
+    print(cProfile.Profile().runcall(session.run, ["count:0"], {"n": 3}))
+"""
+
+
+def test_a_profiler_works_after_a_timeout(fixtures: Path) -> None:
+    command = [sys.executable, "-c", _PROFILED, str(fixtures / "graphs" / "counter.pb")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[np.int32(3)]\n"
