@@ -23,7 +23,7 @@ _UNBOUNDED: Final = 100_000
 _READABLE: Final = 78
 _MIN_PIECE: Final = 8
 # columns that a folded cell needs, to stay readable
-_MIN_FOLDED: Final = 8
+_MIN_FOLDED: Final = 6
 _BREAKABLE: Final = re.compile(r"[^/ ,_]*[/ ,_]*")
 
 

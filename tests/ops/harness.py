@@ -31,6 +31,10 @@ SMALLEST = {"float32": 1e-6, "complex64": 1e-6, "float64": 1e-12, "complex128": 
 REFUSED = (ValueError, TypeError, IndexError, ArithmeticError, np.linalg.LinAlgError)
 
 
+# the reason of an op without a gradient that TensorFlow differentiates
+NO_GRADIENT_YET = "the gradient of TensorFlow is not implemented"
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """One op on given inputs. `error`: TensorFlow refuses it, and so must we.

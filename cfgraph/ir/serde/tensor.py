@@ -307,8 +307,14 @@ def _guess_layout(proto: Any) -> TensorLayout | None:
 
 
 def tensor_from_layout(layout: TensorLayout) -> TensorValue:
-    """The encoded tensor of a layout."""
-    return TensorValue(source=EncodedTensor(_proto_from_layout(layout)))
+    """The encoded tensor of a layout.
+
+    Raises InvalidInput if the content contradicts dtype or shape; lengths of strings are read when
+    they are needed, as from other files.
+    """
+    proto = _proto_from_layout(layout)
+    _check_tensor(proto)
+    return TensorValue(source=EncodedTensor(proto))
 
 
 def _proto_from_layout(layout: TensorLayout) -> Any:

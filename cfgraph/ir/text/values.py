@@ -168,9 +168,7 @@ def _parse_tensor(line: LineReader, dtype: DType) -> TensorValue:
     line.expect(":")
     dims = tuple(int(dim) for dim in shape if dim is not None)
     with line.expecting("the elements of a {}{} were", line.index, dtype, shape):
-        tensor = tensor_from_layout(_parse_layout(line, dtype, dims))
-        tensor.check()
-    return tensor
+        return tensor_from_layout(_parse_layout(line, dtype, dims))
 
 
 def _parse_layout(line: LineReader, dtype: DType, dims: tuple[int, ...]) -> TensorLayout:

@@ -216,6 +216,8 @@ class Mesh:
                 connection, _ = self._listener.accept()
             except TimeoutError:
                 continue
+            except OSError as error:  # the mesh was closed
+                raise PeerLost(min(missing), f"did not connect ({error.strerror})") from None
             proven = self._proven_peer(connection, missing)
             if proven is None:
                 connection.close()

@@ -163,3 +163,4 @@ UNICODE = [
     ),
 ]
 CASES = RAGGED + HASHES + UNICODE
+NO_GRADIENT = dict.fromkeys(["RaggedRange"], "TensorFlow has none")

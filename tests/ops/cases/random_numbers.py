@@ -189,3 +189,4 @@ CASES = STATELESS + CLASSES + STATEFUL
 NO_GRADIENT = dict.fromkeys(["RandomPoisson", "RandomPoissonV2"], "what counts jumps")
 NO_SECOND = {"RandomGamma": "RandomGammaGrad has no gradient"}
 OUR_GRADIENT = {"RandomGamma half": "TensorFlow wants RandomGammaGrad of half width"}
+WITHOUT_CASE = {"NonDeterministicInts": "no two runs draw the same"}

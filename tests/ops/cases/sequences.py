@@ -105,5 +105,6 @@ BAD_GRAMS = [
     for widths in ([0], [2, -1], [])
 ]
 CASES = CTC + GRAMS + BAD_GRAMS
+NO_GRADIENT = dict.fromkeys(["CTCGreedyDecoder", "CTCBeamSearchDecoder"], "TensorFlow has none")
 RESERVED = {"CTCLoss": (1,), "CTCLossV2": (1,)}
 NO_SECOND = dict.fromkeys(["CTCLoss", "CTCLossV2"], "it prevents one, as in TensorFlow")

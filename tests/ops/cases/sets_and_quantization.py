@@ -117,6 +117,7 @@ QUANTIZED = [
     ),
 ]
 CASES = SETS + QUANTIZED
+NO_GRADIENT = dict.fromkeys(["QuantizeV2", "Dequantize"], "TensorFlow has none")
 ESTIMATE = dict.fromkeys(
     ["QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3"], "passes through what rounds"
 )

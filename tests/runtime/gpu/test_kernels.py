@@ -37,6 +37,7 @@ WAITS = {
     *("MatrixExponential", "MatrixLogarithm", "MatrixSquareRoot"),
     *("Bincount", "DenseBincount", "DynamicPartition", "DynamicStitch", "ParallelDynamicStitch"),
     *("ListDiff", "MaxPoolGradWithArgmax", "SparseTensorDenseAdd"),
+    *("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
     *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
     *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
 }

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,12 @@ SECRET = b"secret"
 def connected(secrets: tuple[bytes, bytes] = (SECRET, SECRET)) -> Iterator[tuple[Mesh, Mesh]]:
     meshes = [Mesh(index, secrets[index], "127.0.0.1", 10) for index in range(2)]
     addresses = [("127.0.0.1", mesh.port) for mesh in meshes]
-    first = threading.Thread(target=meshes[0].connect, args=(addresses,), daemon=True)
+
+    def accept() -> None:
+        with suppress(PeerLost):
+            meshes[0].connect(addresses)
+
+    first = threading.Thread(target=accept, daemon=True)
     first.start()
     try:
         meshes[1].connect(addresses)
