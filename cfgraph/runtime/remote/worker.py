@@ -256,7 +256,8 @@ class Worker:
         simulator.is_waiting = False  # still true from its last step
         simulator.run_number, self._current = request.run, simulator
         result = StepResult({}, run_start=simulator.run_start)
-        feeds = [request.feeds.get(index) for index in range(len(self._spec(request).feeds))]
+        count = len(self._loaded[request.prepared][1].feeds)
+        feeds = [request.feeds.get(index) for index in range(count)]
         try:
             if self._broken is not None:
                 raise self._broken
@@ -287,9 +288,6 @@ class Worker:
             if observer is not None:
                 del self._simulators[request.prepared]
         return result
-
-    def _spec(self, request: StepRequest) -> RunSpec:
-        return self._loaded[request.prepared][1]
 
     def _simulator(self, prepared: int, seed: int, observer: Observer | None) -> RemoteSimulator:
         """The simulator of a prepared run, linked once; a traced step has its own."""
