@@ -24,6 +24,6 @@ def in_sweep(cases: Iterable[Any]) -> list[Any]:
 
 
 def _slow(case: Any) -> Any:
-    if isinstance(case, str):
-        return pytest.param(case, id=case, marks=pytest.mark.slow)
+    if isinstance(case, (str, int)):
+        return pytest.param(case, id=str(case), marks=pytest.mark.slow)
     return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.slow])

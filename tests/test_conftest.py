@@ -61,13 +61,17 @@ def test_most_runs_are_none(expression: str) -> None:
     assert not is_sweep(expression, sweep=False)
 
 
-def test_slow_cases_are_built_only_for_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = ["a", "b", "c"]
+@pytest.mark.parametrize("case", ["1", 1])
+def test_slow_cases_are_built_only_for_a_sweep(
+    case: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = ["a", case, "c"]
     monkeypatch.setattr(sampled, "sweep", False)
     assert sampled.sampled(cases, 2) == ["a", "c"]
     monkeypatch.setattr(sampled, "sweep", True)
     first, slow, last = sampled.sampled(cases, 2)
     assert (first, last) == ("a", "c")
+    assert slow.id == "1"
     assert [mark.name for mark in slow.marks] == ["slow"]
 
 
