@@ -1,4 +1,4 @@
-"""Pause of Python's garbage collector while many objects are created."""
+"""Pauses of Python's garbage collector while many objects are created."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Final
 
 # objects created in pauses before a full collection is worth its time
 MIN_OBJECTS: Final = 500_000
+# above the number of objects in the modules of any command
+STARTUP_OBJECTS: Final = 100_000
 _OLDEST_GENERATION: Final = 2
 
 
@@ -29,6 +31,18 @@ class _PausedObjects:
         collections = gc.get_stats()[_OLDEST_GENERATION]["collections"]
         if collections != cls.collections:
             cls.created, cls.collections = 0, collections
+
+
+def delay_first_collection() -> None:
+    """Let the collector of a new process start after `STARTUP_OBJECTS`: modules are no garbage."""
+    thresholds = gc.get_threshold()
+
+    def restore(phase: str, info: dict[str, int]) -> None:
+        gc.callbacks.remove(restore)
+        gc.set_threshold(*thresholds)
+
+    gc.callbacks.append(restore)
+    gc.set_threshold(STARTUP_OBJECTS, *thresholds[1:])
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import pytest
 
 from cfgraph.ir import gc_pause
-from cfgraph.ir.gc_pause import MIN_OBJECTS, paused_gc
+from cfgraph.ir.gc_pause import MIN_OBJECTS, STARTUP_OBJECTS, paused_gc
 from cfgraph.ir.graph import Graph
 
 
@@ -88,3 +90,16 @@ def test_a_collection_resets_the_count_of_objects() -> None:
     with paused_gc():
         pass
     assert gc_pause._PausedObjects.created < len(things)
+
+
+def test_the_collector_of_the_command_starts_late_and_goes_on_as_usual() -> None:
+    script = (
+        "import gc, cfgraph.__main__\n"
+        "print(gc.get_threshold()[0])\n"
+        f"objects = [[] for _ in range({STARTUP_OBJECTS})]\n"
+        "print(gc.get_threshold(), gc.callbacks)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{STARTUP_OBJECTS}\n{gc.get_threshold()} []\n"
