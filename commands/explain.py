@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -64,9 +67,7 @@ def main(
 ) -> None:
     """Explain a node, a loop, a pair of nodes, or an error code."""
     if subject is None:
-        from cfgraph.console.explain_code import explain_code
-
-        explain_code(graph, json, color)
+        _explain_code(graph, json, color)
         return
     if target is not None:
         from cfgraph.console.explain_pair import explain_pair
@@ -87,4 +88,33 @@ def main(
         from cfgraph.console.explain_run import ExplainRunOptions
 
         run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables, allow_io)
-    explain_subject(graph, subject, run_options, python=source, full=full, json=json, color=color)
+    find_line = None
+    if source is not None:
+        from cfgraph.console.convert_python import find_source_line
+
+        find_line = partial(find_source_line, source)
+    explain_subject(
+        graph, subject, run_options, find_line=find_line, full=full, json=json, color=color
+    )
+
+
+def _explain_code(code: str, json: bool, color: Color) -> None:
+    """Print the meaning of an error code and how to fix its cause; loads no NumPy or protobuf."""
+    from cfgraph.analysis.findings import find_code
+    from cfgraph.console.json_output import print_document
+    from cfgraph.console.output import page
+    from cfgraph.errors import UsageError
+
+    if not re.fullmatch(r"(?i)cfg\w*", code):
+        hint = f"to explain a node of a graph: cfgraph explain {code} NODE"
+        raise UsageError(
+            f"no node is named, and {code!r} is not an error code such as CFG201", hint=hint
+        )
+    entry = find_code(code)
+    if json:
+        print_document("explain", result={"code": asdict(entry)})
+        return
+    out = page(color)
+    out.heading(f"{entry.code}  {entry.title}", entry.level)
+    out.line(f"  {entry.explanation}")
+    out.line(f"  {entry.fix}", "green")

@@ -20,6 +20,8 @@ from typing import Any
 
 # of a module; 100 to 400 are usual
 MAX_LINES = 450
+# modules whose only importer is in the same folder
+MAX_SINGLE_IMPORTERS = 40
 BANNED = {
     *("tell", "tells", "telling", "told", "teller"),
     *("give", "gives", "giving", "gave", "given"),

@@ -65,3 +65,9 @@ def test_no_module_exceeds_the_limit_of_lines(root: Path) -> None:
     assert len(lengths) > 100
     too_long = {path: lines for path, lines in lengths.items() if lines > measures.MAX_LINES}
     assert too_long == {}, "split by concept: one concept per file, 100-400 lines"
+
+
+def test_few_modules_have_one_importer_in_their_folder(root: Path) -> None:
+    trees = {path: ast.parse(text) for path, text in measures.sources(root).items()}
+    single = measures.single_importers(trees)
+    assert 5 < len(single) <= measures.MAX_SINGLE_IMPORTERS, single

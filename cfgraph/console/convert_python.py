@@ -1,11 +1,12 @@
-"""Conversion of a graph to a Python file: `convert --to py`."""
+"""Python files of `convert --to py`: their text, and the line in one that computes a node."""
 
 from __future__ import annotations
 
 import io
 import sys
+import tokenize
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,15 +16,17 @@ from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input, must_be_fed
 from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.console.graph_files import STDIN
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.file_io import StagedFiles
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
+from cfgraph.ir.file_io import StagedFiles, read_file
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.role import FORWARDING_ROLES, LOOP_COND, SWITCH
 from cfgraph.ir.traversal import ancestors
+from cfgraph.ops.opdef.op import back_edge_of, is_identity, role_of
 from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.decompile import PythonSource, decompile
+from cfgraph.runtime.compiled.decompile import PythonSource, decompile, node_comment
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.compiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
@@ -32,6 +35,8 @@ from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.prepare import prepare
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
+
+_FORWARDING: Final = FORWARDING_ROLES | {LOOP_COND}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +151,60 @@ def _npz(arrays: Mapping[str, Any]) -> bytes:
             with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
     return stream.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a Python file, and the node in its comment."""
+
+    path: str
+    line: int
+    text: str
+    node: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `source` of a node in the document."""
+        return {"path": self.path, "line": self.line, "text": self.text, "node": self.node}
+
+
+def find_source_line(path: str, node: Node) -> SourceLine:
+    """Find the first line that computes a node, or the node whose value it forwards.
+
+    Raises InvalidInput for a file that is no Python, UsageError for a node without a line.
+    """
+    text = read_file(path).decode(errors="replace")
+    comments = _comments(path, text)
+    for known in _sources(node):
+        comment = node_comment(known)
+        for line, (code, nodes) in comments.items():
+            if comment in nodes:
+                return SourceLine(path, line, code, known.name)
+    message = f"no line of {path} computes the node"
+    hint = "convert the graph again, with a fetch that needs the node: --to py --fetch NAME"
+    raise UsageError(message, node=node, hint=hint)
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    """The node, and the nodes whose values it forwards; the line of a Switch is a test."""
+    seen: set[Node] = set()
+    while node not in seen:
+        seen.add(node)
+        if len(seen) == 1 or role_of(node) is not SWITCH:
+            yield node
+        if node.inputs and (role_of(node) in _FORWARDING or is_identity(node)):
+            node = back_edge_of(node) or node.inputs[0].node
+
+
+def _comments(path: str, text: str) -> dict[int, tuple[str, list[str]]]:
+    """The code of each line with a comment, and the nodes in the comment."""
+    comments = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                code = token.line[: token.start[1]].strip()
+                nodes = token.string.removeprefix("# ").split(", ")
+                comments[token.start[0]] = code, nodes
+    except (SyntaxError, tokenize.TokenError) as error:
+        message = f"the file is not valid Python: {error.args[0]}"
+        raise InvalidInput(message, path=path) from None
+    return comments

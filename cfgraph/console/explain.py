@@ -18,7 +18,6 @@ from cfgraph.analysis.explain import (
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.verify.verify import require_analyzable
-from cfgraph.console.explain_source import SourceLine, find_source_line
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
@@ -38,8 +37,10 @@ from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
+    from cfgraph.console.convert_python import SourceLine
     from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
 
+    LineFinder = Callable[[Node], SourceLine]
 
 # thresholds for the critical cycle's share of the work of an iteration
 _NEARLY_ALL: Final = 0.9
@@ -264,14 +265,14 @@ def explain_subject(
     subject: str,
     run: ExplainRunOptions | None,
     *,
-    python: str | None = None,
+    find_line: LineFinder | None = None,
     full: bool,
     json: bool,
     color: Color,
 ) -> None:
     """Explain a node, a tensor or a loop, and optionally its run.
 
-    `python` is a file that the graph was converted to, and that has a line for the node.
+    `find_line` finds the line of the node in a Python file that the graph was converted to.
     """
     source = read_graph(path, quiet=json)
     require_analyzable(source.graph)
@@ -279,7 +280,9 @@ def explain_subject(
         require_single_stdin(source, run.feeds)
     names = signature_names(source, variables=None if run is None else run.variables)
     subject = names.tensor(subject)
-    print_explanation(source, *_explain(source, subject, run, full, python), json=json, color=color)
+    print_explanation(
+        source, *_explain(source, subject, run, full, find_line), json=json, color=color
+    )
 
 
 def print_explanation(
@@ -293,11 +296,15 @@ def print_explanation(
 
 
 def _explain(
-    source: Source, subject: str, run: ExplainRunOptions | None, full: bool, python: str | None
+    source: Source,
+    subject: str,
+    run: ExplainRunOptions | None,
+    full: bool,
+    find_line: LineFinder | None,
 ) -> tuple[str, ExplainResult]:
     graph = source.graph
     if _is_loop(graph, subject):
-        if python is not None:
+        if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
         measure = None if run is None else run.prepare(source).iterations
         return "loop", explain_loop(graph, subject, measure)
@@ -309,7 +316,7 @@ def _explain(
     )
     unconditional = _unconditional_work(graph, facts)
     called = called_implementation(graph, facts.node)
-    code = None if python is None else find_source_line(python, facts.node)
+    code = None if find_line is None else find_line(facts.node)
     return "node", NodeExplanation(facts, unconditional, outcome, full, called, code)
 
 

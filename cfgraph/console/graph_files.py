@@ -29,8 +29,7 @@ from cfgraph.ir.files import (
 )
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
-from cfgraph.ir.saved_state import SavedState, read_contents, saved_state
-from cfgraph.ir.serde.saved_model import SavedModelContents
+from cfgraph.ir.serde.saved_model import SavedModelContents, SavedState, read_contents, saved_state
 
 STDIN: Final = "-"
 

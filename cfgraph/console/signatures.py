@@ -11,8 +11,12 @@ from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.file_io import read_file
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.saved_state import read_contents
-from cfgraph.ir.serde.saved_model import SavedModelContents, SavedSignature, SignatureTensor
+from cfgraph.ir.serde.saved_model import (
+    SavedModelContents,
+    SavedSignature,
+    SignatureTensor,
+    read_contents,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ FAMILIES: Final = {
         "LookupTableSize LookupTableSizeV2 MutableHashTable MutableHashTableOfTensors "
         "MutableHashTableOfTensorsV2 MutableHashTableV2"
     ),
+    "lstm": "BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 LSTMBlockCell LSTMBlockCellGrad",
     "matmul": "BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul SparseMatMul",
     "matrix_functions": (
         "BatchMatrixBandPart BatchMatrixDeterminant BatchMatrixInverse Cross LogMatrixDeterminant "
@@ -157,9 +158,6 @@ FAMILIES: Final = {
         "TruncatedNormal"
     ),
     "ranges": "Empty Fill LinSpace OneHot Range",
-    "recurrent": (
-        "BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 LSTMBlockCell LSTMBlockCellGrad"
-    ),
     "reduction": "All Any ArgMax ArgMin EuclideanNorm Max Mean Min Prod Sum",
     "rejection_samplers": (
         "StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 "

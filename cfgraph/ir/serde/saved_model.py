@@ -1,13 +1,16 @@
-"""SavedModel contents next to the graph: signatures, assets, and nodes that set up its state."""
+"""SavedModel contents next to the graph: signatures, assets, and sources of its initial state."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.file_io import decompress
 from cfgraph.ir.serde import containers
 from cfgraph.ir.serde.tensor import decode_shape
 from cfgraph.ir.serde.wire import parse_message
@@ -15,6 +18,8 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.proto import saved_model_pb2
 
 DEFAULT_SIGNATURE: Final = "serving_default"
+VARIABLES_PREFIX: Final = Path("variables", "variables")
+_UTF8_BOM: Final = b"\xef\xbb\xbf"
 _INIT_SIGNATURE: Final = "__saved_model_init_op"
 _INIT_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op")
 _INTERNAL: Final = re.compile(r"__saved_model_\w+_op")
@@ -125,3 +130,42 @@ def _initializer(meta: Any) -> str | None:
         if len(nodes) == 1:
             return str(nodes[0])
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """Sources of a SavedModel's initial state.
+
+    `saver` restores the variables from the checkpoint `prefix`; then `initializer` runs, with the
+    paths of the assets fed. Each is None if there is none.
+    """
+
+    path: str
+    folder: str
+    prefix: str
+    saver: Saver | None
+    initializer: str | None
+    assets: tuple[Asset, ...] = ()
+
+
+def read_contents(data: bytes) -> SavedModelContents | None:
+    """Signatures and set-up nodes of a SavedModel, or None for data of another format."""
+    return saved_model_contents(decompress(data).removeprefix(_UTF8_BOM))
+
+
+def saved_state(
+    path: str | os.PathLike[str], contents: SavedModelContents | None
+) -> SavedState | None:
+    """Sources of the state of the SavedModel at `path`, or None if it has none.
+
+    That includes a SavedModel whose variables are missing.
+    """
+    if contents is None:
+        return None
+    folder = Path(path) if os.path.isdir(path) else Path(path).parent
+    prefix = folder / VARIABLES_PREFIX
+    saver, initializer = contents.saver, contents.initializer
+    lacks_variables = saver is not None and not prefix.with_suffix(".index").exists()
+    if lacks_variables or (saver is None and initializer is None):
+        return None
+    return SavedState(str(path), str(folder), str(prefix), saver, initializer, contents.assets)

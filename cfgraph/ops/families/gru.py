@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.families.recurrent import GATES, sigmoid
+from cfgraph.ops.families.lstm import GATES, sigmoid
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

@@ -4,6 +4,13 @@ The outermost functional node is lowered first; the functional nodes in its func
 lowered in place, using an explicit stack, so that nesting depth costs no recursion. `lower_cond`,
 `lower_while` and `inline` show the lowered forms. Afterwards unread nodes are removed, colocation
 with missing nodes is dropped, and the new nodes are moved to the position of the old one.
+
+With `unfuse`, fused ops are replaced by the ops that they stand for. The last op of the chain takes
+the name of the fused one, so that fetches still work:
+
+    y = _FusedMatMul(a, b, bias)          y/MatMul = MatMul(a, b)
+          fused_ops=[BiasAdd, Relu]  ->   y/BiasAdd = BiasAdd(y/MatMul, bias)
+                                          y = Relu(y/BiasAdd)
 """
 
 from __future__ import annotations
@@ -17,12 +24,13 @@ from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles, topological_order
 from cfgraph.limits import check_deadline
-from cfgraph.ops.opdef.op import calls_functions, lookup
+from cfgraph.ops.families.fused import FusedOp
+from cfgraph.ops.opdef.op import OpError, calls_functions, lookup
 from cfgraph.passes.gradients.function_gradients import (
     FunctionsInProgress,
     expand_symbolic_gradients,
@@ -33,7 +41,6 @@ from cfgraph.passes.lower.lower_cond import lower_conditional
 from cfgraph.passes.lower.lower_while import lower_for, lower_while
 from cfgraph.passes.lower.plan import LoweringPlan
 from cfgraph.passes.lower.rewriter import Rewriter
-from cfgraph.passes.lower.unfuse import unfuse_nodes
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
@@ -163,7 +170,7 @@ def _lower_graph(
 
 def _with_unfused(graph: Graph, lowered: Report) -> Report:
     """Replace fused ops; the report of both rewrites."""
-    groups, names = unfuse_nodes(graph)
+    groups, names = _unfuse_nodes(graph)
     restore_order(graph, groups)
     return replace(
         lowered,
@@ -213,3 +220,54 @@ def _new_names(groups: dict[Node, list[Node]]) -> dict[str, tuple[str, ...]]:
         for port, x in enumerate(() if node.op == "NoOp" else outputs):
             names[f"{node.name}:{port}"] = (x.name,)
     return names
+
+
+def _unfuse_nodes(graph: Graph) -> tuple[dict[Node, list[Node]], dict[str, tuple[str, ...]]]:
+    """Replace the fused ops of a graph, in place; those in functions stay.
+
+    Returns the nodes added before each node, and the new names as in a Report. Raises Unsupported
+    for a fused op that describes no chain.
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    fused = [node for node in graph if _fused_op(node) is not None]
+    return {node: _unfuse_node(graph, node, names) for node in fused}, names
+
+
+def _fused_op(node: Node) -> type[FusedOp] | None:
+    op = lookup(node.op)
+    return op if op is not None and issubclass(op, FusedOp) else None
+
+
+def _unfuse_node(graph: Graph, node: Node, names: dict[str, tuple[str, ...]]) -> list[Node]:
+    """Replace one node; the nodes added before it."""
+    op = _fused_op(node)
+    assert op is not None
+    added: list[Node] = []
+
+    def add(kind: str, *inputs: Output, **attrs: Any) -> Node:
+        name = graph.unique_name(f"{node.name}/{kind}")
+        made = graph.add(
+            kind, *inputs, name=name, device=node.device, controls=node.controls, attrs=attrs
+        )
+        made.origin = node.origin
+        added.append(made)
+        return made
+
+    try:
+        outputs = list(op.unfused(add, node, node.inputs))
+    except OpError as error:
+        raise Unsupported(error.message, node=node, code="CFG705") from error
+    for port, output in enumerate(outputs[1:], 1):
+        graph.replace_uses(node.output(port), output)
+        names[f"{node.name}:{port}"] = (output.name,)
+    last = outputs[0].node
+    if last not in added or outputs[0].port or last in {x.node for x in outputs[1:]}:
+        last = add("Identity", outputs[0])
+    added.remove(last)
+    kept = {key: value for key, value in node.attrs.items() if key.startswith("_")}
+    inputs, attrs = list(last.inputs), {**dict(last.attrs), **kept}
+    graph.remove(last)
+    graph.set_inputs(node, inputs)
+    graph.set_op(node, last.op, attrs)
+    names[node.name] = (*(made.name for made in added), node.name)
+    return added

@@ -25,10 +25,14 @@ from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.quiescent_state import QuiescentState
-from cfgraph.runtime.remote.assignment import require_sendable
-from cfgraph.runtime.remote.transport import WorkerDied
 from cfgraph.runtime.remote.worker import LoadRequest, StepRequest, StepResult
-from cfgraph.runtime.remote.workers import VariableKey, Workers, listed
+from cfgraph.runtime.remote.workers import (
+    VariableKey,
+    WorkerDied,
+    Workers,
+    listed,
+    require_sendable,
+)
 from cfgraph.runtime.trace.events import Observer
 
 LOST_VARIABLES_CODE: Final = "CFG721"

@@ -16,8 +16,8 @@ from typing import Any, Final
 from cfgraph.errors import Unsupported, UsageError, install_hint
 from cfgraph.ir.devices import is_gpu
 from cfgraph.runtime.remote.processes import DEFAULT_LOST_AFTER, require_positive
-from cfgraph.runtime.remote.transport import WorkerDied
 from cfgraph.runtime.remote.worker import Worker
+from cfgraph.runtime.remote.workers import WorkerDied
 
 _STRATEGIES: Final = {"": "PACK", "hosts": "STRICT_SPREAD"}
 

@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from cfgraph.errors import ExecutionError, UsageError
-from cfgraph.runtime.remote.transport import WorkerDied
 from cfgraph.runtime.remote.worker import Worker
+from cfgraph.runtime.remote.workers import WorkerDied
 
 DEFAULT_LOST_AFTER: Final = 10.0
 _EXIT_SECONDS: Final = 2.0

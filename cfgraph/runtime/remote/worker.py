@@ -42,9 +42,9 @@ from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.io_policy import IoPolicy
-from cfgraph.runtime.remote.channels import Postbox, RemoteRendezvous, channel_numbers
 from cfgraph.runtime.remote.codec import DecodeError
-from cfgraph.runtime.remote.link import Address, Mesh, PeerLost
+from cfgraph.runtime.remote.connections import Address, Mesh, PeerLost
+from cfgraph.runtime.remote.remote_rendezvous import Postbox, RemoteRendezvous, channel_numbers
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.runtime.remote.transport import WorkerDied
 from cfgraph.runtime.remote.worker import Worker
+from cfgraph.runtime.remote.workers import WorkerDied
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,13 @@ from cfgraph.passes.cluster.functionalize.functionalize_cond import (
     require_uniform_liveness,
 )
 from cfgraph.passes.cluster.functionalize.functionalize_while import (
+    OpenLoops,
     functionalizable_loop,
     functionalize_while,
     loop_call,
     require_static_shapes,
     require_uniform_entry,
 )
-from cfgraph.passes.cluster.functionalize.open_loops import OpenLoops
 from cfgraph.passes.cluster.functionalize.tensor_lists import (
     FunctionalizedLists,
     functionalize_lists,

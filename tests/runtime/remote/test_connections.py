@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from cfgraph.runtime.remote.codec import DecodeError
-from cfgraph.runtime.remote.link import Mesh, PeerLost
-from cfgraph.runtime.remote.shared import HOST_BYTES, SharedArrays, host_identity
+from cfgraph.runtime.remote.connections import Mesh, PeerLost
+from cfgraph.runtime.remote.shared_memory import HOST_BYTES, SharedArrays, host_identity
 
 SECRET = b"secret"
 

@@ -17,7 +17,7 @@ from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.runtime.engine.propagate import Iteration
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteration_tag
 from cfgraph.runtime.remote.codec import DecodeError, decode, encode
-from cfgraph.runtime.remote.link import Mesh, Message
+from cfgraph.runtime.remote.connections import Mesh, Message
 
 _FRAME, _VALUE = 1, 2
 _FRAME_HEAD: Final = struct.Struct("<BIIIQ")

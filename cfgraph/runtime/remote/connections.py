@@ -31,7 +31,7 @@ import numpy as np
 
 from cfgraph.limits import reserve
 from cfgraph.runtime.remote.codec import DecodeError
-from cfgraph.runtime.remote.shared import (
+from cfgraph.runtime.remote.shared_memory import (
     HOST_BYTES,
     MIN_SHARED_BYTES,
     NAME_BYTES,
