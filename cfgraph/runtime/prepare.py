@@ -183,7 +183,8 @@ def plan_run(
     code merges the devices of a run: a graph that is not partitioned is only placed for it.
     """
     spec = lowered_run(spec, opened)
-    if not observed and len(config.devices) > 1 and not is_partitioned(spec.graph):
+    is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
+    if not observed and is_placed and config.jit is None:
         return _plan_placed(spec, config, clusters, entry)
     spec, plans = prepare_lowered(spec, config, clusters, without_values=without_values)
     executor = ExecutorPlans(lambda: (spec, plans))

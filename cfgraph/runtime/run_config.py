@@ -78,10 +78,8 @@ class RunConfig:
 
     def token_executor_reason(self) -> str:
         """The reason for which all runs use the token executor, or an empty text."""
-        if self.engine not in (None, "auto", "compiled"):
-            return f"the engine is {self.engine}"
-        if self.jit is not None:
-            return "the run is clustered"
+        if self.engine == "tokens":
+            return "the engine is tokens"
         if self.workers is not None:
             return "the run uses several workers"
         if self.schedule == "random":

