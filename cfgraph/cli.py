@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from cfgraph import __version__
-from cfgraph.console.help_examples import EXAMPLES
+from cfgraph.command_files import COMMANDS, DEBUG, WATCHDOG, CommandFiles, store_debug
 from cfgraph.console.json_output import (
     document,
     partial_document,
@@ -28,9 +25,7 @@ from cfgraph.console.json_output import (
 )
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
-from cfgraph.ir.units import parse_byte_size
-from cfgraph.limits import limited, out_of_memory_error
-from cfgraph.options import MaxMemory, MaxNodes, Timeout
+from cfgraph.limits import out_of_memory_error
 from cfgraph.watchdog import Interruption, Watchdog
 
 EXIT_CODES = """\b
@@ -47,109 +42,11 @@ Exit codes:
   141  output pipe closed
   143  terminated
 """
-COMMANDS = "cfgraph.commands"
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
-_DEBUG = "cfgraph.debug"
-_WATCHDOG = "cfgraph.watchdog"
-# the parameters of all commands that are limits
-_LIMITS = ("timeout", "max_memory", "max_nodes")
 # the environment variable of a completion request, and the module that answers it
 _COMPLETE = "_CFGRAPH_COMPLETE"
 _COMPLETION = "cfgraph.console.completion"
-
-
-class FileCommand(TyperCommand):
-    """A command with limits, whose help lists rare options under a heading of their own."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command within its limits; the time since the start of the process counts."""
-        timeout, max_memory, max_nodes = (ctx.params.pop(name) for name in _LIMITS)
-        watchdog: Watchdog | None = ctx.meta.get(_WATCHDOG)
-        if timeout is not None and watchdog is not None:
-            timeout = max(0.0, timeout - (time.monotonic() - watchdog.start_time))
-        size = None if max_memory is None else parse_byte_size(max_memory)
-        with limited(timeout=timeout, max_memory=size, max_nodes=max_nodes) as limits:
-            if watchdog is not None:
-                watchdog.set_limits(limits.deadline, limits.max_bytes)
-            return super().invoke(ctx)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, options, and the sections that options name."""
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is None:
-                continue
-            default = "Arguments" if param.param_type_name == "argument" else "Options"
-            section = getattr(param, "rich_help_panel", None) or default
-            sections.setdefault(section, []).append(record)
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
-
-
-class CommandFiles(Mapping[str, TyperCommand]):
-    """Commands by name: one file each, imported on first access."""
-
-    def __init__(self, package: str) -> None:
-        self.package = package
-        spec = importlib.util.find_spec(package)
-        folders = spec.submodule_search_locations if spec else None
-        self.files = {
-            file.stem.replace("_", "-"): file
-            for folder in folders or ()
-            for file in sorted(Path(folder).glob("[!_]*.py"))
-        }
-
-    def __getitem__(self, name: str) -> TyperCommand:
-        module = importlib.import_module(f"{self.package}.{self.files[name].stem}")
-        app = typer.Typer(
-            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
-        )
-        app.command(name, cls=FileCommand, epilog=_examples(name))(module.main)
-        command = get_command(app)
-        assert isinstance(command, TyperCommand)
-        command.params += [*_limit_options(), _debug_option()]
-        return command
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.files
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.files)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def help(self, name: str) -> str:
-        """Read the first line of the command's docstring without importing the command."""
-        with self.files[name].open(encoding="utf-8") as file:
-            return file.readline().strip().strip('"')
-
-
-def _limit_options() -> list[Any]:
-    """The options of all commands that set limits."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(_declare_limits)
-    options = get_command(app).params
-    return [option for option in options if option.name in _LIMITS]
-
-
-def _declare_limits(
-    timeout: Timeout = None, max_memory: MaxMemory = None, max_nodes: MaxNodes = None
-) -> None:
-    """Declare the options that `FileCommand.invoke` reads."""
-
-
-def _examples(name: str) -> str | None:
-    lines = EXAMPLES.get(name)
-    if not lines:
-        return None
-    needs_files = any(".graph" in line or ".pb" in line for line in lines)
-    title = f"Examples{' (`cfgraph examples .` writes the files)' * needs_files}:"
-    return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
 
 
 class CommandGroup(TyperGroup):
@@ -191,11 +88,6 @@ app = typer.Typer(
 )
 
 
-def _store_debug(ctx: typer.Context, value: bool) -> None:
-    if value:
-        ctx.meta[_DEBUG] = True
-
-
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"cfgraph {__version__}")
@@ -208,24 +100,13 @@ def _print_schema(value: str | None) -> None:
         raise typer.Exit
 
 
-def _debug_option() -> TyperOption:
-    return TyperOption(
-        param_decls=["--debug"],
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=lambda ctx, _, value: _store_debug(ctx, value),
-        help="Print a traceback on failure.",
-    )
-
-
 @app.callback()
 def cfgraph(
     debug: Annotated[
         bool,
         typer.Option(
             "--debug",
-            callback=_store_debug,
+            callback=store_debug,
             is_eager=True,
             help="Print a traceback on failure.",
         ),
@@ -279,7 +160,7 @@ def _run(group: Any, args: Sequence[str], watchdog: Watchdog | None, name: str =
     start_document()
     try:
         ctx = group.make_context(name, list(args))
-        ctx.meta[_WATCHDOG] = watchdog
+        ctx.meta[WATCHDOG] = watchdog
         with ctx:
             group.invoke(ctx)
     except typer.Exit as request:
@@ -302,7 +183,7 @@ def _run(group: Any, args: Sequence[str], watchdog: Watchdog | None, name: str =
 def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     """Report a failure on stderr and, with `--json`, also on stdout; return the exit code."""
     meta = ctx.meta if ctx is not None else {}
-    if meta.get(_DEBUG) or os.environ.get("CFGRAPH_DEBUG", "0") not in {"", "0"}:
+    if meta.get(DEBUG) or os.environ.get("CFGRAPH_DEBUG", "0") not in {"", "0"}:
         import traceback
 
         traceback.print_exception(failure)

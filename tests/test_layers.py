@@ -14,7 +14,10 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = ("__main__", "console", "options", "progress", "run_options", "schemas", "script", "watchdog")
+CLI = (
+    *("__main__", "command_files", "console", "options", "progress", "run_options", "schemas"),
+    *("script", "watchdog"),
+)
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.command_files import CommandFiles
 from cfgraph.console.json_output import document, render_json
 
 PROBE = '''"""Fail in the requested way."""
@@ -284,7 +284,7 @@ def test_help_and_usage_errors_load_nothing_heavy(probes: Path, args: list[str])
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-COMMANDS = sorted(cli.CommandFiles("cfgraph.commands").files.items())
+COMMANDS = sorted(CommandFiles("cfgraph.commands").files.items())
 
 
 def test_there_are_commands() -> None:
@@ -296,7 +296,7 @@ def test_a_command_file_is_a_docstring_and_one_main(name: str, file: Path) -> No
     tree = ast.parse(file.read_text())
     first = (ast.get_docstring(tree) or "").splitlines()[0]
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    assert cli.CommandFiles("cfgraph.commands").help(name) == first
+    assert CommandFiles("cfgraph.commands").help(name) == first
     assert first.endswith(".")
     assert [function for function in functions if not function.startswith("_")] == ["main"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cfgraph.cli import COMMANDS, CommandFiles
+from cfgraph.command_files import COMMANDS, CommandFiles
 from cfgraph.console.json_output import schema, schema_names
 
 WITHOUT = {"completion", "examples"}  # commands that answer with files or a script

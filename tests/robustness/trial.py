@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cfgraph import cli
+from cfgraph import cli, command_files
 from tests.robustness.cases import Case
 from tests.robustness.generated_python import source_fault
 
@@ -59,7 +59,7 @@ def warm_commands() -> None:
     group = cli.get_command(cli.app)
     commands = {name: group.files[name] for name in group.files}
     cli.get_command = lambda app: group
-    cli.CommandFiles.__getitem__ = lambda files, name: commands[name]
+    command_files.CommandFiles.__getitem__ = lambda files, name: commands[name]
 
 
 @functools.cache
