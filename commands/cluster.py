@@ -110,7 +110,7 @@ def main(
 
     fed = [text.partition("=")[0] for text in feed]
     request = ClusterOptions(
-        deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, explain, what_if, regions
+        deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, regions, explain, what_if
     )
     inputs = RunInputs(
         fetches=[name for text in fetch for name in options.split_list(text)] if verify else (),

@@ -64,7 +64,7 @@ def main(
     """Lower functional conditionals, loops and calls to the five control-flow primitives."""
     from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
-    from cfgraph.console.lower import lower_file
+    from cfgraph.console.lower import LowerOptions, lower_file
     from cfgraph.console.verify import Verification
 
     inputs = RunInputs(
@@ -78,4 +78,5 @@ def main(
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
     verification = Verification(inputs, verify)
-    raise Exit(lower_file(graph, function, keep_calls, outputs, verification, unfuse=unfuse))
+    request = LowerOptions(function, keep_calls, unfuse)
+    raise Exit(lower_file(graph, request, outputs, verification))

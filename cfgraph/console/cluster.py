@@ -192,18 +192,18 @@ FORMATS: Final = ("text", "json", "dot")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Options of the pass, and the requested reports."""
+    """Options of the pass, named as those of the command, and the requested reports."""
 
     deadness: str
     min_size: int
     max_size: int | None
     only_ops: Sequence[str]
     exclude_ops: Sequence[str]
-    fetches: Sequence[str]
-    feeds: Sequence[str]
-    explain: bool
-    what_if: Sequence[str]
+    fetch: Sequence[str]
+    feed: Sequence[str]
     regions: bool = False
+    explain: bool = False
+    what_if: Sequence[str] = ()
 
     @property
     def is_report(self) -> bool:
@@ -212,13 +212,17 @@ class ClusterOptions:
 
     def resolve(self, names: SignatureNames) -> ClusterOptions:
         """Replace names of a signature by those of its tensors."""
-        fetches = [names.outputs.get(name, name) for name in _split_all(self.fetches)]
-        feeds = [names.inputs.get(name, name) for name in _split_all(self.feeds)]
-        return replace(self, fetches=fetches, feeds=feeds)
+        fetch = [names.outputs.get(name, name) for name in _split_all(self.fetch)]
+        feed = [names.inputs.get(name, name) for name in _split_all(self.feed)]
+        return replace(self, fetch=fetch, feed=feed)
 
-    def apply(self, graph: Graph) -> Clustering:
+    def apply(self, graph: Graph, names: SignatureNames) -> Clustering:
         """Run the pass on a graph."""
-        fetches = _split_all(self.fetches)
+        return self.resolve(names).run(graph)
+
+    def run(self, graph: Graph) -> Clustering:
+        """Run the pass on a graph, with names of tensors only."""
+        fetches = _split_all(self.fetch)
         return cluster(
             graph,
             deadness=self.deadness,
@@ -227,7 +231,7 @@ class ClusterOptions:
             only_ops=_split_all(self.only_ops),
             exclude_ops=_split_all(self.exclude_ops),
             fetches=fetches or None,
-            feeds=_split_all(self.feeds),
+            feeds=_split_all(self.feed),
             explain=self.explain,
             what_if=_split_all(self.what_if),
             regions=self.regions,
@@ -252,7 +256,7 @@ def cluster_file(
     if outputs.format == "dot":
         lower(graph)
         whole = copy_graph(graph, graph)
-    report = request.apply(graph)
+    report = request.run(graph)
     verdict = verification.after(graph, outputs.quiet)
     passed = verdict is None or bool(verdict)
     written = None

@@ -44,12 +44,12 @@ from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value
 
 @dataclass(frozen=True, slots=True)
 class GradOptions:
-    """Requested gradients; names and upstream gradients as the user wrote them."""
+    """Requested gradients: options of the command, as the user wrote them."""
 
     ys: Sequence[str] = ()
     xs: Sequence[str] = ()
     grad_ys: Sequence[str] = ()
-    stops: Sequence[str] = ()
+    stop: Sequence[str] = ()
     unconnected: str = "none"
     order: int = 1
     swap_memory: bool = False
@@ -66,6 +66,18 @@ class GradOptions:
             message = f"invalid --recompute {text!r}"
             raise UsageError(message, hint=f"expected a number of iterations (1 or more) or {AUTO}")
         return int(text)
+
+    def apply(self, graph: Graph, names: SignatureNames) -> AddedGradients:
+        """Add the gradients to a graph. Raises UsageError for names that do not fit it."""
+        self.require_valid()
+        gradient_args, before = _gradient_args(graph, self, names), set(graph.nodes)
+        return added_gradients(graph, before, derivatives(graph, **gradient_args))
+
+    def require_valid(self) -> None:
+        """Raise UsageError for an unknown gradient of unconnected xs."""
+        if self.unconnected not in UNCONNECTED:
+            message = f"invalid --unconnected {self.unconnected!r}"
+            raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +296,7 @@ def grad_file(
         verification.before(source, outputs.quiet)
     before = set(graph.nodes)
     added = added_gradients(graph, before, derivatives(graph, **gradient_args))
-    for text in added.warnings() if request.xs else ():
+    for text in added.warnings if request.xs else ():
         note(f"warning: {text}", outputs.quiet)
     verdict = verification and verification.after(graph, outputs.quiet)
     comparisons = check.compare() if check is not None else []
@@ -302,7 +314,7 @@ def grad_file(
                 "gradients": added.to_json(),
                 "check": check_table(comparisons).to_json() if checked.wanted else None,
                 "verify": verdict,
-                "warnings": added.warnings(),
+                "warnings": added.warnings,
             },
             artifacts=files,
             exit_code=int(not passed),
@@ -315,9 +327,7 @@ def _require_compatible_options(
 ) -> None:
     outputs.require_separate_json()
     require_distinct_paths(outputs.output, outputs.map_out, "names")
-    if request.unconnected not in UNCONNECTED:
-        message = f"invalid --unconnected {request.unconnected!r}"
-        raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
+    request.require_valid()
     if checked.has_unused_run_options:
         message = "feeds and other run options require --check or --verify"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
@@ -332,7 +342,7 @@ def _gradient_args(graph: Graph, request: GradOptions, names: SignatureNames) ->
         "xs": [x.name for x in xs],
         "grad_ys": _y_weights(graph, ys, split_values(request.grad_ys)),
         "stop_gradients": [
-            graph.tensor(inputs.get(name, name)).name for name in split_names(request.stops)
+            graph.tensor(inputs.get(name, name)).name for name in split_names(request.stop)
         ],
         "order": request.order,
         "unconnected": request.unconnected,

@@ -50,6 +50,7 @@ class AddedGradients:
             gradients.setdefault(row.x, []).append(row.gradient)
         return gradients
 
+    @property
     def warnings(self) -> list[str]:
         """Describe each x without a gradient of order 1."""
         cuts = [row for row in self.rows if row.cut and row.order == 1]

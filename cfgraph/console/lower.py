@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cfgraph.console.graph_files import (
     OutputOptions,
@@ -14,20 +15,33 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, note, page
+from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.verify import Verification
 from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Graph
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report
 
 
+@dataclass(frozen=True, slots=True)
+class LowerOptions:
+    """Options of the pass, named as those of the command."""
+
+    function: Sequence[str] = ()
+    keep_calls: bool = False
+    unfuse: bool = False
+
+    def apply(self, graph: Graph, names: SignatureNames) -> Report:
+        """Lower a graph; its functions are no names of a signature."""
+        functions = self.function or None
+        return lower(graph, functions=functions, keep_calls=self.keep_calls, unfuse=self.unfuse)
+
+
 def lower_file(
     path: str,
-    functions: Sequence[str],
-    keep_calls: bool,
+    request: LowerOptions,
     outputs: OutputOptions,
     verification: Verification,
-    *,
-    unfuse: bool = False,
 ) -> int:
     """Read, lower and write a graph; print op counts on stderr. Returns the exit code.
 
@@ -39,7 +53,7 @@ def lower_file(
     source = read_graph(path, quiet=outputs.quiet)
     inputs = [source.to_json()]  # before lowering changes the graph
     verification.before(source, outputs.quiet)
-    report = lower(source.graph, functions=functions or None, keep_calls=keep_calls, unfuse=unfuse)
+    report = request.apply(source.graph, SignatureNames())
     verdict = verification.after(source.graph, outputs.quiet)
     passed = verdict is None or bool(verdict)
     written = None
@@ -51,7 +65,7 @@ def lower_file(
     for warning in report.warnings:
         note(f"warning: {warning}", outputs.quiet)
     if not outputs.quiet:
-        _print_counts(report, "" if unfuse else "functional ")
+        _print_counts(report, "" if request.unfuse else "functional ")
     if outputs.json:
         before, after = _node_totals(report)
         print_document(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
@@ -19,6 +19,7 @@ from cfgraph.console.graph_files import (
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
 from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
+from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
@@ -33,11 +34,14 @@ _MAX_MOVES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """Devices, placement rules from a file and from the command line, and the dump file."""
+    """Devices, placement rules from a file and from the command line, and the dump file.
+
+    The fields are named as the options of the command.
+    """
 
     devices: Sequence[str] = ()
-    rules_file: str | None = None
-    rules: Sequence[str] = ()
+    rules: str | None = None
+    place: Sequence[str] = ()
     soft: bool = False
     seed: int | None = None
     dump: str | None = None
@@ -45,7 +49,26 @@ class PlacementOptions:
     @property
     def has_rules(self) -> bool:
         """True if any option restricts the placement."""
-        return bool(self.rules_file or self.rules or self.soft or self.seed is not None)
+        return bool(self.rules or self.place or self.soft or self.seed is not None)
+
+    @property
+    def all_rules(self) -> PlacementRules:
+        """Rules of the file, then those of the command line."""
+        return combined_rules(self.rules, self.place)
+
+    def apply(self, graph: Graph, names: SignatureNames) -> Partitioning:
+        """Place and partition a graph; rules and devices name no tensors of a signature."""
+        self.require_devices()
+        placement = _place_graph(graph, self, self.all_rules)
+        partitioning = partition(graph)
+        warnings = (*(placement.warnings if placement else ()), *partitioning.warnings)
+        return replace(partitioning, warnings=warnings)
+
+    def require_devices(self) -> None:
+        """Raise UsageError for rules without devices."""
+        if not self.devices and (self.has_rules or self.dump):
+            message = "placement options require --devices"
+            raise UsageError(message, hint="add --devices cpu:0,gpu:0")
 
 
 def partition_file(
@@ -58,7 +81,7 @@ def partition_file(
     place, or for rules without devices.
     """
     _require_distinct_outputs(placing, outputs)
-    rules = combined_rules(placing.rules_file, placing.rules)
+    rules = placing.all_rules
     source = read_graph(path, quiet=outputs.quiet)
     graph, inputs = source.graph, [source.to_json()]
     verification.before(source, outputs.quiet)
@@ -99,9 +122,7 @@ def partition_file(
 
 def _require_distinct_outputs(placing: PlacementOptions, outputs: OutputOptions) -> None:
     outputs.require_separate_json()
-    if not placing.devices and (placing.has_rules or placing.dump):
-        message = "placement options require --devices"
-        raise UsageError(message, hint="add --devices cpu:0,gpu:0")
+    placing.require_devices()
     require_distinct_paths(outputs.output, placing.dump, "placement")
 
 
