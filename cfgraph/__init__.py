@@ -2,7 +2,8 @@
 
 Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
-Passes     lower, gradients, place, partition, cluster: in place, each returns a report
+Passes     lower, gradients, place, partition, cluster: in place, each returns a report;
+           Pipeline runs several from a text
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cfgraph.analysis.check import check as check
     from cfgraph.build.builder import Builder as Builder
     from cfgraph.compare.diff import diff as diff
+    from cfgraph.console.pass_pipeline import Pipeline as Pipeline
     from cfgraph.errors import CfgraphError as CfgraphError
     from cfgraph.errors import ExecutionError as ExecutionError
     from cfgraph.errors import InvalidInput as InvalidInput
@@ -63,6 +65,7 @@ _HOMES = {
     "InvalidInput": "cfgraph.errors",
     "Node": "cfgraph.ir.node",
     "Output": "cfgraph.ir.node",
+    "Pipeline": "cfgraph.console.pass_pipeline",
     "Processes": "cfgraph.runtime.remote.processes",
     "Ray": "cfgraph.runtime.remote.on_ray",
     "RunTimeout": "cfgraph.errors",

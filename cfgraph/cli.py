@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
@@ -15,7 +14,14 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from cfgraph import __version__
-from cfgraph.command_files import COMMANDS, DEBUG, WATCHDOG, CommandFiles, store_debug
+from cfgraph.command_files import (
+    COMMANDS,
+    DEBUG,
+    WATCHDOG,
+    CommandFiles,
+    plain_message,
+    store_debug,
+)
 from cfgraph.console.json_output import (
     document,
     partial_document,
@@ -275,17 +281,8 @@ def _usage_error(failure: Any) -> UsageError:
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
-    message = failure.message if close else _plain_message(failure.format_message())
+    message = failure.message if close else plain_message(failure.format_message())
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
-
-
-def _plain_message(message: str) -> str:
-    """Simplify typer's messages about invalid numbers."""
-    message = message.replace(" is not in the range x>=", " is less than ")
-    message = re.sub(
-        r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
-    )
-    return re.sub(r" is not a valid float(?: range)?\b", " is not a number", message)
 
 
 def _error_lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:

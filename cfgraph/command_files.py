@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -135,3 +136,12 @@ def _debug_option() -> TyperOption:
         callback=lambda ctx, _, value: store_debug(ctx, value),
         help="Print a traceback on failure.",
     )
+
+
+def plain_message(message: str) -> str:
+    """Simplify typer's messages about invalid numbers."""
+    message = message.replace(" is not in the range x>=", " is less than ")
+    message = re.sub(
+        r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
+    )
+    return re.sub(r" is not a valid float(?: range)?\b", " is not a number", message)

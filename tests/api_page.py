@@ -14,7 +14,15 @@ _SECTIONS: Final = {
     "Files": ("load", "save", "loads", "dumps"),
     "Writing a graph": ("Builder", "Builder.cond", "Builder.while_loop", "Builder.function"),
     "The graph": ("Graph", "Node", "Output"),
-    "Passes": ("lower", "gradients", "place", "partition", "cluster"),
+    "Passes": (
+        "lower",
+        "gradients",
+        "place",
+        "partition",
+        "cluster",
+        "Pipeline",
+        "Pipeline.run",
+    ),
     "Runs": (
         "Session",
         "Session.run",

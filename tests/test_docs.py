@@ -52,6 +52,22 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
+TRANSCRIPT = re.compile(r"^```console\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+WITH_TRANSCRIPTS = [page for page in PAGES if TRANSCRIPT.search(page.read_text())]
+# a number in a transcript that differs from run to run ends with this
+VARYING = "…"
+
+
+@pytest.mark.parametrize("page", WITH_TRANSCRIPTS, ids=lambda page: page.stem)
+def test_the_transcripts_of_a_page_are_what_is_printed(page: Path, folder: Path) -> None:
+    for block in TRANSCRIPT.findall(page.read_text()):
+        for typed in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, shown = typed.partition("\n")
+            done = run(["bash", "-o", "pipefail", "-c", f"({line}) 2>&1"], folder)
+            pattern = re.escape(shown.rstrip()).replace(VARYING, r"\S*")
+            assert re.fullmatch(pattern, done.stdout.rstrip()), f"{line}\n{done.stdout}"
+
+
 def _needs_chromium(block: str) -> bool:
     return "chromium" in block
 

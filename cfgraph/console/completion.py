@@ -11,6 +11,7 @@ from typer.completion import shell_complete
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.analysis.feeds_and_fetches import is_input
+from cfgraph.console.pass_pipeline import PASS_NAMES
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.files import load
 
@@ -29,6 +30,8 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "by": ("name", "structure"),
     "to": ("pb", "pbtxt", "graph"),
     "fail_level": ("error", "warning", "note"),
+    "passes": PASS_NAMES,
+    "print_after": ("all", *PASS_NAMES),
 }
 _FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "show": ("text", "json", "tsv", "dot"),

@@ -49,6 +49,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph cluster mismatch.graph --exclude-ops Neg --explain",
         "cfgraph cluster count.graph | cfgraph run - --feed n=3 --fetch exit",
     ),
+    "pipeline": (
+        "cfgraph pipeline rnn.pb -p 'grad{ys=loss xs=w}, cluster' --time-passes -o out.pb",
+        "cfgraph pipeline power.pb -p 'lower, grad{ys=y}' --print-after lower --to graph",
+        "cfgraph pipeline power.pb -p 'lower, partition{devices=cpu:0-1 seed=1}' --verify-each "
+        "-o two.pb",
+    ),
     "run": (
         "cfgraph run count.graph --feed n=3 --fetch exit --trace",
         "cfgraph run mismatch.graph --feed p=true --feed 'v=[1, 2]' --json",

@@ -43,6 +43,12 @@ LINES = {
         "cluster lstm_grad.pb --explain --what-if StackPopV2",
         "cluster deadness_mismatch.pb --deadness off --verify -o o.pb",
     ],
+    "pipeline": [
+        "pipeline while_functional.pb -p lower,partition{devices=cpu:0-1} -o o.pb --time-passes",
+        "pipeline lstm.pb -p grad{ys=loss} -o o.pb --verify-each --dump-dir dumps",
+        "pipeline deadness_mismatch.pb -p cluster{deadness=off} --verify-each -o o.pb",
+        "pipeline lstm.pb -p lowr -o o.pb",
+    ],
     "run": [
         "run counter.pb --feed n=3 --fetch count:0 --tap while/add --expect count=3",
         "run deadness_mismatch.pb --feed p=true --feed v=[1,2]",

@@ -1,0 +1,93 @@
+"""Run several passes in one process, and print or save the graph between them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options, run_options
+
+Passes = Annotated[
+    str,
+    typer.Option(
+        "--passes",
+        "-p",
+        metavar="TEXT",
+        help="Passes and their options, as in 'lower, grad{ys=loss xs=w}': a space separates "
+        "options, a comma inside braces separates values.",
+    ),
+]
+PrintAfter = Annotated[
+    list[str],
+    typer.Option(
+        "--print-after",
+        metavar="all|PASS",
+        help="Print the graph as text on stderr after each pass, or after one. Repeatable.",
+    ),
+]
+DumpDir = Annotated[
+    str | None,
+    typer.Option(
+        "--dump-dir",
+        metavar="FOLDER",
+        help="Save the input, and the graph after each pass, as NN-PASS.graph.",
+    ),
+]
+TimePasses = Annotated[
+    bool, typer.Option("--time-passes", help="Report the time that each pass takes.")
+]
+VerifyEach = Annotated[
+    bool,
+    typer.Option(
+        "--verify-each",
+        help="Run the graph before and after each pass, and compare; exit with status 1 and write "
+        "nothing if a pass changes a value.",
+    ),
+]
+
+
+def main(
+    graph: options.Graph,
+    passes: Passes,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to FILE, or to FOLDER/ with one file per device; - is standard output.",
+        ),
+    ] = None,
+    to: options.To = None,
+    print_after: PrintAfter = [],
+    dump_dir: DumpDir = None,
+    time_passes: TimePasses = False,
+    verify_each: VerifyEach = False,
+    feed: options.Feed = [],
+    init: options.Init = [],
+    signature: options.Signature = None,
+    variables: options.Variables = None,
+    allow_io: run_options.AllowIo = False,
+    size: options.Size = [],
+    cases: options.Cases = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run several passes in one process, and print or save the graph between them."""
+    from cfgraph.console.comparison_inputs import RunInputs
+    from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.pipeline import PipelineOptions, pipeline_file
+
+    request = PipelineOptions(passes, print_after, dump_dir, time_passes, verify_each)
+    inputs = RunInputs(
+        feeds=feed,
+        inits=init,
+        sizes=size,
+        cases=cases,
+        variables=variables,
+        allow_io=allow_io,
+        signature=signature,
+    )
+    outputs = OutputOptions(output, to, format="json" if json else "text", quiet=quiet)
+    raise options.Exit(pipeline_file(graph, request, inputs, outputs))
