@@ -22,6 +22,7 @@ from cfgraph.command_files import (
     plain_message,
     store_debug,
 )
+from cfgraph.console.help_examples import EXAMPLES
 from cfgraph.console.json_output import (
     document,
     partial_document,
@@ -60,7 +61,7 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.files = self.commands = CommandFiles(COMMANDS)  # type: ignore[assignment]
+        self.files = self.commands = CommandFiles(COMMANDS, EXAMPLES)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         """Import one command; a `KeyError` raised in its file is a bug, not a missing name."""

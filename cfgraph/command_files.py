@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
-from cfgraph.console.help_examples import EXAMPLES
 from cfgraph.ir.units import parse_byte_size
 from cfgraph.limits import limited
 from cfgraph.options import MaxMemory, MaxNodes, Timeout
@@ -62,8 +61,9 @@ class FileCommand(TyperCommand):
 class CommandFiles(Mapping[str, TyperCommand]):
     """Commands by name: one file each, imported on first access."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, examples: Mapping[str, Sequence[str]] | None = None) -> None:
         self.package = package
+        self.examples = examples or {}
         spec = importlib.util.find_spec(package)
         folders = spec.submodule_search_locations if spec else None
         self.files = {
@@ -77,7 +77,9 @@ class CommandFiles(Mapping[str, TyperCommand]):
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        app.command(name, cls=FileCommand, epilog=_examples(name))(module.main)
+        app.command(name, cls=FileCommand, epilog=_examples_text(self.examples.get(name, ())))(
+            module.main
+        )
         command = get_command(app)
         assert isinstance(command, TyperCommand)
         command.params += [*_limit_options(), _debug_option()]
@@ -112,8 +114,7 @@ def _declare_limits(
     """Declare the options that `FileCommand.invoke` reads."""
 
 
-def _examples(name: str) -> str | None:
-    lines = EXAMPLES.get(name)
+def _examples_text(lines: Sequence[str]) -> str | None:
     if not lines:
         return None
     needs_files = any(".graph" in line or ".pb" in line for line in lines)
