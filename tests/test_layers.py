@@ -16,7 +16,7 @@ LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
 CLI = (
     *("__main__", "command_files", "console", "options", "progress", "run_options", "schemas"),
-    *("script", "watchdog"),
+    *("pipeline_text", "script", "watchdog"),
 )
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",
