@@ -14,8 +14,9 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.trace.events import Recorder, TraceEvent
+from cfgraph.runtime.trace.events import TraceEvent
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness, tag_path
+from tests.recorder import Recorder
 
 # a node's name and the tag path that it ran in
 NodeAtPath = tuple[str, str]

@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 from tests.runtime.graphs import session
 
 XLA = pytest.param(

@@ -11,7 +11,7 @@ import pytest
 import cfgraph
 from benchmarks.families import FAMILIES
 from cfgraph.errors import CfgraphError
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 
 # a loop in the branch of a conditional; EXTRA are nodes in the loop
 _BRANCH = """

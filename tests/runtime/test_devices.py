@@ -9,7 +9,8 @@ import pytest
 
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.trace.events import Recorder, TraceEvent
+from cfgraph.runtime.trace.events import TraceEvent
+from tests.recorder import Recorder
 from tests.runtime.graphs import session
 from tests.runtime.partitioned_graphs import counting, nesting, partitioned
 

@@ -8,7 +8,7 @@ import pytest
 from cfgraph.errors import ExecutionError, InvalidInput, RunTimeout, Unsupported, UsageError
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import MAX_PREPARED_RUNS
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 from tests.runtime.graphs import loop, session
 
 CONDITIONAL = """

@@ -13,8 +13,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.passes.place.place import place
-from cfgraph.runtime.trace.events import Recorder
 from tests.passes.random_programs import random_programs
+from tests.recorder import Recorder
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.memory.swapping import StackEntry
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 from tests.runtime.gpu.stand_in import library
 from tests.runtime.test_memory import KIB, growing
 

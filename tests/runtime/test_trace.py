@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.runtime.trace.events import Observer, Recorder, Tee, TraceEvent
+from cfgraph.runtime.trace.events import Observer, Tee, TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 from cfgraph.runtime.trace.summary import Totals, loop_of
+from tests.recorder import Recorder
 from tests.runtime.graphs import session
 from tests.runtime.partitioned_graphs import counting
 

@@ -13,7 +13,7 @@ from benchmarks.devices import loop_text
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
 from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.runtime.cost_model import CostModel, read_costs
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 from tests.runtime.graphs import session
 from tests.runtime.partitioned_graphs import counting, partitioned
 

@@ -251,16 +251,6 @@ class Formulas:
                 copies[at] = self.symbol(("next", at), replace(symbol, name=name, group=group))
         return self.substitute(formula, copies, depth)
 
-    def evaluate(self, formula: int, values: Mapping[int, bool]) -> bool:
-        """The value of a formula; symbols without a value are false."""
-        known: dict[int, bool] = {}
-        for at in self.cone([formula]):
-            if at in self.symbols:
-                known[at] = values.get(at, False)
-            else:
-                known[at] = all(known[abs(arg)] == (arg > 0) for arg in self.args[at])
-        return known[abs(formula)] == (formula > 0)
-
 
 @lru_cache(maxsize=64)
 def _choice_lanes(name: str) -> list[int]:

@@ -203,7 +203,6 @@ class IsVariableInitialized(Op):
 
     signature = "ref: Ref(dtype) -> is_initialized: bool"
     effects = SideEffects(stateful=True, reads_only=True)
-    allows_uninitialized = (0,)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -221,7 +220,6 @@ class Assign(Op):
     attrs = "validate_shape: bool = true, use_locking: bool = true"
     effects = SideEffects(stateful=True, initializes=True)
     gradient = staticmethod(no_gradient)
-    allows_uninitialized = (0,)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 ROOT_FRAME: Final = "/"
@@ -71,25 +71,6 @@ class Observer(Protocol):
         """Receive one event; it may be kept, but its outputs must not be changed."""
 
 
-class Recorder:
-    """Observer that keeps all events, with descriptions of outputs unless `values` is true."""
-
-    def __init__(self, *, values: bool = False, describe: Callable[[Any], str] = str) -> None:
-        self.events: list[TraceEvent] = []
-        self._values = values
-        self._describe = describe
-
-    def event(self, event: TraceEvent) -> None:
-        """Keep one event."""
-        if not self._values:
-            describe = self._describe
-            descriptions = tuple(
-                None if value is None else describe(value) for value in event.outputs
-            )
-            event = event._replace(outputs=descriptions)
-        self.events.append(event)
-
-
 class Tee:
     """Observer that forwards each event to several others."""
 
@@ -113,7 +94,7 @@ class CopyTimer(Protocol):
     """Clock of copies; in virtual time they take as long as their wire needs."""
 
     def now(self) -> float:
-        """The time, in seconds."""
+        """The current time in seconds, of the real or the virtual clock."""
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
         """Copy bytes between a device and its host; return the time of arrival."""

@@ -41,7 +41,7 @@ class Totals:
         self._by: dict[str, dict[str, Total]] = {key: {} for key in KEYS}
 
     def event(self, event: TraceEvent) -> None:
-        """Add one event."""
+        """Count an event if it is a token."""
         if not event.is_token:
             return
         self.count += 1
@@ -83,7 +83,7 @@ class IterationTimes:
         self._outer: str | None = None
 
     def event(self, event: TraceEvent) -> None:
-        """Add one event."""
+        """Use an event if it is a live token of the loop."""
         match = self._inside(event.frame) if event.is_token and not event.dead else None
         if match is None:
             return
@@ -168,7 +168,7 @@ class TraceLanes:
         self.end_ns = 0
 
     def event(self, event: TraceEvent) -> None:
-        """Add one event."""
+        """Count an event in the lane of its device if it is a token."""
         if not event.is_token:
             return
         lane = self.lane(event.device)

@@ -14,9 +14,9 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.trace.events import Recorder
 from tests.conformance import recorded
 from tests.passes.random_programs import random_programs
+from tests.recorder import Recorder
 from tests.runtime.compiled.agreement import ENGINES, Pair, difference
 from tests.runtime.partitioned_graphs import counting, nesting, partitioned
 from tests.runtime.test_deadlock import without

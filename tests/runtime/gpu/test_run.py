@@ -18,7 +18,7 @@ from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.gpu import context as card_module
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.stream import GpuStream
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 from tests.runtime.gpu import cuda
 from tests.runtime.gpu.stand_in import library
 

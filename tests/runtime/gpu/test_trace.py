@@ -10,8 +10,8 @@ import pytest
 
 import cfgraph
 from cfgraph.runtime.gpu.context import GpuContext
-from cfgraph.runtime.trace.events import Recorder
 from cfgraph.runtime.trace.export import ChromeWriter
+from tests.recorder import Recorder
 from tests.runtime.gpu.stand_in import library
 from tests.runtime.gpu.test_run import CROSSING
 from tests.runtime.test_swapping import MATRIX, growing

@@ -18,7 +18,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
 from cfgraph.runtime.engine import plan
-from cfgraph.runtime.trace.events import Recorder
+from tests.recorder import Recorder
 from tests.runtime.partitioned_graphs import A, B, counting, partitioned
 from tests.runtime.remote.threads import Threads
 
