@@ -82,7 +82,7 @@ class Limits:
 
     @property
     def bounds_loops(self) -> bool:
-        """True if a loop must look at the limits while it runs."""
+        """True if loops are subject to a deadline or a maximum number of iterations."""
         return self.max_iterations is not None or self.deadline != math.inf
 
     def check_deadline(self) -> None:

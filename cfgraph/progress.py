@@ -72,7 +72,7 @@ class ProgressLine:
             self._lock.release()
 
     def before_output(self, text: str) -> None:
-        """Make room for output."""
+        """Erase the progress line before other output is written."""
         with self._lock:
             self._erase()
             if text:

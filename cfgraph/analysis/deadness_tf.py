@@ -125,7 +125,7 @@ class TfDeadness:
         self._of = predicates
 
     def of(self, output: Output) -> TfPredicate:
-        """The predicate of an output."""
+        """The predicate of an output: the condition under which TensorFlow considers it live."""
         return self._of[output]
 
     def equal(self, a: Output, b: Output) -> bool:

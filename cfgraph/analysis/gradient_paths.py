@@ -297,7 +297,7 @@ class ActivityAnalysis:
         return [x in active for x in tensors]
 
     def mark_active(self, tensors: Iterable[Output]) -> None:
-        """Make new tensors active."""
+        """Count further tensors, such as those that a gradient pass has added, as active."""
         self._active.update(tensors)
 
     def add_clones(self, clones: Mapping[Node, Node]) -> None:

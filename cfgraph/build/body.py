@@ -164,7 +164,7 @@ class BodyBuilder:
         return known
 
     def argument(self, name: str, dtype: DType, shape: Shape) -> Output:
-        """Append an argument."""
+        """Append an argument to the function, and return its placeholder in the body."""
         attrs = {"dtype": dtype, "shape": shape}
         output = Output(self.graph.add("Placeholder", name=_argument_name(name), attrs=attrs))
         self.shapes[output] = shape

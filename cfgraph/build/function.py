@@ -69,7 +69,7 @@ class _TracedFunction(NamedTuple):
 
     @property
     def shapes(self) -> list[Shape]:
-        """Shapes of the outputs."""
+        """Shapes of the outputs, as far as tracing the function has inferred them."""
         return [self.body.shapes.get(item, UNKNOWN_SHAPE) for item in self.outputs]
 
 

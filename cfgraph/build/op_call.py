@@ -75,7 +75,7 @@ class _OpCall:
             self._bind_named(key, value)
 
     def make(self) -> Any:
-        """Add the node."""
+        """Infer the remaining attributes, add the node, and return its outputs."""
         self._require_all()
         for arg in self.signature.inputs:
             if self._is_list(arg):

@@ -238,7 +238,7 @@ class _GraphDiffer:
             yield Change("order of controls", _format_names(a.controls), _format_names(b.controls))
 
     def attrs(self, node: Node) -> Mapping[str, Any]:
-        """Return the relevant attributes."""
+        """Return the attributes to compare: without `_` annotations if notes are ignored."""
         if self.notes or not any(key.startswith("_") for key in node.attrs):
             return node.attrs
         return {key: value for key, value in node.attrs.items() if not key.startswith("_")}

@@ -189,14 +189,14 @@ class _SlopeTally:
     rough: int = 0
 
     def count(self, index: tuple[int, ...] | None, gap: _SlopeGap) -> None:
-        """Add one direction."""
+        """Add the comparison of one direction; one in which the function is rough is counted."""
         if gap.rough and not gap.is_fine:
             self.rough += 1
         else:
             self.gaps.append((index, gap))
 
     def result(self) -> SlopeComparison:
-        """Return the worst direction."""
+        """Return the comparison for the direction with the largest excess over the tolerance."""
         if not self.gaps:
             reason = "not smooth here" if self.rough else "it has no elements"
             return SlopeComparison(self.name, rough=self.rough, skipped=reason)

@@ -44,7 +44,7 @@ class NodeOutcome:
         return self.name
 
     def event(self, event: TraceEvent) -> None:
-        """Count one event."""
+        """Count the event if it is a token of the node."""
         if event.is_token and event.node == self.name:
             self.dead += event.dead
             self.live += not event.dead

@@ -234,7 +234,7 @@ class FoldedCell:
 
 
 class Page:
-    """Plain output to a stream: no color, nothing truncated; texts are never markup."""
+    """Plain output to a stream: no color, no truncation, and no markup in texts."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
@@ -244,7 +244,7 @@ class Page:
         self.line(f"{text}  {remark}" if remark else text)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line."""
+        """Print a line of text, with its control characters escaped."""
         print(clean_lines(text), file=self.stream)
 
     def items(self, items: Sequence[str], style: str = "") -> None:
@@ -265,7 +265,7 @@ class Page:
         self.line("".join(text for text, _ in pieces))
 
     def table(self, table: OutputTable) -> None:
-        """Print a table."""
+        """Print a table as indented lines, without its empty columns."""
         for line in plain_lines(table.compact(), " " * _INDENT):
             print(line, file=self.stream)
 

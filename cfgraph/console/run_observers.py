@@ -107,7 +107,7 @@ class PlainTrace:
         print("  ".join([*padded, last]).rstrip(), file=self.stream)
 
     def close(self) -> None:
-        """Do nothing: every line has been written."""
+        """Do nothing, since each event was written when it happened."""
 
 
 class TerminalTrace:

@@ -173,7 +173,7 @@ class RunOutcome:
 
 
 def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
-    """Print the values and the differences."""
+    """Print fetched values, differences from expected values, and memory; or as JSON or for CI."""
     if options.printing.json:
         _print_json(source, outcome, options)
         return

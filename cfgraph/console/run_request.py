@@ -55,7 +55,7 @@ class FeedFetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedValues:
-    """Expected values and tolerances."""
+    """Options `--expect`, `--rtol`, and `--atol`: expected values of fetches, and tolerances."""
 
     values: Sequence[str] = ()
     rtol: float | None = None

@@ -379,7 +379,7 @@ class _ShowCommand:
         return {**summary, "next": self.next_command()}
 
     def text(self, out: Page, chosen: list[NodeSelection]) -> None:
-        """Print as text."""
+        """Print the node, the requested sections, or the summary as text."""
         if self.options.node is not None:
             for selection in chosen:
                 for node in selection.nodes:

@@ -85,7 +85,7 @@ _COLORS: Final = ("yellow", "magenta", "blue", "green", "cyan")
 
 
 def ops_table(graph: Graph, chosen: Iterable[NodeSelection]) -> OutputTable:
-    """Return the number of nodes per op, and its support in runs."""
+    """Return one row per op: its number of nodes, and the reason if it cannot run."""
     counts = Counter(node.op for selection in chosen for node in selection.nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     columns = [

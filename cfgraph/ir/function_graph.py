@@ -45,7 +45,7 @@ class OutputPorts:
         return signature
 
     def find(self, node: Node, name: str, index: int) -> int | None:
-        """The port of output `name:index`, or None."""
+        """The flat port of a node's output `name:index`, as function bodies write it, or None."""
         simple = self._simple.get(node.op)
         if simple is not None:
             return simple.get(name) if index == 0 else None
@@ -223,7 +223,7 @@ class _FunctionInstantiator:
         self.read: dict[Node, str] = {}
 
     def make(self) -> FunctionGraph:
-        """Build the graph."""
+        """Build the graph of the body: arguments, nodes, then edges."""
         definition = self.definition
         signature = Signature.from_args(definition.inputs, definition.outputs, definition.attr_defs)
         taken = {node.name for node in definition.nodes}

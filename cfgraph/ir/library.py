@@ -37,10 +37,10 @@ def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
 def called_functions(
     graph: Graph, more: Iterable[str] = (), nodes: Iterable[Node] | None = None
 ) -> set[str]:
-    """Names of the functions that a graph, or some of its nodes, calls, plus those called from
-    `more`.
+    """Names of the functions that a graph, or some of its nodes, calls, also through other calls.
 
-    With a function its other implementations count, one of which a device may select.
+    `more` are names of functions that count as called. Other implementations of a called function
+    (see the module) count too, since the device of the call may select one of them.
     """
     if not graph.functions:
         return set()

@@ -90,7 +90,7 @@ class CompiledCluster:
         return any(call.takes_step for call in self.line.calls)
 
     def count_call(self, *, fused: bool) -> None:
-        """Count a call."""
+        """Count a call of the cluster; `fused` is true if XLA computed it."""
         with self.lock:
             self.calls += 1
             self.fused += fused
@@ -276,7 +276,7 @@ class _XlaCall:
         self.last_constants: tuple[tuple[Any, ...], InputSignature] = (), ()
 
     def run(self, step: Any, *inputs: Any) -> Any:
-        """Run the cluster."""
+        """Compute the outputs; a new signature of inputs compiles the function again."""
         cluster = self.cluster
         if self.constant_slots:
             inputs = tuple(

@@ -33,7 +33,7 @@ class IoPolicy:
 
     @classmethod
     def parse(cls, allow_io: object) -> IoPolicy:
-        """The policy itself, or the one of a flag. Raises UsageError for anything else."""
+        """The policy of an `allow_io` argument, a bool or a policy. Raises UsageError otherwise."""
         if isinstance(allow_io, IoPolicy):
             return allow_io
         if not isinstance(allow_io, bool):

@@ -40,7 +40,7 @@ class LinkSchedule:
         self._free: dict[tuple[str, str], float] = {}
 
     def clear(self) -> None:
-        """Make all wires free."""
+        """Reset: no link is busy."""
         self._free.clear()
 
     def send(self, source: str, destination: str, size: int, now: float) -> tuple[float, float]:
@@ -185,7 +185,7 @@ class VirtualSimulator(Simulator):
         return self._fired.wrap(short_device_name(plan.device))
 
     def make_copy_timer(self) -> CopyTimer:
-        """A timer whose copies use the wires of messages."""
+        """A timer of copies between device and host, which share the links with messages."""
         return LinkCopyTimer(self._link_schedule, lambda: self.now, self.observer)
 
     def fire_until_idle(self, pick: Any) -> bool:

@@ -258,7 +258,7 @@ class VerifyContext:
 
     @cached_property
     def roles(self) -> OpRoles:
-        """The roles of ops."""
+        """Cache of the roles of ops, for the rules of this verification."""
         return OpRoles()
 
 

@@ -70,7 +70,7 @@ class _BodyReader:
         return BodyGraph(subject, self.returns, tuple(self.faults))
 
     def fault(self, code: str, message: str, node: str | None, hint: str | None = None) -> None:
-        """Record a finding."""
+        """Record an error in the body, by its code in the catalog."""
         self.faults.append(Finding(code, "error", message, node, hint))
 
     def add_argument(self, arg: ArgDef) -> None:

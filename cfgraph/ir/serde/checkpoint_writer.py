@@ -126,7 +126,7 @@ class _TableBlock:
         return len(self._data)
 
     def add(self, key: bytes, value: bytes) -> None:
-        """Append an entry."""
+        """Append an entry; keys come in ascending order."""
         shared = 0
         if self._count and self._count % self._interval == 0:
             self._restarts.append(len(self._data))

@@ -274,7 +274,7 @@ class _BlockParser:
         self.extra = b""
 
     def parse(self, line: LineReader) -> None:
-        """Read one statement."""
+        """Read one statement of a function's block."""
         if _is_node(line):
             self.nodes.append(BodyNode(*_parse_node(line, self.known_attrs, self.names.full)))
             if not _is_exact(line):

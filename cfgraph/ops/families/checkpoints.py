@@ -96,4 +96,4 @@ class DisableCopyOnRead(Op):
 
     @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> None:
-        """Do nothing."""
+        """Do nothing: the marker has no effect in this runtime."""

@@ -141,7 +141,7 @@ class _BatchInFloat32:
         return self.g.Mean(v, self._axes, keep_dims=True)
 
     def sum(self, v: Output) -> Output:
-        """The sum per channel."""
+        """Add nodes for the sum over all dimensions but the channels."""
         return self.g.Sum(v, self._axes)
 
     def projected(self, v: Output) -> Output:

@@ -190,7 +190,7 @@ _SIMULATED: Final = (
 
 
 def simulated(node: Node, x: Any, low: Any, high: Any, bits: int, *, up: bool) -> Any:
-    """Values rounded to those that integers of some bits represent, symmetrically around zero."""
+    """Simulated quantization: floats rounded to the levels of an integer with this many bits."""
     signed, kind = bool(node.attr("signed_input")), x.dtype.type
     if not 1 <= bits <= (62 if signed else 63):
         message = f"num_bits is out of range: {bits} with signed_input {signed}"

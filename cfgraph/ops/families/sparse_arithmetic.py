@@ -44,7 +44,7 @@ def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
 
 
 def row_keys(indices: Any) -> list[tuple[int, ...]]:
-    """Coordinates as keys."""
+    """The rows of a matrix of coordinates as tuples, which can be keys of a dict."""
     return [tuple(row) for row in indices.tolist()]
 
 

@@ -57,7 +57,7 @@ class KernelCall:
 
     @classmethod
     def from_node(cls, node: Node, bind: KernelBinder) -> KernelCall:
-        """Bind a node."""
+        """Bind the kernel of a node to its attributes."""
         outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
         op = _op_of(node)
         return cls(node, tuple(node.inputs), outputs, bind(node, op), op.effects.stateful)

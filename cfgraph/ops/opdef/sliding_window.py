@@ -36,7 +36,7 @@ class ImageLayout(NamedTuple):
         return x if self.channel == self.rank - 1 else xp.moveaxis(x, self.channel, -1)
 
     def restore(self, xp: ModuleType, x: Any) -> Any:
-        """The inverse of `channels_last`."""
+        """Move the channels from the last dimension back to their position."""
         return x if self.channel == self.rank - 1 else xp.moveaxis(x, -1, self.channel)
 
     def shape_of(self, sizes: Sequence[Any], batch: Any, channels: Any) -> tuple[Any, ...]:

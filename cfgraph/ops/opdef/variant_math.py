@@ -64,12 +64,12 @@ class EmptyVariant:
     ndim = 0
 
     def zeros_like(self) -> Any:
-        """Raise OpError."""
+        """Raise OpError, since an empty variant has no value."""
         message = "an empty variant has no zeros"
         raise OpError(message)
 
     def add(self, other: Any) -> Any:
-        """Raise OpError."""
+        """Raise OpError, since an empty variant has no value."""
         message = "an empty variant has no sum"
         raise OpError(message)
 

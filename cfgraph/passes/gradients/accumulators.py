@@ -43,7 +43,7 @@ class IterationBarrier:
         (self._sometimes if may_be_dead else self._always).append(node)
 
     def finish(self, name: str) -> None:
-        """Add the control edges."""
+        """Add control edges from all these nodes to the NextIteration of the counter."""
         controls = list(self._always)
         if self._sometimes:
             sync = self._ctx.add_forward("ControlTrigger", (), name, self._sometimes)

@@ -87,7 +87,7 @@ class SegmentedLoop:
         graph.set_input(merge, 1, back_edge.output())
 
     def undo(self) -> None:
-        """Restore the loop."""
+        """Undo the split: remove the added nodes, and restore the others."""
         for node, inputs, controls, attrs in self._saved:
             self.graph.connect(node, inputs, controls)
             node.attrs = attrs
@@ -295,7 +295,7 @@ class CheckpointPolicy:
         self.segments = frozenset(loop.cond for loop in self._loops)
 
     def undo(self) -> None:
-        """Restore all loops."""
+        """Undo the split of all loops, the last one first."""
         for loop in reversed(self._loops):
             loop.undo()
 

@@ -45,8 +45,8 @@ class GradientRequest:
     `weights` contains a tensor, an array, or None (ones) for each y. Gradients do not flow through
     `stops`. An x in `zeros` gets zeros rather than None if no y depends on it. With `swap_memory`,
     values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
-    custom gradient uses the gradient of its op instead. `function` names the function whose body is
-    differentiated, which bounds the number of nodes, or is empty.
+    custom gradient uses the gradient of its op instead. `function` is empty, or the
+    name of the function whose body is differentiated; the limit on expanded nodes applies then.
     """
 
     ys: Sequence[Output]

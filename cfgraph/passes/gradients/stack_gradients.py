@@ -50,7 +50,7 @@ class StackGradients:
         }
 
     def is_pop(self, node: Node) -> bool:
-        """True for a pop, False for a push."""
+        """True for a node that pops from a forward stack, False for one that pushes to it."""
         return node in self.accesses[node].pops
 
     def reaches(self, frame: Frame) -> bool:

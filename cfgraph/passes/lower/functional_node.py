@@ -166,8 +166,8 @@ class FunctionSummary:
 
     order: its nodes, sources first.
     forwarded: for each output the argument that it forwards unchanged, or None.
-    final_effects: the effects that no other effect follows, each with the outputs (bits) that
-        follow it anyway.
+    final_effects: the effects that no other effect follows, each with a bit mask of the outputs
+        that depend on it.
     initial_effects: the effects that no other effect precedes.
     awaited_inputs: for a functional node with effects, the inputs that it must wait for.
     may_be_dead: one of the final effects may be dead.
@@ -184,7 +184,7 @@ class FunctionSummary:
     guarded_nodes: frozenset[Node]
 
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
-        """The nodes that these outputs (bits) and the effects depend on, sources first."""
+        """The nodes that some outputs (a bit mask) and the effects depend on, sources first."""
         todo = [node for node, _ in self.final_effects]
         todo += [x.node for k, x in enumerate(function.returns) if outputs >> k & 1]
         needed_outputs: set[Node] = set()

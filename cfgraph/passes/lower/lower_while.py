@@ -69,7 +69,7 @@ class LoopBuilder:
         return Output(merge)
 
     def constant(self, outer: Output, dtype: DType) -> Output:
-        """A loop invariant."""
+        """A tensor from outside, entered as a loop invariant (a constant Enter)."""
         enter = self.constants.get(outer)
         if enter is None:
             enter = self.constants[outer] = self._enter(outer, dtype, constant=True)

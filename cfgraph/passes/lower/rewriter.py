@@ -204,7 +204,7 @@ class Rewriter:
     def waiting_results(
         self, site: CallSite, results: Sequence[LoweredOutput | None]
     ) -> dict[int, Output]:
-        """The results that are read, by port; an Identity adds the control inputs of a result."""
+        """The results that are read, by port; an Identity delays one that must await nodes."""
         node, types, replacements = site.node, site.functional_node.output_types, {}
         read = self.read_ports(node)
         for port, result in enumerate(results):

@@ -241,7 +241,7 @@ class DistributedLoops:
 
     @cached_property
     def conditions(self) -> BranchConditions:
-        """Liveness of each node."""
+        """The branch conditions under which each node is live."""
         return BranchConditions(self.frames)
 
     def is_variable(self, node: Node) -> bool:

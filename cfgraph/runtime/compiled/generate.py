@@ -79,7 +79,7 @@ class Generator:
         self.item_count = 0
 
     def generate(self) -> Program:
-        """Write the function."""
+        """Generate the code of the plan's function."""
         program = self.program
         feeds = [self._feed(index) for index in range(len(self.plan.feeds))]
         is_straight = not any(known.op.role for known in self.plan.nodes.values())

@@ -89,7 +89,7 @@ def raw(dtype: str, shape: tuple[int, ...] | None, data: bytes) -> Any:
 
 
 def strings(shape: tuple[int, ...], elements: list[bytes]) -> Any:
-    """An array of strings."""
+    """An array of byte strings, from its shape and its elements in order."""
     array = np.empty(len(elements), object)
     array[:] = elements
     return array.reshape(shape)

@@ -1,12 +1,12 @@
 """Liveness classes, and the order of the generated code: a schedule that opens few conditionals.
 
-A class is a set of nodes that are live in the same iterations of a frame, a conjunction of
-literals: a test has taken a branch. It is stored as a path of nested conditionals, and interned, so
-that equal classes are one object:
+The nodes of a class are live in the same iterations of a frame: those in which each of several
+tests has taken a certain branch. A test and its branch are a literal. A class is stored as a path
+of nested conditionals, and equal classes are one object:
 
     always ─▶ p is true ─▶ q is false
 
-A frame with a LoopCond has three paths of its own: before the test, the body, and the exit.
+A frame with a LoopCond has three sections, where paths start: before the test, body, and exit.
 
 The items of a frame are its nodes, its tests, the inputs of its Merges, and its child frames. An
 item is ready once everything that it needs has been written. Ready items of the open class come
@@ -49,8 +49,8 @@ class BranchTest:
 class Liveness:
     """A liveness class, and the state of its queue while its frame is scheduled.
 
-    The tests of the literals from the section to a class have ascending numbers, so that there is
-    one path to each class. `key` is a hash of the set of literals.
+    A class is a path of literals from its `section`, the class without literals. The numbers of
+    their tests ascend, so that each class has one path. `key` is a hash of the set of literals.
     """
 
     __slots__ = (
@@ -306,7 +306,7 @@ class Item:
         return self.index < other.index
 
     def needs(self, source: Item | None) -> None:
-        """Run after another item."""
+        """Schedule this item after another one, if there is one."""
         if source is not None:
             source.dependents.append(self)
             self.missing += 1

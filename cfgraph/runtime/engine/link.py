@@ -172,7 +172,7 @@ class _Linker:
         return lambda iteration, value: send(iteration, value) + control(iteration, value)
 
     def connect(self, linked: LinkedPlan) -> None:
-        """Fill in all consumers."""
+        """Connect the firing functions of each node to those of its consumers."""
         enters, recvs = self.plan.nodes_of_role(Role.ENTER), self.plan.nodes_of_role(Role.RECV)
         for node, plan in self.plan.nodes.items():
             live, dead = linked.fires[node]

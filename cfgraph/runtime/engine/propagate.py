@@ -202,7 +202,7 @@ class Consumers:
 
 
 def discard(iteration: Iteration, value: Any) -> int:
-    """Deliver to no consumer."""
+    """Delivery of an output that no node consumes: no new token."""
     return 0
 
 

@@ -178,7 +178,7 @@ class _DeviceObserver:
         return fire
 
     def event(self, event: TraceEvent) -> None:
-        """Deliver one event."""
+        """Record an event with the GPU times of its token."""
         self.owner.record(event, self.stream, self._start, self._end)
         self._start = self._end = None
 

@@ -61,7 +61,7 @@ class HostTransfer:
     """Transfer between NumPy and jax on the CPU."""
 
     def to_jax(self, value: Any) -> Any:
-        """The value itself."""
+        """The value itself: jax on the CPU takes and returns NumPy arrays."""
         return value
 
     def from_jax(self, value: Any, scalar: bool) -> Any:
@@ -69,11 +69,11 @@ class HostTransfer:
         return np.asarray(value)[()] if scalar else np.asarray(value)
 
     def host_value(self, value: Any) -> Any:
-        """The value itself."""
+        """The value itself: jax on the CPU takes and returns NumPy arrays."""
         return value
 
     def device_scope(self) -> AbstractContextManager[Any]:
-        """An empty context."""
+        """An empty context: the CPU is the default device."""
         return nullcontext()
 
 

@@ -41,7 +41,7 @@ class JaxTensorList:
     ndim = 0
 
     def shaped(self, jax: Any, reference: JaxTensorList) -> JaxTensorList:
-        """The list with rows of the shape of `reference`, if it has none yet."""
+        """The list itself, or with zeros shaped as those of `reference` if it has no rows yet."""
         if self.data is not None or reference.data is None:
             return self
         data = jax.numpy.zeros(reference.data.shape, reference.data.dtype)

@@ -129,7 +129,7 @@ class CopyTotals:
     bytes: int = 0
 
     def add(self, size: int) -> None:
-        """Count one copy."""
+        """Count one copy of this many bytes."""
         self.count += 1
         self.bytes += size
 
@@ -196,7 +196,7 @@ class DeviceMemory:
             self.peak_node = self.running.node.name if self.running else None
 
     def release(self, size: int, *, host: bool = False) -> None:
-        """Return bytes."""
+        """Subtract freed bytes from the memory in use, of the device or its host."""
         if host:
             self.host -= size
         else:
@@ -325,5 +325,5 @@ class MemoryTrace:
         return event._replace(memory=memory.used)
 
     def event(self, event: TraceEvent) -> None:
-        """Deliver one event."""
+        """Forward an event, with the memory in use."""
         self.observer.event(self.with_memory(event))

@@ -53,7 +53,7 @@ class _OwnerSearch:
                 self.add_buffer(kind, name, id(buffer), counted)
 
     def add_buffer(self, kind: str, name: str, key: int, counted: CountedBuffer) -> None:
-        """Add one buffer."""
+        """Count a buffer for its owner unless another owner has it."""
         if (
             counted.memory is not self.memory
             or key in self.seen

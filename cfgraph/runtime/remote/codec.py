@@ -55,7 +55,7 @@ class _Encoder:
         self.payload: list[_Buffer] = []
 
     def write(self, value: Any) -> None:
-        """Append a value."""
+        """Encode a value, and append it to the message."""
         if value is None:
             self.head.append(_NONE)
         elif isinstance(value, np.ndarray):
@@ -140,7 +140,7 @@ class _Decoder:
         self.position = self.offset = 0
 
     def read(self, depth: int) -> Any:
-        """The next value."""
+        """Decode the next value of the message."""
         if depth > _MAX_DEPTH:
             raise DecodeError("malformed value: nested too deeply")
         return _READERS[self.head[self.position]](self, depth)

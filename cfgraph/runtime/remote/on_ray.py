@@ -48,7 +48,7 @@ class Ray:
 
 
 class RayTransport:
-    """The actors of a session."""
+    """Transport that starts the workers of a session as Ray actors."""
 
     def __init__(self, options: Ray) -> None:
         try:

@@ -90,7 +90,7 @@ class Postbox:
         self._later_bytes = 0
 
     def start(self, run: int, incoming: dict[int, Channel]) -> None:
-        """Begin a step."""
+        """Deliver the messages of a step to this rendezvous from now on."""
         self.run, self.incoming = run, incoming
         self.sent = self.received = 0
         self._numbers.clear()

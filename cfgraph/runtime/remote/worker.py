@@ -111,7 +111,7 @@ class _RemoteEvents:
         self.events: list[TraceEvent] = []
 
     def event(self, event: TraceEvent) -> None:
-        """Keep an event."""
+        """Keep an event, to be sent to the driver at the end of the step."""
         self.events.append(event._replace(outputs=tuple(map(_portable, event.outputs))))
 
 

@@ -296,7 +296,7 @@ def conditional_region(merge: Node, predicates: PredicatesByNode) -> Conditional
 
 
 class SharedCalls:
-    """The calls of one predicate in one frame, each with the Merges that it computes."""
+    """The `If` calls to add for one predicate in one frame: Merges that can share a call do."""
 
     def __init__(self, liveness: LivenessRule, dependencies: CycleGraph) -> None:
         self.regions: list[ConditionalRegion] = []
