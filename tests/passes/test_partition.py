@@ -180,6 +180,35 @@ def test_an_edge_that_cannot_be_cut_is_rejected_before_any_change(
     assert cfgraph.dumps(program) == before
 
 
+def test_a_control_edge_from_the_enter_of_a_handle_sends_no_handle() -> None:
+    program = graph(
+        'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"} @A\n'
+        "one = Const() {dtype=float32, value=float32[]:1} @A\n"
+        "init = AssignVariableOp(v, one) @A\n"
+        "zero = Const() {dtype=float32, value=float32[]:0} @A\n"
+        "ten = Const() {dtype=float32, value=float32[]:10} @A\n"
+        'handle = Enter(v) {frame_name="loop", is_constant=true} @A\n'
+        'limit = Enter(ten) {frame_name="loop", is_constant=true} @A\n'
+        'enter = Enter(zero) {frame_name="loop"} @A\n'
+        "merge = Merge(enter, next) @A\n"
+        "less = Less(merge, limit) @A\n"
+        "cond = LoopCond(less) @A\n"
+        "switch = Switch(merge, cond) @A\n"
+        "body = Identity(switch:1) @A\n"
+        "value = ReadVariableOp(handle, ^body) {dtype=float32} @A\n"
+        "negative = Neg(body, ^handle) @B\n"
+        "sum = Sub(value, negative) @A\n"
+        "next = NextIteration(sum) @A\n"
+        "out = Exit(switch) @A"
+    )
+    cfgraph.partition(program)
+    sent = {node.inputs[0].node.name for node in program if node.op == "_Send"}
+    assert "v" not in sent
+    with cfgraph.Session(program) as session:
+        session.run([], targets=["init"])
+        assert session.run(["out:0"]) == [10]
+
+
 def test_a_functional_graph_that_cannot_be_cut_is_not_lowered() -> None:
     program = graph(
         "v = VariableV2() {dtype=float32, shape=[]} @A\n"

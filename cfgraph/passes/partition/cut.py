@@ -291,8 +291,10 @@ class EdgeCutter:
 
         Adds a copy of `node`, a control loop, or a message where no such node exists yet.
         """
-        if self.loops.roles[node.op] in COPIED_ROLES:
+        if self.crossings.is_copied(node):
             return [self._copy(node, device)]
+        if self.loops.roles[node.op] is Role.ENTER and node.attrs.get("is_constant"):
+            return [self._entry_tensor(node, device).node]
         local = self.local_control_edges.replacements(node, device, reader, self._entry_tensor)
         return [self._wait(node, device)] if local is None else local
 
@@ -341,7 +343,9 @@ class EdgeCutter:
         source, role = tensor.node, self.loops.roles[tensor.node.op]
         source_device = self.device_of[source]
         dtype = _known_dtype(tensor)
-        if role in COPIED_ROLES or (source_device == device and not dtype.is_ref):
+        if source_device == device and not dtype.is_ref:
+            return self.on_device(tensor, device)
+        if role in COPIED_ROLES and not dtype.is_handle:
             return self.on_device(tensor, device)
         if role not in _PARTLY_DEAD_ROLES:
             return self._wait(source, device).output()

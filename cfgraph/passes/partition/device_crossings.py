@@ -51,8 +51,17 @@ class DeviceCrossings:
             if self.device_of[tensor.node] != device:
                 self._add_input(node, slot, tensor, device)
         for control in node.controls:
-            if self.device_of[control] != device and self.roles[control.op] in COPIED_ROLES:
+            if self.device_of[control] != device and self.is_copied(control):
                 self._add_input(control, 0, control.inputs[0], device)
+
+    def is_copied(self, control: Node) -> bool:
+        """Return true for a control input that each device gets a copy of.
+
+        A handle stays on its device: a message without data replaces its control edges.
+        """
+        if self.roles[control.op] not in COPIED_ROLES:
+            return False
+        return not any(dtype.is_handle for dtype in registry.output_types(control) or ())
 
     def _add_input(self, node: Node, slot: int, tensor: Output, device: str) -> None:
         is_reference = self._reads_reference(node, slot)
