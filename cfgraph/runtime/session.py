@@ -48,7 +48,7 @@ from cfgraph.runtime.run_config import RunConfig, current_options
 from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
-from cfgraph.runtime.virtual import VirtualSimulator
+from cfgraph.runtime.virtual_time import VirtualSimulator
 
 if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions, Workers

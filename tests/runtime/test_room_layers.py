@@ -27,7 +27,7 @@ ORDER = (
         "cluster_runner",
         "quiescent_state",
     ),
-    *("deadlock", "simulator", "gpu_simulator", "virtual", "compiled", "remote"),
+    *("deadlock", "simulator", "gpu_simulator", "virtual_time", "compiled", "remote"),
     *("run_config", "run_passes", "prepare", "session", "restore"),
 )
 
