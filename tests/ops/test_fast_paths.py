@@ -33,6 +33,18 @@ def compute(op: str, *inputs: Any, **attrs: Any) -> Any:
     return definition.bind(graph.add(op, *feeds, name="y", attrs=attrs), np)(*inputs)
 
 
+@pytest.mark.parametrize("sizes", [(32, 512, 256), (2, 1024, 512), (3, 64, 64)])
+def test_few_rows_times_a_transposed_matrix_are_rows_in_memory(sizes: tuple[int, int, int]) -> None:
+    rows, inner, columns = sizes
+    random = np.random.default_rng(0)
+    a = random.standard_normal((rows, inner))
+    b = random.standard_normal((columns, inner))
+    product = compute("MatMul", a, b, transpose_b=True)
+    assert product.flags.c_contiguous
+    np.testing.assert_allclose(product, a @ b.T)
+
+
+COUNTS = ((0, 0), (1, 0), (7, 3), (48, 5), (399, 1))
 KEYS = (0, 1, 2**32 - 1, 2**64 - 1, 0x0123456789ABCDEF)
 
 
@@ -43,10 +55,10 @@ def test_few_random_words_are_those_of_many(
     key: int, low: int, high: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = philox.PhiloxStream(key, low, high)
-    few = [stream.sequence(count, start) for count, start in ((0, 0), (1, 0), (7, 3), (48, 5))]
+    few = [stream.sequence(count, start) for count, start in COUNTS]
     seeded = philox.stream_from_seed((key, low))
     monkeypatch.setattr(philox, "_FEW", -1)
-    many = [stream.sequence(count, start) for count, start in ((0, 0), (1, 0), (7, 3), (48, 5))]
+    many = [stream.sequence(count, start) for count, start in COUNTS]
     for left, right in zip(few, many, strict=True):
         assert left.dtype == right.dtype
         assert np.array_equal(left, right)

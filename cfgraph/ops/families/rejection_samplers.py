@@ -31,6 +31,9 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 # Philox samples that each output may use
 _RESERVED = 256
 _RESERVED_BY_INVERSION = 42
+# samples that are computed at once for all lanes, and the most for one
+_SAMPLES_AT_ONCE = 32
+_MAX_AHEAD = 4
 _TAIL = np.array(
     [
         math.lgamma(k + 2) - (k + 1.5) * math.log(k + 1) + k + 1 - 0.5 * math.log(2 * math.pi)
@@ -64,6 +67,17 @@ class LaneStreams:
         left[lanes] -= 1
         return values[lanes, left[lanes]]
 
+    def draw_ahead(self, lanes: Any, convert: Callable[[Any], Any]) -> Any:
+        """The next numbers of some lanes, as rows: more of them for fewer lanes.
+
+        They are computed from whole samples, and so these lanes are not drawn from in other ways.
+        """
+        samples = max(1, min(_MAX_AHEAD, _SAMPLES_AT_ONCE // len(lanes)))
+        starts = self.positions[lanes]
+        self.positions[lanes] = starts + np.uint64(samples)
+        words = self.stream.words(starts[:, None] + np.arange(samples, dtype=np.uint64))
+        return convert(words)[..., ::-1].reshape(len(lanes), -1)
+
 
 def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[int, int]:
     """Samples per parameter and parameters. Raises OpError unless the shape ends with theirs."""
@@ -92,7 +106,8 @@ def draw_gamma(stream: PhiloxStream, outputs: Any, alpha: Any) -> Any:
     lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED))
     result = np.empty(len(outputs))
     todo = np.flatnonzero(alpha == 1)
-    result[todo] = -np.log1p(-lanes.draw(todo, philox.unit_float64))
+    if len(todo):
+        result[todo] = -np.log1p(-lanes.draw(todo, philox.unit_float64))
     below = alpha < 1
     d = alpha + np.where(below, 2.0 / 3, -1.0 / 3)
     c = 1.0 / 3 / np.sqrt(d)
@@ -122,32 +137,39 @@ def draw_poisson(stream: PhiloxStream, outputs: Any, rate: Any) -> Any:
     lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED))
     result = np.where(np.isfinite(rate) & (rate >= 0), 0.0, np.nan)
     _draw_by_products(lanes, np.flatnonzero((rate < 10) & (rate >= 0)), rate, result)
-    todo = np.flatnonzero((rate >= 10) & np.isfinite(rate))
-    b = 0.931 + 2.53 * np.sqrt(np.where(rate > 0, rate, 0))
-    a = -0.059 + 0.02483 * b
-    while len(todo):
-        u = lanes.draw(todo, philox.unit_float64) - 0.5
-        v = lanes.draw(todo, philox.unit_float64)
-        shifted = 0.5 - np.abs(u)
-        a_, b_, mean = a[todo], b[todo], rate[todo]
-        k = np.floor((2 * a_ / shifted + b_) * u + mean + 0.43)
-        inside = (shifted >= 0.07) & (v <= 0.9277 - 3.6224 / (b_ - 2))
-        refused = (k < 0) | ((shifted < 0.013) & (v > shifted))
-        inverse = 1.1239 + 1.1328 / (b_ - 3.4)
-        s = np.log(v * inverse / (a_ / (shifted * shifted) + b_))
-        t = -mean + k * np.log(mean) - _log_gamma(k + 1)
-        accepted = inside | (~refused & (s <= t))
-        result[todo[accepted]] = k[accepted]
-        todo = todo[~accepted]
+    _draw_by_ratios(lanes, np.flatnonzero((rate >= 10) & np.isfinite(rate)), rate, result)
     return result
 
 
 def _draw_by_products(lanes: LaneStreams, todo: Any, rate: Any, result: Any) -> None:
     limit, product = np.exp(-rate), np.ones(len(rate))
     while len(todo):
-        product[todo] *= lanes.draw(todo, philox.unit_float64)
-        todo = todo[product[todo] > limit[todo]]
-        result[todo] += 1
+        numbers = lanes.draw_ahead(todo, philox.unit_float64)
+        numbers[:, 0] *= product[todo]
+        products = np.multiply.accumulate(numbers, axis=1)
+        above = products > limit[todo, None]
+        result[todo] += np.add.reduce(above, axis=1)
+        product[todo] = products[:, -1]
+        todo = todo[above[:, -1]]
+
+
+def _draw_by_ratios(lanes: LaneStreams, todo: Any, rate: Any, result: Any) -> None:
+    while len(todo):
+        u = lanes.draw(todo, philox.unit_float64) - 0.5
+        v = lanes.draw(todo, philox.unit_float64)
+        shifted = 0.5 - np.abs(u)
+        mean = rate[todo]
+        b = 0.931 + 2.53 * np.sqrt(mean)
+        a = -0.059 + 0.02483 * b
+        k = np.floor((2 * a / shifted + b) * u + mean + 0.43)
+        inside = (shifted >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
+        refused = (k < 0) | ((shifted < 0.013) & (v > shifted))
+        inverse = 1.1239 + 1.1328 / (b - 3.4)
+        s = np.log(v * inverse / (a / (shifted * shifted) + b))
+        t = -mean + k * np.log(mean) - _log_gamma(k + 1)
+        accepted = inside | (~refused & (s <= t))
+        result[todo[accepted]] = k[accepted]
+        todo = todo[~accepted]
 
 
 def _log_gamma(x: Any) -> Any:
@@ -167,7 +189,8 @@ def draw_binomial(stream: PhiloxStream, outputs: Any, counts: Any, probs: Any) -
     rows = np.flatnonzero(varied & ~many)
     result[rows] = _draw_by_inversion(stream, outputs[rows], count[rows], prob[rows])
     rows = np.flatnonzero(varied & many)
-    result[rows] = _draw_transformed(stream, outputs[rows], count[rows], prob[rows])
+    if len(rows):
+        result[rows] = _draw_transformed(stream, outputs[rows], count[rows], prob[rows])
     result = np.where(varied & flip, count - result, result)
     return np.where((probs >= 1) & (count > 0), count, result)
 
@@ -177,10 +200,14 @@ def _draw_by_inversion(stream: PhiloxStream, outputs: Any, count: Any, prob: Any
     total, result = np.zeros(len(outputs)), np.zeros(len(outputs))
     todo = np.arange(len(outputs))
     while len(todo):
-        u = lanes.draw(todo, philox.unit_float64)
-        total[todo] += np.ceil(np.log(u) / np.log1p(-prob[todo]))
-        todo = todo[~(total[todo] > count[todo])]
-        result[todo] += 1
+        u = lanes.draw_ahead(todo, philox.unit_float64)
+        steps = np.ceil(np.log(u) / np.log1p(-prob[todo, None]))
+        steps[:, 0] += total[todo]
+        totals = np.add.accumulate(steps, axis=1)
+        within = totals <= count[todo, None]
+        result[todo] += np.add.reduce(within, axis=1)
+        total[todo] = totals[:, -1]
+        todo = todo[within[:, -1]]
     return result
 
 

@@ -98,8 +98,7 @@ def draw_interval(
         groups = min(max(count, 8), _MAX_DRAWN)
         proposed, accepted = propose(stream, groups)
         places = np.flatnonzero(accepted)[:count]
-        gaps = np.diff(places, prepend=-1)
-        if len(places) == 0 or gaps.max() > _MAX_REJECTIONS:
+        if len(places) == 0 or _most_rejections(places) > _MAX_REJECTIONS:
             message = "TruncatedNormal rejection sampler failed to accept a sample."
             raise OpError(message)
         parts.append(proposed.reshape(-1)[places])
@@ -108,6 +107,12 @@ def draw_interval(
         stream = stream.skip(used * per_group)
     numbers = np.concatenate(parts) if parts else np.zeros(0, type(interval.low))
     return numbers * interval.deviation + interval.mean, stream
+
+
+def _most_rejections(places: Any) -> int:
+    """The greatest distance between accepted samples, or of the first from the start."""
+    first = int(places[0]) + 1
+    return max(first, int((places[1:] - places[:-1]).max())) if len(places) > 1 else first
 
 
 class StatelessParameterizedTruncatedNormal(Op):

@@ -5,7 +5,7 @@ A sample consists of four 32-bit words. Sample n depends only on key and counter
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,9 @@ _ROUNDS = 10
 _MASK = 0xFFFFFFFF
 _KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
 # up to this many samples, integers of Python are faster than arrays
-_FEW = 12
+_FEW = 100
+_PACKED_ONES = tuple(accumulate((1 << 64 * lane for lane in range(_FEW)), initial=0))
+_PACKED_STEPS = tuple(accumulate((lane << 64 * lane for lane in range(_FEW)), initial=0))
 
 
 class PhiloxStream(NamedTuple):
@@ -37,32 +39,21 @@ class PhiloxStream(NamedTuple):
     def words(self, starts: Any) -> Any:
         """The samples at these offsets, as rows of four 32-bit words."""
         starts = np.asarray(starts, np.uint64)
+        low = starts + np.uint64(self.low)
+        high = np.uint64(self.high) + (low < starts)
         if starts.size <= _FEW:
-            words = np.array(self.words_at(starts.reshape(-1).tolist()), np.uint32)
-            return words.reshape((*starts.shape, 4))
-        low = np.uint64(self.low) + starts
-        high = np.uint64(self.high) + (low < starts).astype(np.uint64)
+            counters = int.from_bytes(low, "little"), int.from_bytes(high, "little")
+            return _packed_words(*counters, self.key, starts.size).reshape((*starts.shape, 4))
         return philox_rounds((low & _LOW, low >> _HALF, high & _LOW, high >> _HALF), self.key)
 
     def sequence(self, count: int, start: int = 0) -> Any:
         """Consecutive 32-bit words from the sample at `start`."""
-        samples = -(-count // 4)
-        if samples <= _FEW:
-            return np.array(self.words_at(range(start, start + samples))[:count], np.uint32)
+        samples, low = -(-count // 4), self.low + start
+        if samples <= _FEW and low + samples <= 1 << 64:
+            ones = _PACKED_ONES[samples]
+            lows = low * ones + _PACKED_STEPS[samples]
+            return _packed_words(lows, self.high * ones, self.key, samples).reshape(-1)[:count]
         return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
-
-    def words_at(self, starts: Iterable[int]) -> list[int]:
-        """The words of the samples at a few offsets, computed without arrays."""
-        keys = _round_keys(self.key)
-        result: list[int] = []
-        first = self.high << 64 | self.low
-        for start in starts:
-            counter = first + start
-            high = counter >> 64
-            result += _sample(
-                counter & _MASK, counter >> 32 & _MASK, high & _MASK, high >> 32 & _MASK, keys
-            )
-        return result
 
 
 def _round_keys(key: int) -> list[tuple[int, int]]:
@@ -71,14 +62,28 @@ def _round_keys(key: int) -> list[tuple[int, int]]:
     return [((first + one) & _MASK, (second + two) & _MASK) for one, two in _KEY_STEPS]
 
 
-def _sample(
-    a: int, b: int, c: int, d: int, keys: list[tuple[int, int]]
+def _packed_words(low: int, high: int, key: int, count: int) -> Any:
+    """The samples of a few packed counters, as `philox_rounds` computes them of many.
+
+    All samples are in one integer of Python, 64 bits each, in which no product of words overflows.
+    """
+    a, b, c, d = _packed_rounds(low, high, _round_keys(key), _PACKED_ONES[count])
+    size = 8 * count
+    words = (a | b << 32).to_bytes(size, "little") + (c | d << 32).to_bytes(size, "little")
+    halves = np.frombuffer(words, "<u4").reshape(2, count, 2)
+    return halves.swapaxes(0, 1).astype(np.uint32, "C")
+
+
+def _packed_rounds(
+    low: int, high: int, keys: list[tuple[int, int]], unit: int
 ) -> tuple[int, int, int, int]:
-    """Apply ten rounds to one counter, as `philox_rounds` does to many."""
+    """Apply ten rounds to packed counters; `unit` has a 1 for each."""
+    mask = _MASK * unit
+    a, b, c, d = low & mask, low >> 32 & mask, high & mask, high >> 32 & mask
     for first, second in keys:
         left, right = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b = (right >> 32) ^ b ^ first, right & _MASK
-        c, d = (left >> 32) ^ d ^ second, left & _MASK
+        a, b = right >> 32 & mask ^ b ^ first * unit, right & mask
+        c, d = left >> 32 & mask ^ d ^ second * unit, left & mask
     return a, b, c, d
 
 
@@ -109,9 +114,7 @@ def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
 
 def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
     """The stream of a seed of two numbers, mixed so that every bit matters."""
-    low, high = seed
-    counter = (low & _MASK, low >> 32, high & _MASK, high >> 32)
-    a, b, c, d = _sample(*counter, _SEED_KEYS)
+    a, b, c, d = _packed_rounds(*seed, _SEED_KEYS, 1)
     return PhiloxStream(b << 32 | a, 0, d << 32 | c)
 
 
@@ -202,7 +205,7 @@ def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
         accepted = np.abs(drawn) < 2
         done = accepted.sum(axis=1) >= size
         order = np.argsort(~accepted, axis=1, kind="stable")[:, :size]
-        result[rows[done]] = np.take_along_axis(drawn, order, axis=1)[done]
+        result[rows[done]] = drawn[np.arange(len(rows))[:, None], order][done]
         rows, blocks = rows[~done], blocks * 2
     return result.reshape(-1)[:count].astype(dtype)
 
