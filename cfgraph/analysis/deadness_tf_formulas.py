@@ -48,7 +48,7 @@ class TfPredicates:
         return self._intern("symbol", (), f"*{tensor}" if must_be_true else tensor)
 
     def number_symbol(self, tensor: str, value: int) -> TfPredicate:
-        """The symbol that a tensor is live and has a value."""
+        """The symbol that a tensor is live and equal to `value`."""
         return self._intern("symbol", (), f"{tensor}={value}")
 
     def recurrence(self, start: TfPredicate, step: TfPredicate, frame: str) -> TfPredicate:

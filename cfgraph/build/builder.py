@@ -92,7 +92,7 @@ class Builder:
         return self.group(*self._initializers, name=name)
 
     def group(self, *operations: Any, name: str = "group") -> Operation:
-        """An operation that completes when all these have."""
+        """Add an operation that completes when all `operations` have completed."""
         with self.control(*operations):
             operation: Operation = self.call("NoOp", (), {"name": name})
         return operation

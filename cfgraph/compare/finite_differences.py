@@ -221,7 +221,7 @@ def _relative_gap(gap: _SlopeGap) -> float:
 
 
 def weighted_objective(weights: Sequence[Any], values: Sequence[Any]) -> float:
-    """Return F of the module: the real part of the sum of conj(w) * y over all live y."""
+    """Return F(x), whose slope is taken: the real part of the sum of conj(w) * y over live ys."""
     total = 0.0
     for weight, value in zip(weights, values, strict=True):
         if value is not None:

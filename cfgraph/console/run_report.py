@@ -29,7 +29,7 @@ _MAX_COMPILATIONS: Final = 3
 
 
 def called_clusters(launches: ClusterRunner) -> list[CompiledCluster]:
-    """Return the clusters that were called."""
+    """Return the clusters that the run has called at least once."""
     return [cluster for cluster in launches.clusters.values() if cluster.calls]
 
 

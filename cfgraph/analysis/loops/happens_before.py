@@ -136,11 +136,11 @@ class HappensBefore:
             self.of[node] = mask
 
     def predecessors(self, node: Node) -> int:
-        """The marked nodes that precede a node, including the node itself."""
+        """The marked nodes that precede a node, and the node itself, as a bit mask."""
         return self.of.get(node, 0) | self.bit.get(node, 0)
 
     def previous_iteration(self, frame: Frame, node: Node) -> int:
-        """The marked nodes that precede a marked node of a loop in the previous iteration.
+        """Mask of the marked nodes that precede a marked node of a loop in the previous iteration.
 
         A node waits for the back edges of the loop variables that it depends on. A node that
         depends on none starts with the iteration, which each device of the loop starts alone.

@@ -170,7 +170,7 @@ class PredicateSides:
         return 1 - tensor.port if negated else tensor.port
 
     def value_in_branch(self, tensor: Output) -> Output:
-        """Return what a tensor equals in its branch, looking through the Switches."""
+        """Return the tensor outside the conditional that the Switches forward as this one."""
         while tensor.node in self.switches:
             tensor = tensor.node.inputs[0]
         return tensor
