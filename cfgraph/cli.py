@@ -19,8 +19,8 @@ from cfgraph.command_files import (
     DEBUG,
     WATCHDOG,
     CommandFiles,
-    plain_message,
     store_debug,
+    store_no_config,
 )
 from cfgraph.console.help_examples import EXAMPLES
 from cfgraph.console.json_output import (
@@ -33,6 +33,7 @@ from cfgraph.console.json_output import (
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.limits import out_of_memory_error
+from cfgraph.options import plain_message
 from cfgraph.watchdog import Interruption, Watchdog
 
 EXIT_CODES = """\b
@@ -116,6 +117,15 @@ def cfgraph(
             callback=store_debug,
             is_eager=True,
             help="Print a traceback on failure.",
+        ),
+    ] = False,
+    no_config: Annotated[
+        bool,
+        typer.Option(
+            "--no-config",
+            callback=store_no_config,
+            is_eager=True,
+            help="Read no configuration file (cfgraph.toml or pyproject.toml).",
         ),
     ] = False,
     version: Annotated[
@@ -283,6 +293,14 @@ def _usage_error(failure: Any) -> UsageError:
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     message = failure.message if close else plain_message(failure.format_message())
+    param = getattr(failure, "param", None)
+    if (
+        param is not None
+        and ctx is not None
+        and ctx.get_parameter_source(param.name).name == "ENVIRONMENT"
+    ):
+        variable = next(name for name in param.envvar if name in os.environ)
+        message = f"${variable}: {message}"
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,21 +14,37 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
+from cfgraph.configuration import environment_names, nearest_configuration, reject_environment
 from cfgraph.ir.units import parse_byte_size
 from cfgraph.limits import limited
-from cfgraph.options import MaxMemory, MaxNodes, Timeout
+from cfgraph.options import ADVANCED, MaxMemory, MaxNodes, Timeout
 from cfgraph.watchdog import Watchdog
 
 COMMANDS: Final = "cfgraph.commands"
 # keys of the context's `meta`
 DEBUG: Final = "cfgraph.debug"
 WATCHDOG: Final = "cfgraph.watchdog"
+_NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
 
 
 class FileCommand(TyperCommand):
     """A command with limits, whose help lists rare options under a heading of their own."""
+
+    # names of all commands, which are tables of a configuration
+    names: Collection[str] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line, with defaults from the nearest configuration file."""
+        words = set(args[: args.index("--")] if "--" in args else args)
+        if not ctx.resilient_parsing and words.isdisjoint(ctx.help_option_names):
+            reject_environment(self, ctx.info_name)
+            reads_file = "--no-config" not in words and not _ignores_configuration(ctx)
+            configuration = nearest_configuration() if reads_file else None
+            if configuration is not None:
+                ctx.default_map = configuration.defaults(self, ctx.info_name, self.names)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command within its limits; the time since the start of the process counts."""
@@ -81,8 +97,12 @@ class CommandFiles(Mapping[str, TyperCommand]):
             module.main
         )
         command = get_command(app)
-        assert isinstance(command, TyperCommand)
-        command.params += [*_limit_options(), _debug_option()]
+        assert isinstance(command, FileCommand)
+        command.names = self.files.keys()
+        command.params += [*_limit_options(), _debug_option(), _no_config_option()]
+        for option in command.params:
+            if isinstance(option, TyperOption):
+                option.envvar = environment_names(name, option)
         return command
 
     def __contains__(self, name: object) -> bool:
@@ -128,6 +148,31 @@ def store_debug(ctx: typer.Context, value: bool) -> None:
         ctx.meta[DEBUG] = True
 
 
+def _ignores_configuration(ctx: Any) -> bool:
+    """True after `--no-config` before the command, and with $CFGRAPH_NO_CONFIG."""
+    return bool(ctx.meta.get(_NO_CONFIG)) or os.environ.get("CFGRAPH_NO_CONFIG", "0") not in {
+        "",
+        "0",
+    }
+
+
+def store_no_config(ctx: typer.Context, value: bool) -> None:
+    """Remember `--no-config` before a command."""
+    if value:
+        ctx.meta[_NO_CONFIG] = True
+
+
+def _no_config_option() -> TyperOption:
+    return TyperOption(
+        param_decls=["--no-config"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        help="Read no configuration file (cfgraph.toml or pyproject.toml).",
+        rich_help_panel=ADVANCED,
+    )
+
+
 def _debug_option() -> TyperOption:
     return TyperOption(
         param_decls=["--debug"],
@@ -137,12 +182,3 @@ def _debug_option() -> TyperOption:
         callback=lambda ctx, _, value: store_debug(ctx, value),
         help="Print a traceback on failure.",
     )
-
-
-def plain_message(message: str) -> str:
-    """Simplify typer's messages about invalid numbers."""
-    message = message.replace(" is not in the range x>=", " is less than ")
-    message = re.sub(
-        r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
-    )
-    return re.sub(r" is not a valid float(?: range)?\b", " is not a number", message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from enum import StrEnum
 from typing import IO, Annotated, Any, Final
 
@@ -270,3 +271,13 @@ def use_color(choice: Color, stream: IO[Any] | None) -> bool:
     if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE", "0") != "0":
         return True
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def plain_message(message: str) -> str:
+    """Simplify typer's messages about invalid values."""
+    message = re.sub(r"^Invalid value for .* \(env var: .*\): ", "", message)
+    message = message.replace(" is not in the range x>=", " is less than ")
+    message = re.sub(
+        r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
+    )
+    return re.sub(r" is not a valid float(?: range)?\b", " is not a number", message)

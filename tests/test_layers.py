@@ -15,7 +15,16 @@ ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compa
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
 CLI = (
-    *("__main__", "command_files", "console", "options", "progress", "run_options", "schemas"),
+    *(
+        "__main__",
+        "command_files",
+        "configuration",
+        "console",
+        "options",
+        "progress",
+        "run_options",
+        "schemas",
+    ),
     *("pipeline_text", "script", "watchdog"),
 )
 TOP_LEVEL_LAYERS = {
@@ -42,7 +51,7 @@ HEAVY = {
     *("cupy", "jax", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it
-LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
+LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}, "cfgraph/configuration.py": {"tomllib"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
 PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names", "run_passes")}

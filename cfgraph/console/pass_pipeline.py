@@ -12,12 +12,13 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.command_files import COMMANDS, CommandFiles, plain_message
+from cfgraph.command_files import COMMANDS, CommandFiles
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean
 from cfgraph.limits import check_deadline
+from cfgraph.options import plain_message
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
 from cfgraph.pipeline_text import (
     OptionText,

@@ -1,0 +1,244 @@
+"""Defaults of options: environment variables, and the nearest configuration file.
+
+    # cfgraph.toml, or below [tool.cfgraph] in pyproject.toml
+    timeout = 60            # for every command
+
+    [run]
+    engine = "tokens"
+
+A file comes with a graph and is as little trusted: no option that reads or writes a file, or that
+lets a graph do so, can be set in one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.names import did_you_mean
+from cfgraph.options import plain_message
+
+CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
+# options of all commands, which a file sets at its top
+SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "quiet")
+_PREFIX: Final = "CFGRAPH_"
+_SECTION: Final = "tool.cfgraph"
+_MAX_BYTES: Final = 1 << 20
+_NAMES_A_FILE: Final = re.compile(r"FILE|FOLDER|DIR|PATH")
+_READS_FILES: Final = "its values may name files"
+# options that only a command line can set, each with the reason
+_COMMAND_LINE_ONLY: Final = {
+    "allow_io": "it lets a graph use files",
+    "debug": "$CFGRAPH_DEBUG sets it",
+    "expect": _READS_FILES,
+    "feed": _READS_FILES,
+    "format": "it decides what the output is",
+    "grad_ys": _READS_FILES,
+    "json": "it decides what the output is",
+    "passes": _READS_FILES,
+    "ray": "it connects to other machines",
+}
+
+
+def command_line_only(option: TyperOption) -> str | None:
+    """Reason why only a command line can set an option, or None."""
+    if option.metavar and _NAMES_A_FILE.search(option.metavar):
+        return "it names a file"
+    return _COMMAND_LINE_ONLY.get(option.name or "")
+
+
+def environment_names(command: str, option: TyperOption) -> list[str]:
+    """Environment variables of an option, the most specific one first."""
+    if command_line_only(option):
+        return []
+    name = (option.name or "").upper()
+    shared = [_PREFIX + name] if option.name in SHARED_OPTIONS else []
+    return [f"{_PREFIX}{command.replace('-', '_').upper()}_{name}", *shared]
+
+
+def reject_environment(command: TyperCommand, name: str) -> None:
+    """Raise UsageError for a variable that would set an option of the command line only."""
+    for option in _options(command):
+        variable = f"{_PREFIX}{name.replace('-', '_').upper()}_{(option.name or '').upper()}"
+        if variable in os.environ and (reason := command_line_only(option)):
+            message = f"${variable} cannot set {option.opts[0]}: {reason}"
+            raise UsageError(message, hint=f"unset it, and write {option.opts[0]} in the command")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The tables of a configuration file."""
+
+    path: Path
+    text: str
+    tables: Mapping[str, Any]
+
+    def defaults(
+        self, command: TyperCommand, name: str, commands: Collection[str]
+    ) -> dict[str, Any]:
+        """Return the options that the file sets for a command.
+
+        Raises UsageError for a key that is unknown or that only a command line can set, and for an
+        invalid value.
+        """
+        for key, value in self.tables.items():
+            is_table = isinstance(value, Mapping)
+            if is_table and key not in commands:
+                hint = did_you_mean(key, commands) or "tables are named as commands"
+                raise self._error(f"unknown table [{key}]", key, hint=hint)
+            if not is_table and _parameter(key) not in SHARED_OPTIONS:
+                raise self._misplaced(key, commands)
+        options = {option.name: option for option in _options(command) if option.name}
+        values: dict[str, Any] = {}
+        for key, value in self.tables.items():
+            if _parameter(key) in options and not isinstance(value, Mapping):
+                values[_parameter(key)] = self._value(command, options[_parameter(key)], key, value)
+        for key, value in self.tables.get(name, {}).items():
+            option = self._option(command, options, name, key)
+            values[_parameter(key)] = self._value(command, option, key, value, name)
+        return values
+
+    def _misplaced(self, key: str, commands: Collection[str]) -> UsageError:
+        shown = [option.replace("_", "-") for option in SHARED_OPTIONS]
+        hint = did_you_mean(key, [*shown, *commands])
+        hint = hint or f"at the top: {', '.join(shown)}; others in a table such as [run]"
+        return self._error(f"unknown key {key!r}", key, hint=hint)
+
+    def _option(
+        self, command: TyperCommand, options: Mapping[str, TyperOption], name: str, key: str
+    ) -> TyperOption:
+        option = options.get(_parameter(key))
+        if option is not None:
+            reason = command_line_only(option)
+            if reason is None:
+                return option
+            message = f"{key!r} cannot be set in a file: {reason}"
+            hint = f"write {option.opts[0]} in the command"
+            raise self._error(message, key, name, hint=hint)
+        if any(param.name == _parameter(key) for param in command.params):
+            raise self._error(
+                f"{key!r} is an argument of `{name}`, not an option",
+                key,
+                name,
+                hint="write it in the command",
+            )
+        known = [known.replace("_", "-") for known in options if _is_settable(options[known])]
+        hint = did_you_mean(key.replace("_", "-"), known) or f"see `cfgraph {name} --help`"
+        raise self._error(f"unknown key {key!r} in [{name}]", key, name, hint=hint)
+
+    def _value(
+        self, command: TyperCommand, option: TyperOption, key: str, value: Any, table: str = ""
+    ) -> Any:
+        """Check a value as the command does, and return it. Raises UsageError."""
+        items = value if isinstance(value, list) else [value]
+        expected = "true or false" if option.is_flag else option.metavar or "a value"
+        is_scalar = (
+            isinstance(value, str | int | float) and isinstance(value, bool) == option.is_flag
+        )
+        is_list = option.multiple and all(isinstance(item, str) for item in items)
+        if not (is_list if option.multiple else is_scalar):
+            expected = (
+                f"a string or a list of strings ({expected})" if option.multiple else expected
+            )
+            message = f"{key} = {value!r}: expected {expected}"
+            raise self._error(message, key, table, hint=None)
+        checked = items if option.multiple else value
+        try:
+            option.process_value(typer.Context(command), checked)
+        except Exception as error:
+            reason = getattr(error, "message", None)
+            if reason is None:
+                raise
+            message = f"{key} = {value!r}: {plain_message(reason).rstrip('.')}"
+            raise self._error(message, key, table, hint=getattr(error, "hint", None)) from None
+        return checked
+
+    def _error(self, message: str, key: str, table: str = "", *, hint: str | None) -> UsageError:
+        line = _line_of(self.text, self._prefix(), table, key)
+        position = f"{self.path}, line {line}" if line else str(self.path)
+        return UsageError(message, path=position, hint=hint)
+
+    def _prefix(self) -> str:
+        return _SECTION if self.path.name == CONFIGURATION_FILES[1] else ""
+
+
+def nearest_configuration(folder: Path | None = None) -> Configuration | None:
+    """The nearest configuration, from a folder (the current one) upward, or None.
+
+    Of two files in one folder, cfgraph.toml counts. Raises InvalidInput for an invalid file.
+    """
+    try:
+        start = folder or Path.cwd()
+    except OSError:
+        return None  # the current folder was removed
+    for parent in (start, *start.parents):
+        for name in CONFIGURATION_FILES:
+            path = parent / name
+            if path.is_file() and (found := _read_configuration(path)) is not None:
+                return found
+    return None
+
+
+def _read_configuration(path: Path) -> Configuration | None:
+    """Read a file; None for a project without a section of cfgraph."""
+    is_project = path.name == CONFIGURATION_FILES[1]
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        if is_project:
+            return None
+        raise InvalidInput(f"cannot read the file: {error.strerror}", path=path) from None
+    if is_project and _SECTION.encode() not in data:
+        return None
+    if len(data) > _MAX_BYTES:
+        raise InvalidInput("a configuration has at most 1 MiB", path=path, hint="use --no-config")
+    import tomllib
+
+    try:
+        text = data.decode()
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
+        raise InvalidInput(f"invalid TOML: {reason}", path=path, hint="use --no-config") from None
+    for key in _SECTION.split(".") if is_project else ():
+        tables = tables.get(key, {}) if isinstance(tables, dict) else {}
+    if not isinstance(tables, dict):
+        raise InvalidInput(f"[{_SECTION}] is not a table", path=path)
+    return Configuration(path, text, tables) if tables or not is_project else None
+
+
+def _options(command: TyperCommand) -> Iterator[TyperOption]:
+    return (param for param in command.params if isinstance(param, TyperOption))
+
+
+def _is_settable(option: TyperOption) -> bool:
+    return command_line_only(option) is None and not option.hidden
+
+
+def _parameter(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _line_of(text: str, prefix: str, table: str, key: str) -> int | None:
+    """Return the line of a key in a table, or of the head of the table; None if not found."""
+    wanted = ".".join(part for part in (prefix, table) if part)
+    own_table = f"{wanted}.{key}" if wanted else key
+    current = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        head = re.fullmatch(r"\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?", line)
+        if head:
+            current = head[1].replace('"', "").replace("'", "").replace(" ", "")
+            if current == own_table:
+                return number
+        elif current == wanted and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
+            return number
+    return None
