@@ -22,6 +22,7 @@ from cfgraph.command_files import (
     store_debug,
     store_no_config,
 )
+from cfgraph.configuration import NO_CONFIG_HELP
 from cfgraph.console.help_examples import EXAMPLES
 from cfgraph.console.json_output import (
     document,
@@ -125,7 +126,7 @@ def cfgraph(
             "--no-config",
             callback=store_no_config,
             is_eager=True,
-            help="Read no configuration file (cfgraph.toml or pyproject.toml).",
+            help=NO_CONFIG_HELP,
         ),
     ] = False,
     version: Annotated[

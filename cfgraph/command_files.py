@@ -14,7 +14,12 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
-from cfgraph.configuration import environment_names, nearest_configuration, reject_environment
+from cfgraph.configuration import (
+    NO_CONFIG_HELP,
+    environment_names,
+    nearest_configuration,
+    reject_environment,
+)
 from cfgraph.ir.units import parse_byte_size
 from cfgraph.limits import limited
 from cfgraph.options import ADVANCED, MaxMemory, MaxNodes, Timeout
@@ -168,7 +173,7 @@ def _no_config_option() -> TyperOption:
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        help="Read no configuration file (cfgraph.toml or pyproject.toml).",
+        help=NO_CONFIG_HELP,
         rich_help_panel=ADVANCED,
     )
 
