@@ -179,19 +179,21 @@ def plan_run(
 ) -> PlannedRun:
     """Plan a run for generated code where that is possible, else for the token executor.
 
-    A run that is `observed`, for a reason that is not empty, uses the token executor. Generated
-    code merges the devices of a run: a graph that is not partitioned is only placed for it.
+    A run that is `observed`, for a reason that is not empty, uses the token executor. Workers
+    generate their own code. Generated code merges the devices of a run: a graph that is not
+    partitioned is only placed for it.
     """
     spec = lowered_run(spec, opened)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
-    if not observed and is_placed and config.jit is None:
+    is_local = config.workers is None
+    if not observed and is_local and is_placed and config.jit is None:
         return _plan_placed(spec, config, clusters, entry)
     spec, plans = prepare_lowered(spec, config, clusters, without_values=without_values)
     executor = ExecutorPlans(lambda: (spec, plans))
     devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
     if not observed and any(map(is_gpu, devices)):
         observed = "devices are GPUs"
-    if observed:
+    if observed or not is_local:
         return PlannedRun(spec, plans, executor, None, observed)
     compiled, reason = _compiled(spec, plans, entry=entry)
     return PlannedRun(spec, plans, executor, compiled, reason)

@@ -80,8 +80,6 @@ class RunConfig:
         """The reason for which all runs use the token executor, or an empty text."""
         if self.engine == "tokens":
             return "the engine is tokens"
-        if self.workers is not None:
-            return "the run uses several workers"
         if self.schedule == "random":
             return "the schedule is random"
         if self.costs is not None:

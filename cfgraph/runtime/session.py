@@ -424,7 +424,8 @@ class Session:
             from cfgraph.runtime.remote.driver import RemoteRun
 
             spec, plans = run.executor.get()
-            return RemoteRun(self._workers, spec, plans, step, trace, self.config.devices)
+            devices, compiles = self.config.devices, not run.fallback and trace is None
+            return RemoteRun(self._workers, spec, plans, step, trace, devices, compiles=compiles)
         if run.compiled is not None and trace is None:
             return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
         spec, plans = run.executor.get()

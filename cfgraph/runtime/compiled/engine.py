@@ -9,7 +9,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ _MAX_LINES: Final = 200_000
 # of a node in generated code, where each output is a variable
 _MAX_OUTPUTS: Final = 4096
 # iterations after which an exceeded limit is not located again by the token executor
-_MAX_REPEATED: Final = 100_000
+MAX_REPEATED: Final = 100_000
 # of kernels, in generated code
 _SPARE_CALLS: Final = 100
 # of a run whose code is worth a file
@@ -108,6 +108,24 @@ class CompiledRun:
         ]
         return plan, CompiledIteration(frame_names(frame_of_node), tuple(indices))
 
+    def iteration(self, error: BaseException) -> CompiledIteration:
+        """The iteration of the function that an error comes from."""
+        return self.position(walk_tb(error.__traceback__))[1]
+
+    def located(self, error: Exception | DeadlinePassed) -> Exception:
+        """An error of the function, with the node and the iteration that it comes from."""
+        plan, iteration = self.position(walk_tb(error.__traceback__))
+        path, device = iteration.path, self.plan.device
+        if plan is not None:
+            device = self.device_of.get(plan.node, device)
+        device = short_device_name(device)
+        is_late = isinstance(error, RunTimeout) and error.node is None
+        if is_late or isinstance(error, DeadlinePassed):
+            error = timeout_error("the run exceeded its timeout", path)
+            error.device = device
+            return error
+        return located_error(error, plan.node if plan else None, path, device)
+
 
 def compile_run(
     spec: RunSpec,
@@ -132,9 +150,26 @@ def compile_run(
         code, function = stored
     if crosses:
         device_of = {node: node.device for node in plan.nodes}
+    return _compiled_run(plan, code, function, device_of or {})
+
+
+def compile_part(
+    plan: Plan, code: GeneratedCode, functions: Mapping[str, Callable[..., Any]]
+) -> CompiledRun:
+    """The part of a run that one worker executes; its code calls `functions` for messages."""
+    function = _function(code, functions)
+    return _compiled_run(plan, code, function, {node: node.device for node in plan.nodes})
+
+
+def _compiled_run(
+    plan: Plan,
+    code: GeneratedCode,
+    function: Callable[..., tuple[Any, ...]],
+    device_of: Mapping[Node, str],
+) -> CompiledRun:
     repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
     needs_tokens = code.may_be_dead and not repeatable
-    return CompiledRun(plan, code, function, repeatable, needs_tokens, device_of or {})
+    return CompiledRun(plan, code, function, repeatable, needs_tokens, device_of)
 
 
 def _stored_function(
@@ -151,9 +186,11 @@ def _stored_function(
         return None
 
 
-def _function(code: GeneratedCode) -> Callable[..., tuple[Any, ...]]:
-    """The function of generated code."""
-    names = {**FUNCTIONS, **code.constants}
+def _function(
+    code: GeneratedCode, functions: Mapping[str, Callable[..., Any]] | None = None
+) -> Callable[..., tuple[Any, ...]]:
+    """The function of generated code, which calls other `functions` as well."""
+    names = {**FUNCTIONS, **(functions or {}), **code.constants}
     exec(compile(code.source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
     function: Callable[..., tuple[Any, ...]] = names["run"]
     return function
@@ -176,10 +213,16 @@ def _generate(
     return generator.plan, code
 
 
-def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) -> Generator:
+def generate_run(
+    spec: RunSpec,
+    plans: Sequence[Plan],
+    style: CodeStyle = FAST,
+    transfers: Collection[str] | None = None,
+) -> Generator:
     """The generator of a run, after it has written the program. Raises NotCompiled with a reason.
 
-    A run on several devices has one function, in which messages are variables.
+    A run on several devices has one function, in which messages are variables; those of the Sends
+    with the names `transfers` have a line of their own.
     """
     plan = plans[0]
     if _crosses_devices(plans):
@@ -187,7 +230,11 @@ def generate_run(spec: RunSpec, plans: Sequence[Plan], style: CodeStyle = FAST) 
     wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
     if wide is not None:
         raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
-    generator = Generator(spec.graph, plan, len(spec.fetches), style)
+    between = None
+    if transfers is not None:
+        nodes = spec.graph.nodes
+        between = frozenset(nodes[name] for name in transfers if name in nodes)
+    generator = Generator(spec.graph, plan, len(spec.fetches), style, between)
     program = generator.generate()
     if len(program.lines) > _MAX_LINES:
         raise NotCompiled(f"the code of the run has more than {_MAX_LINES} lines")
@@ -227,7 +274,8 @@ def _has_lasting_effect(plan: NodePlan) -> bool:
     )
 
 
-def _exceeds_iterations(error: Exception) -> bool:
+def exceeds_iterations(error: Exception) -> bool:
+    """True for the error of a loop that exceeds the iteration limit."""
     return isinstance(error, CfgraphError) and error.code == "CFG704"
 
 
@@ -303,23 +351,23 @@ class CompiledSimulator:
         function = self.compiled.function
         if limits.deadline != math.inf:
             if time.monotonic() > limits.deadline:
-                raise self._located(DeadlinePassed())
+                raise self.compiled.located(DeadlinePassed())
             function = partial(call_until, limits.deadline, function)
         try:
             self.results[:] = function(self.step, feeds, range(stop))
         except DeadlinePassed as error:
-            raise self._located(error) from None
+            raise self.compiled.located(error) from None
         except Exception as error:
             if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
-                raise self._located(error) from error.__cause__
-            if not _exceeds_iterations(error):
+                raise self.compiled.located(error) from error.__cause__
+            if not exceeds_iterations(error):
                 self._repeat()
                 return
-            error = self._located(error)
+            error = self.compiled.located(error)
             loops = len(self.compiled.plan.frames.all) - 1
             if (
                 limit is not None
-                and limit <= _MAX_REPEATED
+                and limit <= MAX_REPEATED
                 and (loops > 1 or self.compiled.device_of)
             ):
                 # another loop, or device, may exceed the limit first
@@ -332,20 +380,6 @@ class CompiledSimulator:
         self._tokens = tokens = self._make_tokens()
         tokens.run(self._feeds, None)
         self.results[:] = tokens.results
-
-    def _located(self, error: Exception | DeadlinePassed) -> Exception:
-        plan, iteration = self.compiled.position(walk_tb(error.__traceback__))
-        path, compiled = iteration.path, self.compiled
-        device = compiled.plan.device
-        if plan is not None:
-            device = compiled.device_of.get(plan.node, device)
-        device = short_device_name(device)
-        is_late = isinstance(error, RunTimeout) and error.node is None
-        if is_late or isinstance(error, DeadlinePassed):
-            error = timeout_error("the run exceeded its timeout", path)
-            error.device = device
-            return error
-        return located_error(error, plan.node if plan else None, path, device)
 
     def clear(self) -> None:
         """Drop fetched and fed values."""

@@ -20,7 +20,7 @@ their inputs. Work that does not change in a loop precedes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -57,10 +57,22 @@ _ITEMS_PER_CHECK: Final = 512
 
 
 class Generator:
-    """Writes the function of a plan. Raises NotCompiled where that is not possible."""
+    """Writes the function of a plan. Raises NotCompiled where that is not possible.
 
-    def __init__(self, graph: Graph, plan: Plan, fetch_count: int, style: CodeStyle = FAST) -> None:
+    `transfers` are nodes whose input is on another worker; the program is divided before it is
+    outlined.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        fetch_count: int,
+        style: CodeStyle = FAST,
+        transfers: Collection[Node] | None = None,
+    ) -> None:
         self.plan = plan
+        self.transfers = transfers
         self.style = style
         self.fetch_count = fetch_count
         self.classified = PlanLiveness(graph, plan)
@@ -102,7 +114,7 @@ class Generator:
         ]
         program.add(f"return ({fields})", outputs)
         program.block.end = len(program.lines) - 1
-        if program.is_too_deep:
+        if program.is_too_deep and self.transfers is None:
             outline_regions(program)
         return program
 
@@ -181,6 +193,8 @@ class Generator:
         role = plan.op.role
         if role is CONTROL_TRIGGER:
             return _nothing, True
+        if self.transfers and plan.node in self.transfers:
+            return self.code.transfer, False
         if role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or (
             plan.kernel is identity and not plan.op.effects.stateful
         ):

@@ -46,6 +46,8 @@ _OPERATORS: Final[dict[Callable[..., Any], str]] = {
 # elements of the inputs and outputs of a node that is evaluated when code is generated
 _MAX_FOLDED: Final = 4096
 _BUILTIN: Final = type(operator.add)
+# the line of a value that another worker reads, before a program is divided among workers
+TRANSFER: Final = "transfer({})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,15 @@ class NodeWriter:
                 source = value
         for port in range(plan.outputs):
             values.setdefault(Output(node, port), source)
+
+    def transfer(self, plan: NodePlan) -> None:
+        """Assign the value of another worker to a variable of its own."""
+        source = self.values[plan.node.inputs[0]]
+        if plan.deref_slots:
+            reference, source = source, self.program.variable()
+            self.program.add("deref({})", [reference], [source], plan)
+        target = self.values[Output(plan.node, 0)] = self.program.variable(scalar=source.scalar)
+        self.program.add(TRANSFER, [source], [target], plan)
 
     def kernel(self, plan: NodePlan) -> None:
         program, values, node = self.program, self.values, plan.node

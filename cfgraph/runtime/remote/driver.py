@@ -2,12 +2,14 @@
 
     prepared run ─▶ load on every worker ─▶ step ─▶ values, or the error that came first
 
-A step has effects, so that it is never repeated. When one worker fails, the step is aborted on all
-others, which keep their variables.
+When one worker fails, the step is aborted on all others, which keep their variables. A step has
+effects, so that it is not repeated; one of generated code that has none is repeated by the token
+executor, which explains errors and dead fetches.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -15,17 +17,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
-from cfgraph.errors import CfgraphError, ExecutionError, WorkerLost
+from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, WorkerLost
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits
+from cfgraph.runtime.compiled.engine import MAX_REPEATED, exceeds_iterations
 from cfgraph.runtime.deadlock import BlockedRecv, NotSent, deadlock_error
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.quiescent_state import QuiescentState
-from cfgraph.runtime.remote.worker import LoadRequest, StepRequest, StepResult
+from cfgraph.runtime.remote.requests import LoadRequest, LoadResult, StepRequest, StepResult
 from cfgraph.runtime.remote.workers import (
     VariableKey,
     WorkerDied,
@@ -38,6 +41,8 @@ from cfgraph.runtime.trace.events import Observer
 LOST_VARIABLES_CODE: Final = "CFG721"
 # seconds between two looks at the workers of a step that takes long
 _STATUS_INTERVAL: Final = 0.25
+# seconds to plan and compile a run, after which a worker is lost
+_LOAD_SECONDS: Final = 600.0
 # seconds for the other workers to end an aborted step
 _ABORT_SECONDS: Final = 5.0
 
@@ -47,7 +52,7 @@ class RemoteRun:
 
     elapsed: float | None = None
     allow_dead = False
-    fallback = "the run uses several workers"
+    fallback = ""
     gpu_plan = None
     gpus: tuple[str, ...] = ()
 
@@ -59,21 +64,23 @@ class RemoteRun:
         step: RunStep,
         observer: Observer | None,
         devices: Sequence[str],
+        *,
+        compiles: bool,
     ) -> None:
         self.graph: Graph = spec.graph
         self.fetches: tuple[Output, ...] = spec.fetches
         self.step, self.run_start = step, time.perf_counter_ns()
         self.results: list[Any] = []
         self._workers, self._observer = workers, observer
-        self._feeds = {index: plan.device for plan in plans for index in plan.feeds}
         used = {plan.device for plan in plans}
         variables = [node for node in spec.graph if node.device in used and is_variable(node)]
         self._require_variables(map(variable_key, variables))
         workers.start(devices or sorted(used))
         self._used = sorted({workers.worker_of[device] for device in used})
-        require_sendable(spec.graph, workers.worker_of)
+        require_sendable([node for plan in plans for node in plan.nodes], workers.worker_of)
         self._keys = tuple(sends_by_key(spec.graph))
         self._number = next(workers.loads)
+        remaining = current_limits().deadline - time.monotonic()
         request = LoadRequest(
             self._number,
             dumps(spec.graph),
@@ -82,10 +89,25 @@ class RemoteRun:
             [tensor.name for tensor in spec.feeds],
             workers.worker_of,
             step.io,
+            compiles,
+            None if remaining == math.inf else max(0.0, remaining),
         )
-        for error in workers.call_all("load", request):
-            if error is not None:
-                raise error
+        loaded: list[LoadResult] = workers.call_all("load", request, seconds=_LOAD_SECONDS)
+        for result in loaded:
+            if result.error is not None:
+                raise result.error
+        used_results = [loaded[worker] for worker in self._used]
+        self._reason = next((result.reason for result in used_results if result.reason), "")
+        if compiles and not self._reason and len({each.digest for each in used_results}) > 1:
+            self._reason = "the workers generate different code"
+        self._is_compiled = compiles and not self._reason
+        self._is_repeatable = all(result.is_repeatable for result in used_results)
+        self._needs_tokens = any(result.needs_tokens_for_dead for result in used_results)
+        self._feeds: dict[int, set[int]] = {worker: set() for worker in self._used}
+        for plan in plans:
+            self._feeds[workers.worker_of[plan.device]].update(plan.feeds)
+        for worker, result in zip(self._used, used_results, strict=True):
+            self._feeds[worker].update(result.feeds)
         self._variables = {variable_key(node): workers.worker_of[node.device] for node in variables}
 
     def clear(self) -> None:
@@ -110,6 +132,30 @@ class RemoteRun:
         self._workers.require_alive()
         self._send_variables()
         self.run_start = time.perf_counter_ns()
+        self.fallback = self._reason
+        if self._is_compiled and self._needs_tokens and not self.allow_dead:
+            self.fallback = "a fetch of a run with effects may be dead"
+        elif self._is_compiled:
+            try:
+                self._step(feeds, compiled=True)
+            except CfgraphError as error:
+                if not self._may_repeat(error):
+                    raise
+            else:
+                if self.allow_dead or all(value is not None for value in self.results):
+                    return
+        # the token executor explains an error, and a dead fetch; the run has no other effect
+        self._step(feeds, compiled=False)
+
+    def _may_repeat(self, error: CfgraphError) -> bool:
+        """True if a run of generated code is repeated by the token executor, for its error."""
+        if not self._is_repeatable or isinstance(error, WorkerLost | RunTimeout):
+            return False
+        limit = current_limits().max_iterations
+        return not exceeds_iterations(error) or limit is None or limit <= MAX_REPEATED
+
+    def _step(self, feeds: Sequence[Any], *, compiled: bool) -> None:
+        """Run a step on all workers."""
         number = next(self._workers.runs)
         limits = current_limits()
         seconds = limits.deadline - time.monotonic()
@@ -118,16 +164,14 @@ class RemoteRun:
             request = StepRequest(
                 self._number,
                 number,
+                self.step.run,
                 self.step.seed,
-                {
-                    index: feeds[index]
-                    for index, device in self._feeds.items()
-                    if self._workers.worker_of[device] == worker
-                },
-                None if seconds == float("inf") else max(0.0, seconds),
+                {index: feeds[index] for index in self._feeds[worker]},
+                None if seconds == math.inf else max(0.0, seconds),
                 limits.max_iterations,
                 self.allow_dead,
                 self._observer is not None,
+                compiled,
             )
             futures[self._workers.handles[worker].call("step", request)] = worker
         try:

@@ -5,12 +5,16 @@ frames of a message is sent once per step and worker, and has a number then:
 
     FRAME  run, number, number of the path of the parent, iteration of the parent, name
     VALUE  run, channel, number of the path, iteration; then the value, as `codec` writes it
+    NEXT   run, number of the message in generated code; then the value
+
+The values of one message of generated code arrive in the order in which the code waits for them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cfgraph.ir.traversal import RendezvousKey
@@ -19,9 +23,10 @@ from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteratio
 from cfgraph.runtime.remote.codec import DecodeError, decode, encode
 from cfgraph.runtime.remote.connections import Mesh, Message
 
-_FRAME, _VALUE = 1, 2
+_FRAME, _VALUE, _NEXT = 1, 2, 3
 _FRAME_HEAD: Final = struct.Struct("<BIIIQ")
 _VALUE_HEAD: Final = struct.Struct("<BIIIQ")
+_NEXT_HEAD: Final = struct.Struct("<BII")
 _RUN: Final = struct.Struct("<I")
 _ROOT: Final = ("",)
 _MAX_LATER_BYTES: Final = 1 << 30
@@ -88,10 +93,22 @@ class Postbox:
         self._paths: dict[int, dict[int, Any]] = {}  # by peer: the paths of numbers
         self._later: list[Message] = []
         self._later_bytes = 0
+        self._queues: Sequence[deque[Any]] = ()
+        self._sources: Sequence[int] = ()
 
-    def start(self, run: int, incoming: dict[int, Channel]) -> None:
-        """Deliver the messages of a step to this rendezvous from now on."""
+    def start(
+        self,
+        run: int,
+        incoming: dict[int, Channel],
+        queues: Sequence[deque[Any]] = (),
+        sources: Sequence[int] = (),
+    ) -> None:
+        """Deliver the messages of a step to this rendezvous from now on.
+
+        A step of generated code has a queue for each message, and the worker that it comes from.
+        """
         self.run, self.incoming = run, incoming
+        self._queues, self._sources = queues, sources
         self.sent = self.received = 0
         self._numbers.clear()
         self._paths.clear()
@@ -102,6 +119,7 @@ class Postbox:
     def end(self) -> None:
         """End a step: its messages are dropped from now on."""
         self.incoming = {}
+        self._queues = ()
 
     def post(self, peer: int, channel: int, tag: Tag, value: Any) -> None:
         """Queue a message to another worker."""
@@ -110,6 +128,12 @@ class Postbox:
         number = self._path_number(peer, path)
         start = _VALUE_HEAD.pack(_VALUE, self.run, channel, number, index)
         self.mesh.send(peer, start + head, payload)
+        self.sent += 1
+
+    def send(self, peer: int, number: int, value: Any) -> None:
+        """Queue a message of generated code to another worker."""
+        head, payload = encode(value)
+        self.mesh.send(peer, _NEXT_HEAD.pack(_NEXT, self.run, number) + head, payload)
         self.sent += 1
 
     def _path_number(self, peer: int, path: Any) -> int:
@@ -146,6 +170,15 @@ class Postbox:
         self._later.append(message)
 
     def _deliver(self, peer: int, head: bytes, payload: Any) -> None:
+        if head[0] == _NEXT:
+            _, _, number = _NEXT_HEAD.unpack_from(head)
+            value = decode(memoryview(head)[_NEXT_HEAD.size :], payload)
+            if self._queues:  # otherwise the step has ended here
+                if self._sources[number] != peer:
+                    raise DecodeError(f"malformed message: {number} is not of worker {peer}")
+                self._queues[number].append(value)
+            self.received += 1
+            return
         paths = self._paths.get(peer)
         if paths is None:
             paths = self._paths[peer] = {0: _ROOT}

@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from cfgraph.limits import current_limits, limited, out_of_memory_error
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import Resource
 from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.deadlock import (
     BlockedRecv,
     NotSent,
@@ -41,67 +41,24 @@ from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.remote.codec import DecodeError
+from cfgraph.runtime.remote.compiled_step import (
+    MAX_SLEEP,
+    Aborted,
+    CompiledStep,
+    Exchange,
+    compile_worker,
+)
 from cfgraph.runtime.remote.connections import Address, Mesh, PeerLost
 from cfgraph.runtime.remote.remote_rendezvous import Postbox, RemoteRendezvous, channel_numbers
+from cfgraph.runtime.remote.requests import LoadRequest, LoadResult, StepRequest, StepResult
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 # tokens that each device fires between two looks at the links
 _BATCH: Final = 64
-# seconds that a waiting step sleeps at most before it looks at its limits
-_MAX_SLEEP: Final = 1.0
 # larger arrays do not travel with a trace
 _MAX_TRACED_BYTES: Final = 1 << 12
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """A prepared run: the partitioned graph, names, and the worker of each device."""
-
-    number: int
-    graph: bytes
-    fetches: Sequence[str]
-    targets: Sequence[str]
-    feeds: Sequence[str]
-    worker_of: Mapping[str, int]
-    io: IoPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class StepRequest:
-    """One step of a prepared run. `feeds` has the values by index."""
-
-    prepared: int
-    run: int
-    seed: int
-    feeds: Mapping[int, Any]
-    seconds: float | None
-    max_iterations: int | None
-    allow_dead: bool
-    traced: bool
-
-
-@dataclass(slots=True)
-class StepResult:
-    """The result of a step on one worker.
-
-    `values` are the fetched values by index. A failed step has an `error`, or the worker that was
-    `lost` and the reason, or was `aborted` by the driver; `waited` are the Recvs that waited then.
-    """
-
-    values: dict[int, Any]
-    error: CfgraphError | None = None
-    lost: tuple[int, str] | None = None
-    aborted: bool = False
-    waited: Sequence[BlockedRecv] = ()
-    events: Sequence[TraceEvent] = ()
-    run_start: int = 0
-
-
-class Aborted(Exception):
-    """A step that the driver ended."""
 
 
 class _RemoteEvents:
@@ -173,7 +130,7 @@ class RemoteSimulator(Simulator):
                     return True
                 now = time.monotonic()
                 waiting_since = min(waiting_since, now)
-                sleep = max(0.0, min(_MAX_SLEEP, mesh.lost_after / 3, deadline - now))
+                sleep = max(0.0, min(MAX_SLEEP, mesh.lost_after / 3, deadline - now))
             else:
                 waiting_since = math.inf
             messages = mesh.poll(sleep)
@@ -184,6 +141,25 @@ class RemoteSimulator(Simulator):
             if not messages and not busy:
                 mesh.require_alive(waiting_since)
 
+    def blocked(self) -> list[BlockedRecv]:
+        """The Recvs that wait for a message."""
+        return blocked_recvs(self.quiescent_state(), self.rendezvous)
+
+    def not_sent(self, recvs: Sequence[BlockedRecv]) -> list[NotSent]:
+        """The reasons why this worker did not send the messages that these Recvs wait for."""
+        state = self.quiescent_state()
+        return [why_not_sent(state, self.keys, recv) for recv in recvs]
+
+
+def _readable(
+    values: Mapping[int, Any], fetches: Mapping[int, Output] | Sequence[Output]
+) -> dict[int, Any]:
+    """Fetched values, with those of variables instead of their handles."""
+    return {
+        index: fetched_value(fetches[index], value) if isinstance(value, Resource) else value
+        for index, value in values.items()
+    }
+
 
 class Worker:
     """The state of a worker: its variables, its links, and the prepared runs."""
@@ -193,10 +169,11 @@ class Worker:
         self._host = host
         self.postbox = Postbox(self.mesh)
         self.state = State()
-        self.aborted = -1  # steps up to this number are aborted
         self._loaded: dict[int, tuple[LoadRequest, RunSpec, list[Plan]]] = {}
         self._simulators: dict[int, RemoteSimulator] = {}
-        self._current: RemoteSimulator | None = None
+        self._current: RemoteSimulator | CompiledStep | None = None
+        self._exchange = Exchange(self.postbox)
+        self._compiled: dict[int, CompiledStep] = {}
         self._broken: PeerLost | DecodeError | CfgraphError | MemoryError | None = None
         self._stepping = threading.Lock()
         self._io = threading.Lock()  # of reading from the mesh
@@ -221,22 +198,41 @@ class Worker:
         """The clock of traces, in nanoseconds."""
         return time.perf_counter_ns()
 
-    def load(self, request: LoadRequest) -> CfgraphError | None:
-        """Plan a run. Returns the error of a graph that cannot run."""
+    def load(self, request: LoadRequest) -> LoadResult:
+        """Plan and compile a run."""
         try:
-            graph = loads(request.graph, "pb")
-            spec = RunSpec(
-                graph,
-                tuple(graph.tensor(name) for name in request.fetches),
-                tuple(graph[name] for name in request.targets),
-                tuple(graph.tensor(name) for name in request.feeds),
-            )
-            plans = make_plans(spec, None, ClusterRunner())
+            with limited(timeout=request.seconds):
+                return self._load(request)
         except CfgraphError as error:
-            return error
-        mine = [plan for plan in plans if request.worker_of[plan.device] == self.mesh.index]
+            return LoadResult(error)
+        except NotCompiled as error:
+            return LoadResult(reason=error.text)
+
+    def _load(self, request: LoadRequest) -> LoadResult:
+        graph, worker_of, index = loads(request.graph, "pb"), request.worker_of, self.mesh.index
+        spec = RunSpec(
+            graph,
+            tuple(graph.tensor(name) for name in request.fetches),
+            tuple(graph[name] for name in request.targets),
+            tuple(graph.tensor(name) for name in request.feeds),
+        )
+        plans = make_plans(spec, None, ClusterRunner())
+        mine = [plan for plan in plans if worker_of[plan.device] == index]
         self._loaded[request.number] = request, spec, mine
-        return None
+        if not request.compiles:
+            return LoadResult()
+        part = compile_worker(spec, plans, worker_of, index, self._exchange)
+        step = RunStep(self.state, 0, request.io)
+        self._compiled[request.number] = CompiledStep(part, step, self._exchange, index)
+        compiled = part.compiled
+        return LoadResult(
+            None,
+            "",
+            part.digest,
+            part.feeds,
+            compiled.is_repeatable,
+            compiled.needs_tokens_for_dead,
+        )
 
     def step(self, request: StepRequest) -> StepResult:
         """Run one step on the devices of this worker."""
@@ -252,10 +248,15 @@ class Worker:
 
     def _step(self, request: StepRequest) -> StepResult:
         observer = _RemoteEvents() if request.traced else None
-        simulator = self._simulator(request.prepared, request.seed, observer)
-        simulator.is_waiting = False  # still true from its last step
-        simulator.run_number, self._current = request.run, simulator
-        result = StepResult({}, run_start=simulator.run_start)
+        current: RemoteSimulator | CompiledStep
+        if request.compiled:
+            current = self._compiled[request.prepared]
+            current.step.seed, current.run_start = request.seed, time.perf_counter_ns()
+        else:
+            current = self._simulator(request.prepared, request.seed, observer)
+        current.is_waiting = False  # still true from its last step
+        current.run_number, self._current = request.run, current
+        result = StepResult({}, run_start=current.run_start)
         count = len(self._loaded[request.prepared][1].feeds)
         feeds = [request.feeds.get(index) for index in range(count)]
         try:
@@ -265,21 +266,24 @@ class Worker:
                 limited(timeout=request.seconds, max_iterations=request.max_iterations) as limits,
                 np.errstate(all="ignore"),
             ):
-                simulator.step.start_run(
-                    request.run, simulator.run_start, limits.max_iterations, observer
+                current.step.start_run(
+                    request.session_run, current.run_start, limits.max_iterations, observer
                 )
-                simulator.run(feeds, None)
-                result.values = self._fetched(simulator, allow_dead=request.allow_dead)
+                if isinstance(current, CompiledStep):
+                    result.values = _readable(current.run(feeds), current.part.fetches)
+                else:
+                    current.run(feeds, None)
+                    result.values = self._fetched(current, allow_dead=request.allow_dead)
         except CfgraphError as error:
             result.error = error
         except PeerLost as error:
             result.lost = error.peer, error.reason
-            result.waited = blocked_recvs(simulator.quiescent_state(), simulator.rendezvous)
+            result.waited = current.blocked()
         except DecodeError as error:
             result.error = ExecutionError(f"refused a message of another worker: {error}")
         except Aborted:
             result.aborted = True
-            result.waited = blocked_recvs(simulator.quiescent_state(), simulator.rendezvous)
+            result.waited = current.blocked()
         except MemoryError:
             result.error = out_of_memory_error()
         finally:
@@ -310,10 +314,8 @@ class Worker:
                     raise explain_missing_fetch(simulator.quiescent_state(), tensor)
                 if value is None and not allow_dead:
                     raise explain_dead_fetch(simulator.quiescent_state(), tensor)
-                if isinstance(value, Resource):
-                    value = fetched_value(tensor, value)
                 values[index] = value
-        return values
+        return _readable(values, simulator.fetches)
 
     def _drain(self) -> None:
         """Write and read between steps, since another worker may still be in its step."""
@@ -323,7 +325,7 @@ class Worker:
                 if not self._idle.is_set() or self._closed:
                     continue
                 try:
-                    for message in self.mesh.poll(_MAX_SLEEP):
+                    for message in self.mesh.poll(MAX_SLEEP):
                         self.postbox.deliver(message)
                 except (PeerLost, DecodeError, CfgraphError, MemoryError) as error:
                     self._broken = error  # of the next step
@@ -331,9 +333,14 @@ class Worker:
                 except (OSError, ValueError):  # the mesh was closed
                     return
 
+    @property
+    def aborted(self) -> int:
+        """The number of the last step that is aborted."""
+        return self._exchange.aborted
+
     def abort(self, run: int) -> None:
         """End the step of this number, and those before it."""
-        self.aborted = max(self.aborted, run)
+        self._exchange.aborted = max(self._exchange.aborted, run)
         self.mesh.wake()
 
     def status(self, run: int) -> tuple[bool, int, int]:
@@ -345,18 +352,13 @@ class Worker:
 
     def blocked(self) -> list[BlockedRecv]:
         """The Recvs of the current step that wait for a message."""
-        simulator = self._current
-        if simulator is None:
-            return []
-        return blocked_recvs(simulator.quiescent_state(), simulator.rendezvous)
+        return [] if self._current is None else self._current.blocked()
 
     def not_sent(self, recvs: Sequence[BlockedRecv]) -> list[NotSent]:
         """The reasons why this worker did not send the messages that these Recvs wait for."""
-        simulator = self._current
-        if simulator is None:
+        if self._current is None:
             return [NotSent("its worker has ended the step", True) for _ in recvs]
-        state = simulator.quiescent_state()
-        return [why_not_sent(state, simulator.keys, recv) for recv in recvs]
+        return self._current.not_sent(recvs)
 
     def variables(self) -> list[Variable]:
         """The variables of this worker that have a value."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from itertools import count
 from typing import Any, Final, Protocol
 
 from cfgraph.errors import ExecutionError, Unsupported, UsageError, WorkerLost
 from cfgraph.ir.devices import LOCAL_TASK, DeviceName, short_device_name
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.deadlock import BlockedRecv
@@ -80,9 +80,9 @@ def _task(device: str) -> tuple[str, int] | None:
     return name.job or "", int(name.task or 0)
 
 
-def require_sendable(graph: Graph, worker_of: Mapping[str, int]) -> None:
+def require_sendable(nodes: Iterable[Node], worker_of: Mapping[str, int]) -> None:
     """Raise Unsupported for a message between workers that refers to memory of its process."""
-    for key, send in sends_by_key(graph).items():
+    for key, send in sends_by_key(nodes).items():
         dtype = send.inputs[0].dtype if send.inputs else None
         ends = worker_of.get(key.send_device), worker_of.get(key.recv_device)
         if dtype is not None and dtype.is_handle and None not in ends and ends[0] != ends[1]:
@@ -159,10 +159,10 @@ class Workers:
             raise
         self._clocks = [self._clock_offset(handle) for handle in self.handles]
 
-    def call_all(self, method: str, *args: Any) -> list[Any]:
+    def call_all(self, method: str, *args: Any, seconds: float = _CALL_SECONDS) -> list[Any]:
         """Call a method of every worker, at the same time. Raises WorkerLost."""
         futures = [handle.call(method, *args) for handle in self.handles]
-        return [self.result(worker, future) for worker, future in enumerate(futures)]
+        return [self.result(worker, future, seconds) for worker, future in enumerate(futures)]
 
     def call_living(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every worker that answers."""
@@ -174,14 +174,14 @@ class Workers:
         """Call a method of a worker. Raises WorkerLost."""
         return self.result(worker, self.handles[worker].call(method, *args))
 
-    def result(self, worker: int, future: Future[Any]) -> Any:
+    def result(self, worker: int, future: Future[Any], seconds: float = _CALL_SECONDS) -> Any:
         """The result of a call. Raises WorkerLost if the worker has died or does not answer."""
         try:
-            return future.result(_CALL_SECONDS)
+            return future.result(seconds)
         except WorkerDied:
             raise self.lost(worker, "was killed") from None
         except TimeoutError:
-            raise self.lost(worker, f"has not answered for {_CALL_SECONDS:.0f} s") from None
+            raise self.lost(worker, f"has not answered for {seconds:.0f} s") from None
 
     def _clock_offset(self, handle: WorkerHandle) -> int:
         """Offset of the clock of a worker to that of the driver, in nanoseconds."""
