@@ -70,6 +70,16 @@ LostAfter = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        "--retries",
+        metavar="N",
+        min=0,
+        help="Restore --variables and run again, at most N times, if a worker is lost. Default: 0.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 Spread = Annotated[
     str | None,
     typer.Option(

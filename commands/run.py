@@ -43,6 +43,7 @@ def main(
     workers: run_options.Workers = None,
     ray: run_options.RayAddress = None,
     lost_after: run_options.LostAfter = None,
+    retries: run_options.Retries = None,
     spread: run_options.Spread = None,
     jit: run_options.Jit = False,
     engine: run_options.Engine = "auto",
@@ -110,7 +111,7 @@ def main(
         run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
         run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
         blas_threads,
-        run_request.RemoteOptions(workers, ray, lost_after, spread),
+        run_request.RemoteOptions(workers, ray, lost_after, spread, retries),
         not no_cache,
     )
     raise options.Exit(run(graph, request))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
+from itertools import count
 from typing import Any, Final
 
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.compare.differences import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, read_graph
@@ -24,9 +27,10 @@ from cfgraph.console.run_request import (
     write_array,
 )
 from cfgraph.console.taps import NonfiniteTap, Taps
-from cfgraph.errors import UsageError
+from cfgraph.errors import UsageError, WorkerLost
 from cfgraph.ir.file_io import StagedFiles
-from cfgraph.ir.graph import Output
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel, read_costs
@@ -140,20 +144,27 @@ def _execute(
     state = variables.state(source, needed, with_other_variables=is_saved)
     session = _make_session(source, options, state, io)
     observers = RunObservers(source, request, options, taps, nonfinite)
+
+    def compute() -> list[Any]:
+        for node in request.inits:
+            session.run([], request.feeds, [node.name], **stop)
+        return session.run(
+            [item.name for item in request.fetches],
+            request.feeds,
+            [node.name for node in request.targets],
+            trace=observers.observer,
+            allow_dead=request.allow_dead,
+            until_iteration=timing.until_iteration,
+            without_values=timing.no_values,
+            **stop,
+        )
+
+    retries = options.remote.retries or 0
+    if retries:
+        _require_restorable(source, needed, state)
     try:
         with redirect_stdout(sys.stderr), session:
-            for node in request.inits:
-                session.run([], request.feeds, [node.name], **stop)
-            values = session.run(
-                [item.name for item in request.fetches],
-                request.feeds,
-                [node.name for node in request.targets],
-                trace=observers.observer,
-                allow_dead=request.allow_dead,
-                until_iteration=timing.until_iteration,
-                without_values=timing.no_values,
-                **stop,
-            )
+            values = _with_retries(compute, session, state, retries)
             # workers take their variables with them when the session ends
             saved = session.state.copy() if is_saved else None
     except BaseException as error:
@@ -164,6 +175,31 @@ def _execute(
     fetched = dict(zip(request.fetches, values, strict=True))
     observers.write(session, fetched)
     return fetched, saved, session
+
+
+def _require_restorable(source: Source, needed: Collection[Node], state: State | None) -> None:
+    """Raise UsageError for a run with variables that a retry could not restore."""
+    variable = next(filter(is_variable, ancestors(source.graph, needed)), None)
+    if variable is not None and state is None:
+        message = f"--retries needs a checkpoint: the run has the variable {variable.name!r}"
+        raise UsageError(message, hint="restore it with --variables, or remove --retries")
+
+
+def _with_retries(
+    compute: Callable[[], list[Any]], session: Session, state: State | None, retries: int
+) -> list[Any]:
+    """The values of a run, repeated on new workers with the same variables if one is lost."""
+    for attempt in count(1):
+        try:
+            return compute()
+        except WorkerLost as error:
+            if attempt > retries:
+                raise
+            restored = "" if state is None else ", with the variables of the checkpoint"
+            lost = f"worker {error.worker} ({error.host}) was lost"
+            note(f"warning: {lost}; retry {attempt} of {retries} on new workers{restored}")
+            session.recover(state)
+    raise AssertionError
 
 
 def _make_session(

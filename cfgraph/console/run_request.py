@@ -107,11 +107,17 @@ class RemoteOptions:
     ray: str | None = None
     lost_after: float | None = None
     spread: str | None = None
+    retries: int | None = None
 
     def workers_of_session(self) -> Processes | Ray | None:
         """The workers of the session, or None for a run in this process."""
         if self.workers is None and self.ray is None:
-            for option, value in (("--lost-after", self.lost_after), ("--spread", self.spread)):
+            needing_workers = {
+                "--lost-after": self.lost_after,
+                "--spread": self.spread,
+                "--retries": self.retries,
+            }
+            for option, value in needing_workers.items():
                 if value is not None:
                     raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
             return None

@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
+from cfgraph.runtime.remote.processes import ProcessTransport
+from tests.runtime.partitioned_graphs import counting
+
 
 @pytest.fixture
 def eight(graphs: Path) -> Path:
     return graphs / "eight_devices.pb"
+
+
+@pytest.fixture
+def counting_graph(tmp_path: Path) -> Path:
+    path = tmp_path / "counting.graph"
+    path.write_text(counting())
+    return path
 
 
 def test_a_loop_runs_on_worker_processes(command: Any, eight: Path) -> None:
@@ -25,6 +35,7 @@ def test_a_loop_runs_on_worker_processes(command: Any, eight: Path) -> None:
     [
         (["--lost-after", "3"], "--lost-after requires workers"),
         (["--spread", "hosts"], "--spread requires workers"),
+        (["--retries", "1"], "--retries requires workers"),
         (["--workers", "2", "--spread", "hosts"], "--spread requires --ray"),
         (["--workers", "2", "--lost-after", "0"], "lost_after=0.0"),
         (["--ray", "local", "--spread", "racks"], "unknown spread 'racks'"),
@@ -90,3 +101,68 @@ def test_a_checkpoint_without_variables_is_reported(
 ) -> None:
     done = command("run", counter, "--save-variables", tmp_path / "none")
     assert (done.code, "warning: the run has no variables" in done.err) == (0, True)
+
+
+@pytest.fixture
+def killed_workers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the sessions whose second worker is killed as it starts its first step."""
+    numbers: list[int] = []
+    started: list[int] = []
+    start = ProcessTransport.start
+
+    def start_and_kill(self: ProcessTransport, *arguments: Any) -> Any:
+        handles = start(self, *arguments)
+        started.append(1)
+        call = handles[1].call
+
+        def call_once(method: str, *values: Any) -> Any:
+            if method == "step" and len(started) in numbers:
+                handles[1].kill()
+            return call(method, *values)
+
+        monkeypatch.setattr(handles[1], "call", call_once)
+        return handles
+
+    monkeypatch.setattr(ProcessTransport, "start", start_and_kill)
+    return numbers
+
+
+RUN = ["--devices", "cpu:0-1", "--fetch", "double:0", "--workers", "2"]
+
+
+@pytest.mark.parametrize(
+    ("killed", "code"), [([1], 0), pytest.param([1, 2], 5, marks=pytest.mark.slow)]
+)
+def test_a_lost_worker_is_replaced_with_the_variables_of_the_checkpoint(
+    command: Any, tmp_path: Path, killed_workers: list[int], killed: list[int], code: int
+) -> None:
+    graph, folder = tmp_path / "v.graph", str(tmp_path / "saved")
+    graph.write_text(VARIABLES)
+    first = [*RUN[:4], "--init", "set_v", "--save-variables", folder]
+    assert command("run", graph, *first).code == 0
+    killed_workers += killed
+    done = command("run", graph, *RUN, "--variables", folder, "--retries", "1", "--quiet")
+    assert done.code == code
+    assert "; retry 1 of 1 on new workers, with the variables of the checkpoint\n" in done.err
+    assert done.out == ("" if code else "double:0  float32[]  = 6.0\n")
+    assert ("CFG720" in done.err) == bool(code)
+
+
+@pytest.mark.slow
+def test_a_run_is_not_repeated_by_itself(
+    command: Any, counting_graph: Path, killed_workers: list[int]
+) -> None:
+    killed_workers.append(1)
+    run = [counting_graph, "--feed", "n=3", "--fetch", "out:0", "--workers", "2"]
+    done = command("run", *run)
+    assert (done.code, done.out) == (5, "")
+    done = command("run", *run, "--retries", "2")
+    assert (done.code, done.out) == (0, "out:0  int32[]  = 3\n")
+
+
+def test_a_retry_needs_a_checkpoint_of_the_variables(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "v.graph"
+    graph.write_text(VARIABLES)
+    done = command("run", graph, *RUN, "--init", "set_v", "--retries", "1")
+    assert (done.code, done.out) == (2, "")
+    assert "--retries needs a checkpoint: the run has the variable 'v'" in done.err

@@ -220,7 +220,7 @@ class Workers:
             node=first.node if first else None,
             frame=first.frame if first else None,
             device=first.device if first else None,
-            hint="Session.recover starts new workers, with variables of a checkpoint",
+            hint="resume from a checkpoint: --variables DIR --retries 1, or Session.recover",
             code=LOST_CODE,
         )
         error.worker, error.host, error.devices = worker, handle.host, devices
