@@ -8,8 +8,13 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
-# objects created in pauses before a full collection is worth its time
+# objects created in pauses before a full collection is worth its time; before a pause that creates
+# a large share of as many, a collection takes a small share of its time
 MIN_OBJECTS: Final = 500_000
+_MIN_OBJECTS_AT_LARGE: Final = 100_000
+_LARGE_SHARE: Final = 5
+# what a run of a graph creates
+_OBJECTS_PER_NODE: Final = 20
 # above the number of objects in the modules of any command
 STARTUP_OBJECTS: Final = 100_000
 _OLDEST_GENERATION: Final = 2
@@ -46,17 +51,20 @@ def delay_first_collection() -> None:
 
 
 @contextmanager
-def paused_gc() -> Iterator[None]:
+def paused_gc(nodes: int = 0) -> Iterator[None]:
     """Pause the collector: graphs and plans are many objects and no garbage.
 
     Afterwards the objects are moved to the oldest generation, which saves three passes over them.
     Garbage is collected before a pause once the objects created in pauses outnumber the survivors
-    of the last collection. The collector is enabled again when the last of the pauses of all
-    threads ends.
+    of the last collection; earlier before a pause for a graph of many `nodes`. The collector is
+    enabled again when the last of the pauses of all threads ends.
     """
     paused = _PausedObjects
     paused.forget_collected()
-    if gc.isenabled() and paused.created > max(MIN_OBJECTS, paused.survivors):
+    is_large = nodes * _OBJECTS_PER_NODE * _LARGE_SHARE > paused.created
+    least = _MIN_OBJECTS_AT_LARGE if is_large else MIN_OBJECTS
+    is_enabled = paused.enabled if paused.pauses else gc.isenabled()
+    if is_enabled and paused.created > max(least, paused.survivors):
         gc.collect()
         paused.forget_collected()
         with paused.lock:

@@ -110,7 +110,7 @@ class Graph:
     def paused_gc(self) -> AbstractContextManager[None]:
         """A pause of the garbage collector, while many objects are created for a large graph."""
         is_small = len(self) < _MIN_PAUSED_NODES and not self.functions
-        return nullcontext() if is_small else paused_gc()
+        return nullcontext() if is_small else paused_gc(nodes=len(self))
 
     # -- writing ---------------------------------------------------------------------------------
 

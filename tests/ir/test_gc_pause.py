@@ -47,6 +47,18 @@ def test_what_was_dropped_is_let_go_of_in_the_end(monkeypatch: pytest.MonkeyPatc
     assert len(alive) < 3 + (MIN_OBJECTS + len(gc.get_objects())) // 100_000
 
 
+@pytest.mark.parametrize(("nodes", "collections"), [(500, 0), (2500, 1)])
+def test_garbage_is_collected_before_a_pause_for_a_large_graph(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, collections: int
+) -> None:
+    gc_pause._PausedObjects.forget_collected()
+    monkeypatch.setattr(gc_pause._PausedObjects, "created", 200_000)
+    monkeypatch.setattr(gc_pause._PausedObjects, "survivors", 0)
+    before = gc.get_stats()[2]["collections"]
+    with paused_gc(nodes):
+        assert gc.get_stats()[2]["collections"] == before + collections
+
+
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
     try:
