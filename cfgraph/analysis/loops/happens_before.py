@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import compress
+from itertools import chain, compress
 from operator import and_, or_
 
 from cfgraph.analysis.loops.frames import Frame, Frames
@@ -67,6 +67,8 @@ class _PostorderWalk:
         self.senders = senders
         self.order: list[Node] = []
         self.seen: set[Node] = set()
+        # what drives each loop; the Exits share an iterator, since all that it yields is seen
+        self._drivers: dict[Frame, Iterator[Node]] = {}
 
     def visit(self, start: Node) -> None:
         """Append a node after its dependencies, ignoring back edges of cycles."""
@@ -96,8 +98,11 @@ class _PostorderWalk:
             if source in graph_frames.of:
                 yield source
         if role is EXIT:
-            yield from graph_frames.of[node].next_iterations
-            yield from graph_frames.of[node].enters
+            frame = graph_frames.of[node]
+            drivers = self._drivers.get(frame)
+            if drivers is None:
+                drivers = self._drivers[frame] = chain(frame.next_iterations, frame.enters)
+            yield from drivers
         elif role is RECV and node in self.senders:
             yield self.senders[node]
 
