@@ -17,7 +17,7 @@ never combined with facts about another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +27,8 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Node
 
 MAX_REFINEMENTS: Final = 100
+# classes of a frame that are compared with the condition of an Exit
+_MAX_TRIED: Final = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +61,13 @@ class Recurrences:
         self._back = back
         self._known: dict[Hashable, Recurrence] = {}
         self._owners: dict[int, Recurrence] = {}
+        # of each frame, the first recurrence with a back edge, and the first without
+        self._first: dict[tuple[Frame, bool], Recurrence] = {}
+        # the disjunction of all back edges of a frame
+        self._any_back: dict[Frame, int] = {}
+        # computed when an Exit needs them, and dropped when a recurrence of the frame changes
+        self._representatives: dict[Frame, list[Recurrence]] = {}
+        self._starts: dict[Frame, dict[int, int]] = {}
 
     def value(self, recurrence: Recurrence) -> int:
         """The formula of a token in an arbitrary iteration."""
@@ -70,8 +79,18 @@ class Recurrences:
 
     def back(self, recurrence: Recurrence) -> int:
         """The formula, in the current iteration, of the token of the next iteration."""
-        back = self.formulas.any_of(self._back(node) for node in recurrence.sources)
+        frame, sources = recurrence.frame, recurrence.sources
+        if sources is not frame.next_iterations:
+            back = self.formulas.any_of(map(self._back, sources))
+        elif frame in self._any_back:
+            back = self._any_back[frame]
+        else:
+            back = self._any_back[frame] = self.formulas.any_of(map(self._back, sources))
         return self.formulas.all_of([back, recurrence.start]) if recurrence.invariant else back
+
+    def drop_back_edges(self, frame: Frame) -> None:
+        """Forget the condition of all back edges of a frame, since that of one may change."""
+        self._any_back.pop(frame, None)
 
     def token(
         self,
@@ -89,15 +108,42 @@ class Recurrences:
             recurrence = self._known[key] = Recurrence(key, owner, frame, sources, invariant)
             self.of.setdefault(frame, []).append(recurrence)
             recurrence.turn = self._initial_symbol(recurrence)
-        recurrence.start = start
+            self._drop_summaries(frame)
+        if recurrence.start != start:
+            recurrence.start = start
+            self._drop_summaries(frame)
         return self.value(recurrence)
+
+    def _drop_summaries(self, frame: Frame) -> None:
+        self._representatives.pop(frame, None)
+        self._starts.pop(frame, None)
+
+    def representatives(self, frame: Frame) -> list[Recurrence]:
+        """One recurrence per class of a frame, up to a bound."""
+        known = self._representatives.get(frame)
+        if known is None:
+            classes = {
+                (recurrence.turn, recurrence.start): recurrence
+                for recurrence in reversed(self.of.get(frame, ()))
+            }
+            known = self._representatives[frame] = list(classes.values())[::-1][:_MAX_TRIED]
+        return known
+
+    def starts(self, frame: Frame) -> Mapping[int, int]:
+        """The formula of each back edge symbol of a frame in the first iteration."""
+        known = self._starts.get(frame)
+        if known is None:
+            known = self._starts[frame] = {
+                recurrence.turn: TRUE if recurrence.bounded else recurrence.start
+                for recurrence in self.of.get(frame, ())
+            }
+        return known
 
     def _initial_symbol(self, recurrence: Recurrence) -> int:
         """The symbol assumed for all tokens of a frame that have, or do not have, a back edge."""
-        for member in self.of[recurrence.frame]:
-            if member is not recurrence and bool(member.sources) == bool(recurrence.sources):
-                return member.turn
-        return self._new_back_edge_symbol(recurrence)
+        key = recurrence.frame, bool(recurrence.sources)
+        first = self._first.setdefault(key, recurrence)
+        return self._new_back_edge_symbol(recurrence) if first is recurrence else first.turn
 
     def _new_back_edge_symbol(self, recurrence: Recurrence) -> int:
         symbol = Symbol(recurrence.owner.name, "turn", recurrence.frame.depth)
@@ -130,6 +176,7 @@ class Recurrences:
         if not recurrence.bounded or self.solver.implies(self.back(recurrence), recurrence.start):
             return False
         recurrence.bounded = False
+        self._drop_summaries(recurrence.frame)
         return True
 
     def _split(self, alike: list[Recurrence]) -> list[Recurrence]:
@@ -148,6 +195,7 @@ class Recurrences:
             turn = self._new_back_edge_symbol(group[0])
             for recurrence in group:
                 recurrence.turn = turn
+        self._drop_summaries(alike[0].frame)
         return [recurrence for group in leaving for recurrence in group]
 
     def _rank(self, recurrence: Recurrence, back: int) -> tuple[int, int, str, str]:
@@ -217,10 +265,8 @@ class Recurrences:
         everything = [recurrence for members in self.of.values() for recurrence in members]
         for recurrence in everything:
             recurrence.turn, recurrence.bounded = self._new_back_edge_symbol(recurrence), False
+            self._drop_summaries(recurrence.frame)
         return everything
-
-
-_MAX_TRIED = 16
 
 
 class ExitConditions:
@@ -237,7 +283,7 @@ class ExitConditions:
         """The formula of an Exit whose input has the formula `condition` in an iteration."""
         if self.formulas.depth(condition) < frame.depth and condition in (TRUE, FALSE):
             return condition
-        members = self._members(frame)
+        members = self.loops.representatives(frame)
         for recurrence in members:
             if self._ends_with(recurrence, condition):
                 return recurrence.start
@@ -253,14 +299,6 @@ class ExitConditions:
         ]
         return self.formulas.all_of([self._symbol(node, frame, condition), *bounds])
 
-    def _members(self, frame: Frame) -> list[Recurrence]:
-        """One recurrence per class, up to a bound."""
-        classes = {
-            (recurrence.turn, recurrence.start): recurrence
-            for recurrence in reversed(self.loops.of.get(frame, ()))
-        }
-        return list(classes.values())[::-1][:_MAX_TRIED]
-
     def _ends_with(self, recurrence: Recurrence, condition: int) -> bool:
         """True if the Exit's input is live in the last iteration of a token and in no other loop
         run.
@@ -272,11 +310,7 @@ class ExitConditions:
 
     def _in_first_iteration(self, frame: Frame, condition: int) -> int:
         """The formula in the first iteration, with the loop's tokens replaced by their starts."""
-        starts = {
-            recurrence.turn: TRUE if recurrence.bounded else recurrence.start
-            for recurrence in self.loops.of.get(frame, ())
-        }
-        return self.formulas.substitute(condition, starts, frame.depth)
+        return self.formulas.substitute(condition, self.loops.starts(frame), frame.depth)
 
     def _symbol(self, node: Node, frame: Frame, condition: int) -> int:
         """The symbol shared by all Exits of a frame with equivalent inputs."""

@@ -231,6 +231,8 @@ class TransferFunctions:
             runs = self._enter(node, runs)
         elif role is EXIT:
             runs = self._exit(node, runs)
+        elif role is NEXT_ITERATION:
+            self.loops.drop_back_edges(self.frames.of[node])
         elif role is CONTROL_TRIGGER:
             runs = TRUE if arrivals is None else arrivals.of[node]
         elif role is RECV:
