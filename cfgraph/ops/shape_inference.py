@@ -128,8 +128,14 @@ class _InferenceFactsByOp(dict[str, _InferenceFacts]):
         return facts
 
 
+_MANY_INPUTS: Final = 32
+
+
 class _ShapePropagation:
-    """Work list of inference: new nodes in order of arrival, changed nodes before them."""
+    """Work list of inference: new nodes in order of arrival, changed nodes before them.
+
+    Changed nodes with many inputs come last, so that they are visited once for many changes.
+    """
 
     def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:
         self.graph = graph
@@ -140,6 +146,7 @@ class _ShapePropagation:
         self.waiting: dict[Node, int] = {}
         self.fresh: deque[Node] = deque()
         self.changed: list[tuple[int, Node]] = []
+        self.changed_wide: list[tuple[int, Node]] = []
         self.queued: set[Node] = set()
         self.facts = _InferenceFactsByOp()
         self.fed: dict[Output, tuple[Shape, StaticValue]] = {}
@@ -187,14 +194,14 @@ class _ShapePropagation:
         )
 
     def _visit_all(self) -> None:
-        while self.changed or self.fresh:
+        while self.changed or self.fresh or self.changed_wide:
             check_deadline()
-            if self.changed:
-                node = heapq.heappop(self.changed)[1]
-                self.queued.discard(node)
-                self._look_again(node)
-            else:
+            if self.fresh and not self.changed:
                 self._look_first(self.fresh.popleft())
+                continue
+            node = heapq.heappop(self.changed or self.changed_wide)[1]
+            self.queued.discard(node)
+            self._look_again(node)
 
     def _look_first(self, node: Node) -> None:
         """Infer the outputs of a node, and queue readers whose inputs are now complete."""
@@ -237,7 +244,8 @@ class _ShapePropagation:
         """Queue a node for another visit, unless it is queued or was never visited."""
         if node in self.rank and node not in self.queued:
             self.queued.add(node)
-            heapq.heappush(self.changed, (self.rank[node], node))
+            changed = self.changed_wide if len(node.inputs) > _MANY_INPUTS else self.changed
+            heapq.heappush(changed, (self.rank[node], node))
 
     def _infer(self, node: Node) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
         """The shapes and values of the outputs of a node; no values if none is known."""
