@@ -23,6 +23,7 @@ class OutputPorts:
         self.library = library
         self._signatures: dict[str, Signature | None] = {}
         self._simple: dict[str, dict[str, int]] = {}
+        self._checked: dict[int, tuple[Any, ...]] = {}
 
     def knows(self, op: str) -> bool:
         """True if `op` is an op or a function of the library."""
@@ -74,7 +75,7 @@ class OutputPorts:
         for arg, start, count in self._spans(node):
             if start <= port < start + count:
                 signature = self.signature(node.op)
-                return signature.arg_types(arg, node.attrs)[port - start] if signature else None
+                return signature.arg_type(arg, node.attrs, port - start) if signature else None
         return None
 
     def _spans(self, node: Node) -> Iterator[tuple[ArgDef, int, int]]:
@@ -82,11 +83,21 @@ class OutputPorts:
         start = 0
         for arg in signature.outputs if signature else ():
             try:
-                count = len(signature.arg_types(arg, node.attrs)) if signature else 0
+                count = self._count(signature, arg, node) if signature else 0
             except ValueError as error:
                 raise InvalidInput(f"{node.op}: {error}", node=node, code="CFG110") from None
             yield arg, start, count
             start += count
+
+    def _count(self, signature: Signature, arg: ArgDef, node: Node) -> int:
+        """The number of tensors of an argument; the types of a list are checked once."""
+        types = node.attrs.get(arg.type_attr or "")
+        if arg.count or not isinstance(types, tuple):
+            return signature.arg_count(arg, node.attrs)
+        if id(types) not in self._checked:
+            signature.arg_count(arg, node.attrs)
+            self._checked[id(types)] = types
+        return len(types)
 
 
 ARG_OP: Final = "_Arg"

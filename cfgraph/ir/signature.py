@@ -127,11 +127,7 @@ class Signature:
 
     def output_count(self, attrs: Mapping[str, Any]) -> int:
         """The number of outputs, counted without listing them. Raises ValueError likewise."""
-        total = 0
-        for arg in self.outputs:
-            types, count = self._type_run(arg, attrs)
-            total += count * len([_checked_type(arg, dtype) for dtype in types])
-        return total
+        return sum(self.arg_count(arg, attrs) for arg in self.outputs)
 
     def output_type(self, port: int, attrs: Mapping[str, Any]) -> DType | None:
         """The type of one output, or None if absent. Raises ValueError like `output_types`."""
@@ -160,6 +156,16 @@ class Signature:
         """The types of the tensors of one argument."""
         types, count = self._type_run(arg, attrs)
         return [_checked_type(arg, dtype) for dtype in types] * count
+
+    def arg_count(self, arg: ArgDef, attrs: Mapping[str, Any]) -> int:
+        """The number of tensors of one argument."""
+        types, count = self._type_run(arg, attrs)
+        return count * len([_checked_type(arg, dtype) for dtype in types])
+
+    def arg_type(self, arg: ArgDef, attrs: Mapping[str, Any], index: int) -> DType:
+        """The type of one tensor of an argument."""
+        types, _ = self._type_run(arg, attrs)
+        return _checked_type(arg, types[index % len(types)])
 
     def _type_run(self, arg: ArgDef, attrs: Mapping[str, Any]) -> tuple[tuple[Any, ...], int]:
         """The types of one argument, not yet checked, and how often they repeat."""

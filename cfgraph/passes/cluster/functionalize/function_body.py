@@ -96,15 +96,17 @@ class ArgumentNames:
 
     def __init__(self, used: Iterable[str]) -> None:
         self._used = set(used)
+        self._last_numbers: dict[str, int] = {}
 
     def new(self, tensor: Output, suffix: str = "") -> str:
         """Return an unused name derived from the node of a tensor."""
         base = _INVALID_CHARACTERS.sub("_", tensor.node.name.rpartition("/")[2].lower()).strip("_")
         base = base if base[:1].isalpha() else f"arg_{base}".rstrip("_")
         base = f"{base}_{suffix}" if suffix else base
-        name, number = base, 0
+        name, number = base, self._last_numbers.get(base, 0)
         while name in self._used:
             number += 1
             name = f"{base}_{number}"
+        self._last_numbers[base] = number
         self._used.add(name)
         return name

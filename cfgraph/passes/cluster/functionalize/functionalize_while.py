@@ -16,7 +16,7 @@ its results, so that the outer loop can follow without another analysis."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -184,7 +184,8 @@ def functionalize_while(graph: Graph, form: WhileLoop, call: LoopCall, name: str
         tensor: loop.output(port) for port, inner in enumerate(call.inner) for tensor in inner
     }
     results.update((enter.output(), enter.inputs[0]) for enter in call.copied)
-    sources = {node: _exit_source(node, form) for node in frame.exits}
+    merges = {variable.merge for variable in form.variables}
+    sources = {node: _exit_source(node, merges) for node in frame.exits}
     for node, source in sources.items():
         dtype = node.attr("T")
         node.op, node.attrs, node.origin = "Identity", {"T": dtype}, None
@@ -214,8 +215,9 @@ def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> WhileLoop:
     _require_variables(loop)
     for node, phase in phases.items():
         _require_phase(node, phase)
+    merges = {variable.merge for variable in loop.variables}
     for node in frame.exits:
-        _exit_source(node, loop)
+        _exit_source(node, merges)
     return loop
 
 
@@ -301,12 +303,12 @@ def _require_phase(node: Node, phase: str) -> None:
         raise not_functionalizable("form", text, node=node.name, runs=phase)
 
 
-def _exit_source(node: Node, loop: WhileLoop) -> Node:
+def _exit_source(node: Node, merges: Collection[Node]) -> Node:
     """Return the Merge or constant Enter whose value an Exit forwards."""
     switch = exit_switch(node)
     if switch is not None:
         source = switch_data(switch)
-        if role_of(source) is Role.ENTER or any(source is v.merge for v in loop.variables):
+        if role_of(source) is Role.ENTER or source in merges:
             return source
     text = f"{node.name} forwards a value that is computed after the last iteration"
     raise not_functionalizable("form", text, node=node.name)
