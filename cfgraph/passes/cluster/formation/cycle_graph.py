@@ -1,9 +1,9 @@
 """Dependency graph of a clustering that stays acyclic while vertices merge (as GraphCycles does).
 
 Each loop is one vertex more: its Exits depend on all of its Enters. The topological order is
-maintained as in Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
-graphs" (2006): to find out whether a merge closes a cycle, only the vertices between the two ends
-in the order are searched."""
+maintained by a two-way search over an ordered list, as in Haeupler et al., "Incremental cycle
+detection, topological ordering, and strong component maintenance" (2012): to find out whether a
+merge closes a cycle, only the vertices between the two ends in the order are searched."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
 from cfgraph.ir.traversal import OpRoles
+from cfgraph.passes.cluster.formation.order_labels import OrderLabels
 
 Vertex = int
 # ranks, negative for predecessors, with their vertices
 Heap = list[tuple[int, Vertex]]
 # vertices with fewer neighbors are searched without a heap
 _MANY_NEIGHBORS: Final = 64
+# moves of vertices, on average, to keep the order close to the first one
+_MOVES_PER_VERTEX: Final = 16
 
 
 class _PathSearch:
@@ -84,7 +87,10 @@ class CycleGraph:
         self._earlier: dict[Vertex, Heap] = {}
         self._connect(frames, transparent)
         self.in_cycle: frozenset[Node] = frozenset()
-        self.rank: list[int] = self._ranks()
+        self._order = OrderLabels(self._acyclic_order())
+        self._moves = _MOVES_PER_VERTEX * len(self.nodes)
+        # numbers that grow in the topological order
+        self.rank: list[int] = self._order.labels
 
     # -- edges -----------------------------------------------------------------------------------
 
@@ -114,16 +120,13 @@ class CycleGraph:
 
     # -- topological order -----------------------------------------------------------------------
 
-    def _ranks(self) -> list[int]:
-        """Return the position of each vertex in the order, after cycles have become one vertex."""
+    def _acyclic_order(self) -> list[Vertex]:
+        """Return the vertices in order, after cycles have become one vertex."""
         order = self._sorted()
         if len(order) < len(self.nodes):
             self._merge_cycles(set(range(len(self.nodes))).difference(order))
             order = self._sorted()
-        ranks = [0] * len(self.nodes)
-        for position, vertex in enumerate(order):
-            ranks[vertex] = position
-        return ranks
+        return order
 
     def _sorted(self) -> list[Vertex]:
         """Sort the vertices topologically, ties by number, omitting vertices on or after cycles."""
@@ -159,19 +162,20 @@ class CycleGraph:
     # -- merging ---------------------------------------------------------------------------------
 
     def indirect_path(self, a: Vertex, b: Vertex) -> list[Vertex] | None:
-        """Return a path from `a` to `b` over at least one other vertex, or None.
+        """Return a path from `a` to `b` over at least one other vertex, or None."""
+        return self._search(*self._ends(a, b))
 
-        Searches from both ends take turns by the number of edges that they follow.
-        """
+    def _ends(self, a: Vertex, b: Vertex) -> tuple[_PathSearch, _PathSearch]:
         forward = _PathSearch(a, self.successors, self._later, self.rank[b], 1)
-        backward = _PathSearch(b, self.predecessors, self._earlier, -self.rank[a], -1)
+        return forward, _PathSearch(b, self.predecessors, self._earlier, -self.rank[a], -1)
+
+    def _search(self, forward: _PathSearch, backward: _PathSearch) -> list[Vertex] | None:
+        """Search from both ends, which take turns by the number of edges that they follow."""
         while forward.queue and backward.queue:
             is_shorter = forward.next_cost() < backward.next_cost()
             search, other = (forward, backward) if is_shorter else (backward, forward)
             vertex = search.next_vertex()
-            near = self._neighbors_within(
-                search.edges, search.heaps, vertex, search.limit, search.sign
-            )
+            near = self._within(search, vertex)
             if vertex != search.start and other.start in search.edges[vertex]:
                 near = [other.start]
             for neighbor in near:
@@ -184,48 +188,56 @@ class CycleGraph:
         """Merge two vertices into the larger; return None, unchanged, if that closes a cycle."""
         early, late = sorted((a, b), key=self.rank.__getitem__)
         large, small = (b, a) if self._size(a) < self._size(b) else (a, b)
-        leading = self._predecessors_after(late, early)
-        if not leading:
-            self._reorder([large], [self.rank[early]])
-            self._absorb(large, small)
-            return large
-        if self.indirect_path(early, late) is not None:
-            return None
-        reached = self._successors_before(early, late)
-        for queue, near, end in (
-            (leading, self._predecessors_after, early),
-            (reached, self._successors_before, late),
-        ):
-            seen = set(queue)
-            for vertex in queue:
-                new = [neighbor for neighbor in near(vertex, end) if neighbor not in seen]
-                seen.update(new)
-                queue.extend(new)
-        positions = sorted(self.rank[vertex] for vertex in (early, *leading, *reached))
-        order = [*sorted(leading, key=self.rank.__getitem__), large]
-        order.extend(sorted(reached, key=self.rank.__getitem__))
-        self._reorder(order, positions)
+        forward, backward = self._ends(early, late)
+        if self._has_predecessor_after(late, early):
+            if self._search(forward, backward) is not None:
+                return None
+            self._reorder(forward, backward, large)
+        else:
+            self._update_heaps(self._order.replace([early], [large]))
         self._absorb(large, small)
         return large
 
-    def _reorder(self, vertices: Iterable[Vertex], positions: Iterable[int]) -> None:
-        for vertex, position in zip(vertices, positions, strict=True):
-            if self.rank[vertex] != position:
-                self.rank[vertex] = position
-                self._update_heaps(vertex)
+    def _reorder(self, forward: _PathSearch, backward: _PathSearch, large: Vertex) -> None:
+        """Put all predecessors between the two ends before `large`, and all successors after it.
+
+        They share their positions, as in Pearce and Kelly (2006), which keeps the order close to
+        the first one. After many moves, only those on the side that is exhausted first move.
+        """
+        is_before = not backward.queue
+        rest = forward if is_before else backward
+        while rest.queue and len(rest.previous) <= self._moves:
+            vertex = rest.next_vertex()
+            for neighbor in self._within(rest, vertex):
+                rest.add(neighbor, vertex)
+        self._moves -= len(rest.previous)
+        early, late = forward.start, backward.start
+        before, after = self._sorted_finds(backward), self._sorted_finds(forward)
+        if not rest.queue and self._moves > 0:
+            positions = sorted((early, *before, *after), key=self.rank.__getitem__)
+            moved = self._order.replace(positions, [*before, large, *after])
+        elif is_before:
+            moved = self._order.replace([early], [large]) + self._order.move_before(large, before)
+        else:
+            moved = self._order.replace([late], [large]) + self._order.move_after(large, after)
+        self._update_heaps(moved)
+
+    def _sorted_finds(self, search: _PathSearch) -> list[Vertex]:
+        found = (vertex for vertex in search.previous if vertex != search.start)
+        return sorted(found, key=self.rank.__getitem__)
+
+    def _within(self, search: _PathSearch, vertex: Vertex) -> list[Vertex]:
+        """Return the neighbors of a vertex that a search is to visit."""
+        return self._neighbors_within(search.edges, search.heaps, vertex, search.limit, search.sign)
+
+    def _has_predecessor_after(self, vertex: Vertex, early: Vertex) -> bool:
+        """Return true if a predecessor of a vertex ranks above `early`."""
+        limit = -self.rank[early]
+        return bool(self._neighbors_within(self.predecessors, self._earlier, vertex, limit, -1))
 
     def _size(self, vertex: Vertex) -> int:
         edges = len(self.successors[vertex]) + len(self.predecessors[vertex])
         return len(self.nodes[vertex]) + edges
-
-    def _predecessors_after(self, vertex: Vertex, early: Vertex) -> list[Vertex]:
-        """Return the predecessors of a vertex that rank above `early`."""
-        limit = -self.rank[early]
-        return self._neighbors_within(self.predecessors, self._earlier, vertex, limit, -1)
-
-    def _successors_before(self, vertex: Vertex, late: Vertex) -> list[Vertex]:
-        """Return the successors of a vertex that rank below `late`."""
-        return self._neighbors_within(self.successors, self._later, vertex, self.rank[late], 1)
 
     def _neighbors_within(
         self,
@@ -253,16 +265,20 @@ class CycleGraph:
             heappush(heap, (position, other))
         return list(within)
 
-    def _update_heaps(self, vertex: Vertex) -> None:
-        """Add a vertex with its rank to the heaps of its neighbors."""
+    def _update_heaps(self, vertices: Iterable[Vertex]) -> None:
+        """Add vertices with their ranks to the heaps of their neighbors."""
         for heaps, edges, reverse, sign in (
             (self._later, self.predecessors, self.successors, 1),
             (self._earlier, self.successors, self.predecessors, -1),
         ):
-            near, many = edges[vertex], heaps.keys()
-            for other in list(near if len(near) < len(many) else many):
-                if other in many and vertex in reverse[other]:
-                    heappush(heaps[other], (sign * self.rank[vertex], vertex))
+            if not heaps:
+                continue
+            many = heaps.keys()
+            for vertex in vertices:
+                near = edges[vertex]
+                for other in list(near if len(near) < len(many) else many):
+                    if other in many and vertex in reverse[other]:
+                        heappush(heaps[other], (sign * self.rank[vertex], vertex))
 
     def _absorb(self, target: Vertex, absorbed: Vertex) -> None:
         """Move the edges and nodes of one vertex to another."""
