@@ -62,6 +62,16 @@ def test_calls_grow_with_the_size(command: str, family: str, tmp_path: Path) -> 
     assert _calls(command, large) <= _FACTOR**exponent * _calls(command, small)
 
 
+@pytest.mark.parametrize(
+    ("command", "exponent"), [("check", 1.1), ("grad", 1.1), ("regions", 1.1), ("cluster", 1.3)]
+)
+def test_loops_of_many_variables_are_linear(command: str, exponent: float, tmp_path: Path) -> None:
+    # work per pair of variables shows in graphs that are larger than those above
+    small, large = (growth.write("loop_variables", size, tmp_path) for size in (40, 160))
+    growth.run(command, small)
+    assert _calls(command, large) <= _FACTOR**exponent * _calls(command, small)
+
+
 @pytest.mark.parametrize("op", ["_SwitchN", "DynamicPartition"])
 def test_nodes_of_many_outputs_are_linear(op: str) -> None:
     # before, 10 seconds and more: all pairs of outputs, or outputs times elements
