@@ -316,9 +316,12 @@ class ActivityAnalysis:
         visited: set[Node] = set(self.stops)
         seen: set[int] = set()
         counts = registry.output_count
+        readers_of: dict[Node, dict[int, list[Node]]] = {}
         while todo:
             source, port = todo.pop()
-            readers = [use[0] for use in source.readers(port)]
+            if source not in readers_of:
+                readers_of[source] = _readers_by_port(source)
+            readers = readers_of[source].pop(port, [])
             if self._readers:
                 for group in [group for node in readers for group in self._readers.get(node, ())]:
                     if id(group) not in seen:
@@ -362,6 +365,15 @@ class ActivityAnalysis:
                     visited.add(source)
                     todo.append(source)
         return active
+
+
+def _readers_by_port(node: Node) -> dict[int, list[Node]]:
+    """The nodes that read each output."""
+    readers: dict[int, list[Node]] = {}
+    for reader, slot in node.uses:
+        if slot >= 0:
+            readers.setdefault(reader.inputs[slot].port, []).append(reader)
+    return readers
 
 
 def _outputs_read_of_unknown_op(node: Node) -> list[Output]:

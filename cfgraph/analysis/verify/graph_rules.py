@@ -334,9 +334,9 @@ def _describe_kind(value: Any) -> str:
 def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
     parts = value if isinstance(value, tuple) else (value,)
     # the declarations of a function come from the file and may be inconsistent
-    allowed = attr.allowed if isinstance(attr.allowed, tuple) else parts
-    strange = [element for element in parts if element not in allowed]
-    if strange:
+    allowed = attr.allowed if isinstance(attr.allowed, tuple) else None
+    strange = [] if allowed is None else [part for part in parts if part not in allowed]
+    if allowed is not None and strange:
         shown = ", ".join(map(_format_value, allowed))
         message = f"attribute {attr.name!r} is {_format_value(strange[0])}, not one of {shown}"
         return Finding("CFG114", "error", message, node.name)
