@@ -31,7 +31,7 @@ from cfgraph.runtime.jax.compile import (
     load_jax,
     xla_context,
 )
-from cfgraph.runtime.jax.deferred_checks import ListCheckFailed, guard_arguments
+from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_arguments
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
@@ -144,10 +144,14 @@ class ClusterRunner:
     """Clusters of a session, run by `engine`; with `lazy`, compiled on a signature's second use.
 
     The default engine is XLA if jax is installed, for clusters that are large enough to gain by it.
+    Errors name a node with its cluster as a prefix, or by itself without `prefixes_errors`.
+
     Raises UsageError for an unknown engine, Unsupported for XLA without jax.
     """
 
-    def __init__(self, engine: str | None = None, *, lazy: bool = False) -> None:
+    def __init__(
+        self, engine: str | None = None, *, lazy: bool = False, prefixes_errors: bool = True
+    ) -> None:
         if engine not in (None, AUTO, *ENGINES):
             message = f"unknown engine {engine!r}"
             raise UsageError(message, hint=f"one of {', '.join((AUTO, *ENGINES))}")
@@ -156,6 +160,10 @@ class ClusterRunner:
         self.auto_engine = engine in (None, AUTO)
         self.engine = ("xla" if has_jax() else "numpy") if self.auto_engine else str(engine)
         self.lazy = lazy
+        self._prefixes_errors = prefixes_errors
+        # false: signatures that are not compiled run on NumPy kernels
+        self.may_compile = True
+        self._compiled = self._missed = 0
         self.clusters: dict[Any, CompiledCluster] = {}
         self._instances: FunctionInstances | None = None
 
@@ -167,7 +175,7 @@ class ClusterRunner:
         `stream` is the stream of a real GPU, None on the host.
         """
         cluster = self._cluster(graph, node, stream)
-        line, name = cluster.line, node.name
+        line, name = cluster.line, node.name if self._prefixes_errors else ""
 
         def fused(step: Any, *inputs: Any) -> Any:
             cluster.count_call(fused=True)
@@ -180,6 +188,17 @@ class ClusterRunner:
         if cluster.traceable is not None:
             kernel = _XlaCall(cluster, node, fused, self, device).run
         return _with_locked_state(kernel) if cluster.has_effects else kernel
+
+    def count_signature(self, *, compiled: bool) -> None:
+        """Count a signature that was compiled, or not for lack of permission."""
+        self._compiled += compiled
+        self._missed += not compiled
+
+    def reset_counts(self) -> tuple[int, int]:
+        """The numbers of signatures since the last call that were compiled, and that were not."""
+        counts = self._compiled, self._missed
+        self._compiled = self._missed = 0
+        return counts
 
     def running(self) -> AbstractContextManager[None]:
         """Context in which clusters run."""
@@ -261,7 +280,7 @@ class _XlaCall:
     ) -> None:
         assert cluster.traceable is not None
         self.cluster, self.node, self.fused, self.device = cluster, node, fused, device
-        self.lazy, self.auto_engine = owner.lazy, owner.auto_engine
+        self.owner, self.lazy, self.auto_engine = owner, owner.lazy, owner.auto_engine
         self.body = cluster.traceable
         self.constant = sorted(self.body.constant)
         # the arguments whose values the host must know when they are on a GPU
@@ -297,8 +316,8 @@ class _XlaCall:
             return self.fused(step, *inputs)
         try:
             result = compiled.run(inputs)
-        except ListCheckFailed:
-            result = self.fused(step, *inputs)  # reports a limit that is exceeded
+        except DeferredCheckFailed:
+            result = self.fused(step, *inputs)  # reports an index or a limit
             self.reject(step, key)
             return result
         cluster.count_call(fused=False)
@@ -329,6 +348,9 @@ class _XlaCall:
             return cluster.compiled[key]
         if cluster.stopped_compiling:
             return None
+        if not self.owner.may_compile:
+            self.owner.count_signature(compiled=False)
+            return None
         if self.auto_engine and _is_small(cluster, inputs):
             cluster.small = True
             _store(cluster.compiled, key, None)
@@ -346,13 +368,14 @@ class _XlaCall:
             except Exception as error:
                 refused = body.explain_failure(error)
         seconds = time.perf_counter() - start
+        self.owner.count_signature(compiled=True)
         self.record(step, key, compiled, seconds, refused)
         return compiled
 
     def reject(self, step: Any, key: InputSignature) -> None:
-        """Run a signature on NumPy kernels from now on, since it exceeds a list's capacity."""
+        """Run a signature on NumPy kernels from now on, since a check of it fails."""
         with self.cluster.lock:
-            refused = "a list is accessed beyond its elements or its capacity"
+            refused = "a list is accessed beyond its capacity, or a matrix has no finite result"
             self.record(step, key, None, 0.0, refused)
 
     def record(

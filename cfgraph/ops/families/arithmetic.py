@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -38,6 +38,7 @@ from cfgraph.ops.opdef.op import (
     one_of,
 )
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.value_checks import defer_check
 from cfgraph.ops.opdef.variant_math import add_values
 
 
@@ -145,10 +146,7 @@ class Pow(BinaryOp):
         dtype = node.attr("T")
         if not dtype.is_integer:
             return computed_in_float32(xp.power, dtype)
-        if xp is not np:
-            power: Kernel = xp.power
-            return power
-        return _integer_power
+        return partial(_integer_power, xp)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -176,11 +174,13 @@ def _safe_log(g: GradientBuilder, x: Output) -> Output:
     return select_gradient(g, g.Log(g.SelectV2(is_valid, x, constant_like(g, 1, x))), is_valid)
 
 
-def _integer_power(x: Any, y: Any) -> Any:
-    if np.any(y < 0):
+def _integer_power(xp: ModuleType, x: Any, y: Any) -> Any:
+    if xp is not np:
+        defer_check(lambda: y >= 0)
+    elif np.any(y < 0):
         message = "Integers to negative integer powers are not allowed"
         raise OpError(message)
-    return np.power(x, y)
+    return xp.power(x, y)
 
 
 class BinaryExtreme(BinaryOp, abstract=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cfgraph.ops.opdef.gradient_api import (
     zero_gradient,
 )
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, one_of
+from cfgraph.ops.opdef.value_checks import defer_check
 
 
 class Division(BinaryOp, abstract=True):
@@ -35,7 +36,7 @@ class Division(BinaryOp, abstract=True):
         declared = cls.integer_function
         function: Any = getattr(xp, declared) if isinstance(declared, str) else declared
         if xp is not np:
-            return cast(Kernel, function)
+            return lambda x, y: _checked_quotient(function, x, y)
 
         def divide(x: Any, y: Any) -> Any:
             if not (y.all() if y.ndim else y) and x.size:
@@ -44,6 +45,12 @@ class Division(BinaryOp, abstract=True):
             return function(x, y)
 
         return divide
+
+
+def _checked_quotient(function: Kernel, x: Any, y: Any) -> Any:
+    if x.size:
+        defer_check(lambda: y != 0)
+    return function(x, y)
 
 
 def truncated_quotient(x: Any, y: Any) -> Any:

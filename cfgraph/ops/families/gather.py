@@ -23,6 +23,7 @@ from cfgraph.ops.opdef.shape_functions import (
     static_axis,
     static_int,
 )
+from cfgraph.ops.opdef.value_checks import defer_check
 from cfgraph.ops.opdef.variant_math import object_item
 
 SizeLike = int | Output
@@ -228,9 +229,10 @@ class Gather(Op):
 def take_slices(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
     """Select slices along an axis. Raises OpError for an index out of range.
 
-    Kernels on an accelerator cannot fail; they clip the index instead.
+    Kernels on an accelerator cannot fail; they clip the index instead, and may defer the check.
     """
     if xp is not np:
+        defer_check(lambda: _are_in_range(indices, params.shape[axis]))
         return xp.take(params, xp.clip(indices, 0, max(params.shape[axis] - 1, 0)), axis=axis)
     if not indices.ndim and not axis and not params.dtype.hasobject:
         if not 0 <= indices < params.shape[0]:
@@ -258,6 +260,10 @@ def _is_out_of_range(indices: Any, size: int) -> str:
     return f"indices{where} = {value} is not in [0, {size})"
 
 
+def _are_in_range(indices: Any, size: int) -> Any:
+    return (indices >= 0) & (indices < size)
+
+
 def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, batch: int) -> Any:
     """Select slices along an axis, per element of the first `batch` dimensions."""
     batch = batch + indices.ndim if batch < 0 else batch
@@ -276,6 +282,8 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     size = params.shape[axis]
     if xp is np and np.count_nonzero(indices.view(f"u{indices.dtype.itemsize}") >= size):
         raise OpError(_is_out_of_range(indices, size))
+    if xp is not np:
+        defer_check(lambda: _are_in_range(indices, size))
     # move the gathered axis next to the batch dimensions, and the dimensions between back at the
     # end
     moved = params if axis == batch else xp.moveaxis(params, axis, batch)
@@ -369,7 +377,7 @@ def index_vectors(
 ) -> tuple[tuple[Any, ...], Any | None]:
     """Convert index vectors to an index of arrays, and a mask of invalid vectors (None: none).
 
-    Raises OpError for an invalid vector if `check` is set, except on an accelerator.
+    Raises OpError for an invalid vector if `check` is set; an accelerator may defer the check.
     """
     depth = indices.shape[-1]
     if depth > len(sizes):
@@ -397,5 +405,7 @@ def index_vectors(
             f"{list(sizes)}"
         )
         raise OpError(message)
+    if check:
+        defer_check(lambda: ~bad)
     inside = xp.where(bad[..., None], 0, indices)
     return tuple(xp.moveaxis(inside, -1, 0)), bad

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import COMPLEX, INDEX, REAL, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
+from cfgraph.ops.opdef.value_checks import defer_check
 
 MATRIX_TYPES = one_of("float64", "float32", "float16", COMPLEX)
 REAL_MATRIX_TYPES = one_of("float64", "float32")
@@ -38,6 +40,8 @@ class MatrixOp(Op, abstract=True):
             if first.ndim < 2:
                 message = f"Input tensor must have rank >= 2, not {list(first.shape)}"
                 raise OpError(message)
+            if xp is not np:
+                return _checked_result(xp, kernel(first, *operands))
             try:
                 return kernel(first, *operands)
             except np.linalg.LinAlgError as error:
@@ -55,6 +59,13 @@ class MatrixOp(Op, abstract=True):
     def failure(error: Exception) -> str:
         """Error message for a failed computation."""
         return "Input matrix is not invertible."
+
+
+def _checked_result(xp: ModuleType, result: Any) -> Any:
+    """The result; where it is not finite, the kernels of NumPy may fail."""
+    for part in result if isinstance(result, tuple) else (result,):
+        defer_check(partial(xp.isfinite, part))
+    return result
 
 
 def matrix_dims(shape: Shape) -> tuple[Shape, int | None, int | None]:

@@ -20,6 +20,7 @@ from cfgraph.ops.opdef.gradient_api import (
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.value_checks import defer_check
 
 _FLOATS = "T: {float16, bfloat16, float32, float64}"
 
@@ -209,7 +210,7 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
 
 
 def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
-    """Raise OpError for labels that do not fit the logits; accelerators check shapes only."""
+    """Raise OpError for labels that do not fit the logits; accelerators may defer the check."""
     if features.ndim != 2:
         message = f"logits must be 2-D, but got shape {list(features.shape)}"
         raise OpError(message)
@@ -227,6 +228,7 @@ def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
         message = f"Must have at least one class, but got logits shape {list(features.shape)}"
         raise OpError(message)
     if xp is not np:
+        defer_check(lambda: (labels >= 0) & (labels < classes))
         return
     # read as unsigned, a negative label is too large: one comparison checks both bounds
     if np.count_nonzero(labels.view(f"u{labels.dtype.itemsize}") >= classes):

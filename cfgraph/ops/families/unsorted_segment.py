@@ -32,6 +32,7 @@ from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     static_int,
 )
+from cfgraph.ops.opdef.value_checks import defer_check
 
 
 class UnsortedSegmentOp(SegmentOp, abstract=True):
@@ -65,6 +66,7 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
                 raise OpError(message)
             rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
             if xp is not np:
+                defer_check(lambda: flat < count)
                 return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
             if flat.size and flat.max() >= count:
                 position = int((flat >= count).argmax())

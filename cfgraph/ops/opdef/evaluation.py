@@ -101,7 +101,7 @@ class StraightLine:
         node = self.failed(error)
         if node is None:
             return error
-        name = f"{caller}/{node.name}"
+        name = f"{caller}/{node.name}" if caller else node.name
         if isinstance(error, CfgraphError):
             error.node = name
             return error

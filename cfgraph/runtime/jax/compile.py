@@ -22,11 +22,11 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
+from cfgraph.ops.opdef.value_checks import collected_checks
 from cfgraph.runtime.gpu.context import has_gpu
 from cfgraph.runtime.jax.deferred_checks import (
-    ListCheckFailed,
+    DeferredCheckFailed,
     all_hold,
-    collected_checks,
     guard_arguments,
     guarded_loops,
 )
@@ -204,9 +204,7 @@ class TraceableFunction:
         self.transfer = transfer or HostTransfer()
         # tracing copies the functions that are called
         require_bounded(function, instances)
-        self.line, self.has_checks, self.has_loops = jax_line(
-            load_jax(), function, instances, guarded=guarded
-        )
+        self.line, _, self.has_loops = jax_line(load_jax(), function, instances, guarded=guarded)
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
@@ -230,11 +228,11 @@ class CompiledFunction:
     """A body compiled for one signature; construction compiles it and runs it once.
 
     Tracing records the origin of each output: computed, constant, or a forwarded input. The last
-    computed value of a body with checks on lists is their conjunction.
+    computed value of a body with checks is their conjunction.
     """
 
     def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
-        self._line, self._transfer, self._has_checks = body.line, body.transfer, body.has_checks
+        self._line, self._transfer, self._has_checks = body.line, body.transfer, False
         self._guards = len(guard_arguments(current_limits())) if body.is_guarded else 0
         self._variables = [
             index for index, value in enumerate(inputs) if isinstance(value, Variable)
@@ -266,14 +264,14 @@ class CompiledFunction:
     def run(self, inputs: Sequence[Any]) -> Any:
         """Compute the outputs, and assign to variables.
 
-        Raises ListCheckFailed, with nothing assigned, if a list was accessed beyond its capacity.
+        Raises DeferredCheckFailed, with nothing assigned, if a check fails.
         """
         from_jax = self._transfer.from_jax
         computed = self._computed(inputs)
         if self._has_checks:
             *computed, holds = computed
             if not holds:
-                raise ListCheckFailed
+                raise DeferredCheckFailed
         if self._plain:
             results = [
                 from_jax(value, scalar)
@@ -326,7 +324,8 @@ class CompiledFunction:
             for index, (variable, initial) in traced_variables.items()
             if variable.value is not initial
         ]
-        if self._has_checks:
+        self._has_checks = bool(checks)
+        if checks:
             computed.append(all_hold(load_jax(), checks))
         return computed
 

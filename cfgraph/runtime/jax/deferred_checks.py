@@ -1,7 +1,8 @@
-"""Checks that compiled code can only evaluate while it runs: accesses of lists, limits of loops.
+"""Checks that compiled code can only evaluate while it runs: indices, lists, limits of loops.
 
-Compiled code cannot raise errors, and indexing clamps. A check that fails is a result of the
-function; the cluster then runs on NumPy kernels, which extend the list or raise the error.
+Compiled code cannot raise errors, and indexing clamps. A check (`ops.opdef.value_checks`) that
+fails is a result of the function; the cluster then runs on NumPy kernels, which extend the list or
+raise the error.
 
 A loop whose limit is exceeded makes a check fail, too: the loops end, and the NumPy kernels report
 the limit with its place. Only runs with limits use guarded loops.
@@ -20,27 +21,9 @@ import numpy as np
 
 from cfgraph.limits import Limits
 
-_SCOPE: Final[ContextVar[list[Any]]] = ContextVar("_SCOPE")
 
-
-class ListCheckFailed(Exception):
-    """A run accessed a list in a way that compiled code does not support."""
-
-
-def require(condition: Any) -> None:
-    """Add a condition to the current scope."""
-    _SCOPE.get().append(condition)
-
-
-@contextmanager
-def collected_checks() -> Iterator[list[Any]]:
-    """Open a scope and return its conditions; a loop, branch, or function body is a scope."""
-    conditions: list[Any] = []
-    token = _SCOPE.set(conditions)
-    try:
-        yield conditions
-    finally:
-        _SCOPE.reset(token)
+class DeferredCheckFailed(Exception):
+    """A run whose error or limit NumPy kernels report, or whose list they extend."""
 
 
 def all_hold(jax: Any, conditions: Sequence[Any]) -> Any:

@@ -25,7 +25,8 @@ from cfgraph.ops.opdef.evaluation import (
     traced_kernels,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
-from cfgraph.runtime.jax.deferred_checks import all_hold, collected_checks, current_guard, require
+from cfgraph.ops.opdef.value_checks import collected_checks, require
+from cfgraph.runtime.jax.deferred_checks import all_hold, current_guard
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
 
 
@@ -41,7 +42,7 @@ TRACING_STEP: Final[Any] = _TracingStep()
 
 
 class JaxLine(NamedTuple):
-    """A body for jax to trace; with checks, its scope collects conditions that must hold."""
+    """A body for jax to trace. Its scope collects conditions, certainly if `has_checks`."""
 
     line: StraightLine
     has_checks: bool
@@ -124,15 +125,22 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
     """A loop; invariant values are not carried, and stay constant if they were.
 
     A loop with checks carries their conjunction as the last value, and ends when one fails; a
-    guarded one carries the number of its iterations before it.
+    guarded one carries the number of its iterations before it. Tracing finds the checks of kernels:
+    the loop is then traced again.
     """
     condition, step = (_as_tuple(line) for line in lines)
     carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
     condition_checked, body_checked = (line.has_checks for line in lines)
 
     def run(*values: Any) -> Any:
+        result, is_complete = traced(*values)
+        return result if is_complete else traced(*values)[0]
+
+    def traced(*values: Any) -> tuple[Any, bool]:
+        nonlocal condition_checked, body_checked
         guard = current_guard()
         has_checks = condition_checked or body_checked or guard is not None
+        repeats_condition = condition_checked
 
         def filled(state: Sequence[Any]) -> list[Any]:
             all_values = list(values)
@@ -141,15 +149,19 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
             return all_values
 
         def cond(state: Any) -> Any:
-            with collected_checks():
+            nonlocal condition_checked
+            with collected_checks() as checks:
                 holds = jax.numpy.asarray(condition(*filled(state))[0])
+            condition_checked |= bool(checks)
             return jax.numpy.logical_and(holds, state[-1]) if has_checks else holds
 
         def body(state: Any) -> Any:
+            nonlocal body_checked
             with collected_checks() as checks:
-                if condition_checked:  # the condition itself returns no checks
+                if repeats_condition:  # the condition itself returns no checks
                     condition(*filled(state))
                 results = step(*filled(state))
+            body_checked |= bool(checks)
             after = tuple(_as_jax(jax, results[index]) for index in carried)
             if guard is not None:
                 count = state[-2] + 1
@@ -169,12 +181,13 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
                 for a, b in zip(start, results, strict=True)
             )
         state = jax.lax.while_loop(cond, body, start) if start else start
+        is_complete = condition_checked == repeats_condition and (has_checks or not body_checked)
         result = filled(state)
-        if has_checks:
+        if has_checks and is_complete:
             require(state[-1])
-        if condition_checked:
+        if repeats_condition and is_complete:
             condition(*result)
-        return result[0] if len(result) == 1 else tuple(result) if result else None
+        return result[0] if len(result) == 1 else tuple(result) if result else None, is_complete
 
     return run
 
@@ -182,23 +195,36 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
 def _conditional(jax: Any, lines: Sequence[JaxLine]) -> Kernel:
     """A conditional; only the taken branch if the predicate is constant.
 
-    Branches with checks return their conjunction as the last value.
+    Branches with checks return their conjunction as the last value. Tracing finds the checks of
+    kernels: the conditional is then traced again.
     """
     then, otherwise = (_as_tuple(line) for line in lines)
     has_checks = any(line.has_checks for line in lines)
 
-    def on_arrays(branch: Callable[..., tuple[Any, ...]], values: Sequence[Any]) -> Any:
+    def on_arrays(
+        branch: Callable[..., tuple[Any, ...]], returns_checks: bool, *values: Any
+    ) -> Any:
+        nonlocal has_checks
         with collected_checks() as checks:
             results = tuple(_as_jax(jax, value) for value in branch(*values))
-        return (*results, all_hold(jax, checks)) if has_checks else results
+        has_checks |= bool(checks)
+        return (*results, all_hold(jax, checks)) if returns_checks else results
+
+    def traced(pred: Any, returns_checks: bool, *values: Any) -> Any:
+        branches = [
+            partial(on_arrays, branch, returns_checks, *values) for branch in (then, otherwise)
+        ]
+        return jax.lax.cond(pred, *branches)
 
     def run(pred: Any, *values: Any) -> Any:
         if is_known(pred):
             result = (then if pred else otherwise)(*values)
         else:
-            branches = [partial(on_arrays, branch, values) for branch in (then, otherwise)]
-            result = jax.lax.cond(pred, *branches)
-            if has_checks:
+            returns_checks = has_checks
+            result = traced(pred, returns_checks, *values)
+            if has_checks and not returns_checks:
+                result, returns_checks = traced(pred, True, *values), True
+            if returns_checks:
                 *result, holds = result
                 require(holds)
         return result[0] if len(result) == 1 else tuple(result) if result else None
