@@ -272,7 +272,12 @@ class EvaluationPoint:
 
     def _new_session(self, previous: Session | None) -> Session:
         session = Session(
-            self.graph, state=self._state, seed=self._seed, allow_io=self._io, blas_threads="auto"
+            self.graph,
+            state=self._state,
+            seed=self._seed,
+            engine="compiled",
+            allow_io=self._io,
+            blas_threads="auto",
         )
         if previous is not None:
             session.reuse_plans(previous)

@@ -103,9 +103,10 @@ def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
 def engine_json(session: Session) -> dict[str, Any]:
     """Return the engine of the last run for a JSON document, and why tokens ran it."""
     if session.config.jit is not None:
-        return {"engine": session.cluster_runner.engine, "reason": None}
+        return {"engine": session.cluster_runner.engine, "reason": None, "xla": None}
     reason = session.fallback or None
-    return {"engine": "tokens" if reason else "compiled", "reason": reason}
+    xla = None if reason else session.xla_choice or None
+    return {"engine": "tokens" if reason else "compiled", "reason": reason, "xla": xla}
 
 
 # ops that a note lists
@@ -276,7 +277,7 @@ def _engine_note(session: Session) -> str:
         return f"engine: {chosen['engine']}{reason}"
     graph = session.ran
     if graph is None or not is_partitioned(graph):
-        return "engine: compiled"
+        return f"engine: compiled{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
     devices = sorted({node.device for node in graph})
     return f"engine: compiled, one function for {short_device_names(devices)}"
 

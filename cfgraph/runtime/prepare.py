@@ -14,15 +14,16 @@ Generated code merges the devices of a run, so that its graph is placed and not 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from cfgraph.errors import Unsupported, UsageError
+from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
@@ -30,9 +31,10 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.limits import reserve
+from cfgraph.limits import current_limits, reserve
 from cfgraph.ops.opdef.op import Resource, is_functional, lookup
 from cfgraph.runtime.abstract_run import use_abstract_values
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import (
@@ -43,13 +45,20 @@ from cfgraph.runtime.engine.plan import (
 )
 from cfgraph.runtime.engine.references import fetched_value
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.gpu.context import available_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
+from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
+from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters, recluster_run
 from cfgraph.runtime.run_passes import cluster_run, lowered_copy, partition_run, place_run
+from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
+from cfgraph.runtime.virtual_time import VirtualSimulator
+from cfgraph.runtime.xla_tier import RepeatedRun, XlaTier
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
@@ -308,18 +317,51 @@ def _caller_copy(value: Any) -> Any:
 SimulatorMaker = Callable[[PlannedRun, Observer | None], RunExecutor]
 
 
+def make_executor(
+    run: PlannedRun,
+    step: RunStep,
+    config: RunConfig,
+    trace: Observer | None,
+    meter: MemoryMeter | None,
+) -> RunExecutor:
+    """The executor of a run in this process: generated code, tokens, a virtual clock, or a GPU."""
+    if run.compiled is not None and trace is None:
+        return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
+    spec, plans = run.executor.get()
+    graph, fetches = spec.graph, spec.fetches
+    if config.costs is not None:
+        return VirtualSimulator(graph, plans, step, fetches, config.costs, trace, meter)
+    if any(is_gpu(plan.device) for plan in plans):
+        gpu = available_gpu(config.gpu)
+        if gpu is not None:
+            return GpuSimulator(gpu, graph, plans, step, fetches, trace, meter)
+    return Simulator(graph, plans, step, fetches, trace, meter)
+
+
+def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
+    """The token executor of a run that generated code runs otherwise."""
+    spec, plans = run.executor.get()
+    return Simulator(spec.graph, plans, step, spec.fetches)
+
+
 @dataclass(slots=True, eq=False)
 class PreparedRun:
     """A fetch-set that is ready to run.
 
     `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
-    plans: a second simulator needs its own plans.
+    plans: a second simulator needs its own plans. `clusters` runs its clusters. `plan_xla` plans a
+    run that may move to XLA; the second run makes its `tier`.
     """
 
     run: PlannedRun
     make: SimulatorMaker
     guard: AbstractContextManager[object]
+    clusters: ClusterRunner
     blas_threads: int | None = None
+    plan_xla: Callable[[], tuple[PlannedRun, ClusterRunner]] | None = None
+    tier: XlaTier | None = None
+    has_run: bool = False
+    xla: PreparedRun | None = None
     idle: list[RunExecutor] = field(default_factory=list)
 
     @property
@@ -331,6 +373,42 @@ class PreparedRun:
     def is_shared(self) -> bool:
         """True if several simulators may be linked from the plans."""
         return isinstance(self.guard, nullcontext)
+
+    def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
+        """The times of this run with feeds of these shapes, if it may move to XLA.
+
+        A run with limits stays, since code of XLA looks at them less often.
+        """
+        if self.plan_xla is None or current_limits().bounds_loops:
+            return None
+        if not self.has_run:
+            self.has_run = True
+            return None
+        if self.tier is None:
+            if not has_jax():
+                self.plan_xla = None
+                return None
+            self.tier = XlaTier(self.run.plans[0].nodes)
+        return self.tier.repeated_run(feeds)
+
+    @property
+    def xla_estimate(self) -> str:
+        """A description of the time to compile this run, if it may move to XLA."""
+        if self.plan_xla is None or not has_jax():
+            return ""
+        return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
+
+    def by_xla(self, repeated: RepeatedRun) -> PreparedRun:
+        """The same run by XLA, planned once; the run itself if that is impossible."""
+        assert self.plan_xla is not None
+        if self.xla is None:
+            try:
+                run, clusters = self.plan_xla()
+            except CfgraphError as error:
+                repeated.reject(error.message)
+                return self
+            self.xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
+        return self.xla
 
     def acquire(self, observer: Observer | None) -> RunExecutor:
         """A simulator for one run; an observed run has a new one."""

@@ -76,6 +76,12 @@ class RunConfig:
         """The options that generated code depends on."""
         return self.devices, self.soft_placement, self.rules, self.jit, self.regions
 
+    @property
+    def has_xla_choice(self) -> bool:
+        """True if runs of generated code may move to XLA."""
+        is_auto = self.engine in (None, "auto") and self.jit is None
+        return is_auto and len(self.devices) < 2 and self.workers is None
+
     def token_executor_reason(self) -> str:
         """The reason for which all runs use the token executor, or an empty text."""
         if self.engine == "tokens":

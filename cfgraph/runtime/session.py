@@ -32,7 +32,6 @@ from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
-from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
@@ -42,13 +41,15 @@ from cfgraph.runtime.prepare import (
     PreparedRun,
     RunExecutor,
     fetched_values,
+    make_executor,
     plan_run,
 )
 from cfgraph.runtime.run_config import RunConfig, current_options
 from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
-from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual_time import VirtualSimulator
+from cfgraph.runtime.xla_run import plan_xla_run
+from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions, Workers
@@ -82,13 +83,14 @@ class Session:
     override requests. On one device, all nodes run there whatever they request.
 
     With the engines `auto` and `compiled`, a run is compiled to straight-line Python, with the same
-    values and errors, where that is possible and nothing observes the run; otherwise, and with
-    `tokens`, the token executor runs it. `fallback` is the reason for which the last run used the
-    token executor, or empty. With `xla`, nodes that compile together are clustered, also whole
-    loops and conditionals, and XLA compiles the clusters per input signature (with `lazy` when a
-    signature is seen a second time); values agree within the tolerance of the dtype. Clusters in
-    the graph run by XLA with `xla`, by NumPy with `compiled`, else by XLA where they are large and
-    jax is installed. `jit`, `regions`, and the engine `numpy` are deprecated.
+    values and errors, where possible and if nothing observes it; otherwise, and with `tokens`, the
+    token executor runs it. `fallback` is the reason for which it ran the last run, or empty. With
+    `xla`, XLA compiles clusters of nodes, also whole loops and conditionals, per input signature
+    (with `lazy` when a signature is seen a second time); floats agree within the tolerance of the
+    dtype. With `auto` and jax, a run that the session repeats for longer than XLA would compile
+    moves to XLA if that is faster; limited and observed runs do not. `xla_choice` has the times.
+    `compiled` computes the same bits in each run. Clusters in the graph run by XLA with `xla`, by
+    NumPy with `compiled`, else by XLA if large. `jit` and `regions` are deprecated.
 
     With `costs` the run uses a virtual clock: `elapsed` is its final time in seconds, and the trace
     has its times. `ran` is the graph of the last run: the needed part of the graph after lowering,
@@ -169,7 +171,6 @@ class Session:
             blas_threads=checked_threads(blas_threads),
             workers=workers,
         )
-        # the reason for which all runs use the token executor, or empty
         self._observed = self.config.token_executor_reason()
         self.state = State() if state is None else state
         self._workers: Workers | None = None
@@ -186,6 +187,7 @@ class Session:
         self.gpu_plan: GpuPlan | None = None
         self.gpus: tuple[str, ...] = ()
         self.fallback = ""
+        self._repeated: RepeatedRun | None = None
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
@@ -193,13 +195,11 @@ class Session:
         self._run_numbers = count(1)
         self._prepared: dict[RunKey, PreparedRun] = {}
         self._cache = CodeCache() if cache is True else cache or None
-        # the version of the graph that the digest is of
-        self._digest: tuple[Any, str] = None, ""
+        self._digest: tuple[Any, str] = None, ""  # a version of the graph, and its digest
         if self._cache is not None and self._cache.graph_digest:
             self._digest = self._version, self._cache.graph_digest
         self._planned: Any = None  # the version of the graph that the runs are prepared for
-        # held to prepare a run, and during runs that wait for each other
-        self._lock = RLock()
+        self._lock = RLock()  # held to prepare a run, and during runs that wait for each other
         self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)
 
@@ -231,7 +231,8 @@ class Session:
         self.cluster_runner, self._planned = other.cluster_runner, other._planned
         for key, prepared in dict(other._prepared).items():
             if prepared.is_shared:
-                self._prepared[key] = replace(prepared, make=self._make_simulator, idle=[])
+                new = replace(prepared, make=self._make_simulator, plan_xla=None, idle=[])
+                self._prepared[key] = new
 
     @property
     def _version(self) -> Any:
@@ -247,6 +248,11 @@ class Session:
     def ran(self) -> Graph | None:
         """The graph of the last run as the token executor executes it."""
         return None if self._last_run is None else self._last_run.graph
+
+    @property
+    def xla_choice(self) -> str:
+        """The times that decide whether XLA runs the last run, or empty if it has no choice."""
+        return str(self._repeated or (self._last_run and self._last_run.xla_estimate) or "")
 
     @property
     def memory(self) -> dict[str, DeviceMemory]:
@@ -291,6 +297,12 @@ class Session:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, names.targets, tuple(fed), without_values, False
         prepared, seconds = self._prepared_run(key, names.opened, trace, timeout, fed)
+        repeated = None
+        if trace is None and timeout is None and max_iterations is None:
+            repeated = prepared.repeated_run(fed.values())
+            if repeated is not None and repeated.uses_xla:
+                with self._lock, self.graph.paused_gc():
+                    prepared = prepared.by_xla(repeated)
         with (
             prepared.guard,
             # time spent waiting for another run does not count
@@ -299,7 +311,7 @@ class Session:
                 max_iterations=max_iterations,
             ) as limits,
             np.errstate(all="ignore"),
-            self.cluster_runner.running() if self.cluster_runner.clusters else nullcontext(),
+            prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
             simulator = prepared.acquire(trace)
@@ -313,7 +325,12 @@ class Session:
                 simulator.until = until_iteration
             completed, simulator.allow_dead = False, allow_dead
             try:
-                simulator.run(list(fed.values()), self._random)
+                if repeated is None:
+                    simulator.run(list(fed.values()), self._random)
+                else:
+                    repeated.run(
+                        partial(simulator.run, list(fed.values()), None), prepared.clusters
+                    )
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
@@ -327,6 +344,7 @@ class Session:
                 if self._meter is not None:
                     simulator.clear()
                 self.fallback = prepared.run.fallback or simulator.fallback
+                self._repeated = repeated
                 if trace is not None and not self.fallback:
                     self.fallback = _TRACED
                 self._end_run(prepared, simulator, completed=completed)
@@ -369,7 +387,7 @@ class Session:
             spec = RunSpec(opened.graph, fetches, targets, feeds)
             observed = self._observed or ("values are omitted" if without_values else "")
             if trace is not None and not observed:
-                observed, key = _TRACED, _traced(key)
+                observed, key = _TRACED, (*key[:4], True)
             run = plan_run(
                 spec,
                 opened,
@@ -384,7 +402,9 @@ class Session:
             if isinstance(threads, str):
                 values = dict(zip(run.spec.feeds, fed.values(), strict=True))
                 threads = auto_threads(run.spec.graph, run.plans, values)
-            prepared = PreparedRun(run, self._make_simulator, guard, threads)
+            prepared = PreparedRun(run, self._make_simulator, guard, self.cluster_runner, threads)
+            if run.compiled is not None and self.config.has_xla_choice and not opened.groups:
+                prepared.plan_xla = partial(plan_xla_run, spec, opened, self.config, run)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(self._make_simulator(run, trace))
             if trace is None or prepared.is_shared:
@@ -405,7 +425,7 @@ class Session:
         """The prepared run of a key; for a traced run also one that is only traced."""
         prepared = self._prepared.get(key)
         if prepared is None and trace is not None:
-            prepared = self._prepared.get(_traced(key))
+            prepared = self._prepared.get((*key[:4], True))
         return prepared
 
     def _is_exclusive(self) -> bool:
@@ -418,33 +438,12 @@ class Session:
         return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
 
     def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
-        """The simulator: of generated code, a virtual clock, a real GPU, or NumPy alone."""
+        """The executor of one run at a time."""
         step = RunStep(self.state, self.config.seed, self.config.io)
         if self._workers is not None:
             from cfgraph.runtime.remote.driver import RemoteRun
 
-            spec, plans = run.executor.get()
-            devices, compiles = self.config.devices, not run.fallback and trace is None
-            return RemoteRun(self._workers, spec, plans, step, trace, devices, compiles=compiles)
-        if run.compiled is not None and trace is None:
-            return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
-        spec, plans = run.executor.get()
-        graph, fetches, meter = spec.graph, spec.fetches, self._meter
-        if self.config.costs is not None:
-            return VirtualSimulator(graph, plans, step, fetches, self.config.costs, trace, meter)
-        if any(is_gpu(plan.device) for plan in plans):
-            gpu = available_gpu(self.config.gpu)
-            if gpu is not None:
-                return GpuSimulator(gpu, graph, plans, step, fetches, trace, meter)
-        return Simulator(graph, plans, step, fetches, trace, meter)
-
-
-def _traced(key: RunKey) -> RunKey:
-    fetches, targets, feeds, without_values, _ = key
-    return fetches, targets, feeds, without_values, True
-
-
-def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
-    """The token executor of a run that generated code runs otherwise."""
-    spec, plans = run.executor.get()
-    return Simulator(spec.graph, plans, step, spec.fetches)
+            compiles = not run.fallback and trace is None
+            planned, devices = run.executor.get(), self.config.devices
+            return RemoteRun(self._workers, *planned, step, trace, devices, compiles=compiles)
+        return make_executor(run, step, self.config, trace, self._meter)

@@ -25,10 +25,11 @@ ORDER = (
         "abstract_run",
         "run_names",
         "cluster_runner",
+        "xla_tier",
         "quiescent_state",
     ),
     *("deadlock", "simulator", "gpu_simulator", "virtual_time", "compiled", "remote"),
-    *("run_config", "run_passes", "prepare", "session", "restore"),
+    *("run_config", "run_passes", "prepare", "xla_run", "session", "restore"),
 )
 
 

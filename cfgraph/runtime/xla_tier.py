@@ -1,0 +1,190 @@
+"""The tier above generated code: a run that a session repeats moves to XLA where that pays.
+
+    generated code ──its time exceeds twice what compiling takes──▶ trial ──▶ XLA
+                                                                      └────▶ generated code
+
+As in a just-in-time compiler, time that was spent predicts time that will be: a single run never
+pays for a compilation. Each combination of feed shapes is decided by itself. The time to compile is
+estimated from the nodes of the run, and the trial compares measured times of both.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from time import perf_counter as clock
+from typing import Any, Final
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.units import format_duration
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.opdef.op import is_product, lookup
+from cfgraph.runtime.cluster_runner import ClusterRunner
+
+# seconds of a compilation, fitted to recorded models: 0.3 to 4 times the time that it takes
+_COMPILE_BASE: Final = 0.2
+_COMPILE_PER_NODE: Final = 0.0025
+_COMPILE_PER_PRODUCT: Final = 0.04
+_IMPORT_JAX: Final = 2.0
+# seconds of generated code per estimated second of compiling, before XLA compiles
+_SAFETY: Final = 2.0
+# runs that are compared, of both engines
+_TRIAL_RUNS: Final = 5
+# XLA must take at most this fraction of the time of generated code
+_WORTH: Final = 0.9
+# runs that may compile, and later runs that may meet a signature that is not compiled
+_MAX_COMPILING_RUNS: Final = 3
+_MAX_MISSES: Final = 3
+# combinations of feed shapes of a run that may move to XLA
+_MAX_SHAPES: Final = 8
+
+
+def compile_seconds(nodes: Iterable[Node]) -> float:
+    """The estimated seconds that XLA takes to compile the nodes of a run."""
+    work = [node for node in nodes if _computes(node)]
+    products = sum(map(is_product, work))
+    return _COMPILE_BASE + _COMPILE_PER_NODE * len(work) + _COMPILE_PER_PRODUCT * products
+
+
+def _computes(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and not (op.aliasing.is_identity or op.role or issubclass(op, Const))
+
+
+class Phase(Enum):
+    """The engine of a repeated run."""
+
+    GENERATED = "generated code"
+    TRIAL = "XLA, compared with generated code"
+    XLA = "XLA"
+    REJECTED = "generated code, after XLA was rejected"
+
+
+@dataclass(slots=True)
+class RunTimes:
+    """The number of runs, their total seconds, and the seconds of the last ones."""
+
+    count: int = 0
+    total: float = 0.0
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=_TRIAL_RUNS))
+
+    def add(self, seconds: float) -> None:
+        """Count a run."""
+        self.count += 1
+        self.total += seconds
+        self.last.append(seconds)
+
+    @property
+    def least(self) -> float:
+        """The least of the last times."""
+        return min(self.last)
+
+
+class RepeatedRun:
+    """Times and phase of one run with feeds of the same shapes.
+
+    `estimate` is the seconds that compiling takes.
+    """
+
+    def __init__(self, estimate: float) -> None:
+        self.estimate = estimate
+        self.phase = Phase.GENERATED
+        self.generated, self.xla = RunTimes(), RunTimes()
+        self.compiling = RunTimes()
+        self.misses = 0
+        self.reason = ""
+
+    @property
+    def uses_xla(self) -> bool:
+        """True if the next run is one of XLA."""
+        return self.phase in (Phase.TRIAL, Phase.XLA)
+
+    @property
+    def may_compile(self) -> bool:
+        """True if the next run may compile."""
+        return self.phase is Phase.TRIAL and self.compiling.count < _MAX_COMPILING_RUNS
+
+    def run(self, work: Callable[[], None], clusters: ClusterRunner) -> None:
+        """Run once, and count the run."""
+        by_xla = self.uses_xla
+        if by_xla:
+            clusters.may_compile = self.may_compile
+        start = clock()
+        work()
+        if by_xla:
+            self.add_xla(clock() - start, clusters)
+        else:
+            self.add_generated(clock() - start)
+
+    def add_generated(self, seconds: float) -> None:
+        """Count a run of generated code; the next may be the first of XLA."""
+        self.generated.add(seconds)
+        needed = _SAFETY * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
+        if self.phase is Phase.GENERATED and self.generated.total > needed:
+            self.phase = Phase.TRIAL
+
+    def add_xla(self, seconds: float, clusters: ClusterRunner) -> None:
+        """Count a run of XLA, after which it may be rejected."""
+        compiled, missed = clusters.reset_counts()
+        if compiled:
+            self.compiling.add(seconds)
+            return
+        if missed:
+            self.misses += 1
+            if self.misses > _MAX_MISSES or self.phase is Phase.TRIAL:
+                self.reject("shapes or constants in it change from run to run")
+            return
+        self.xla.add(seconds)
+        if self.phase is Phase.TRIAL and self.xla.count == _TRIAL_RUNS:
+            times = f"{_duration(self.xla.least)} a run, generated code {self._generated_time}"
+            if self.xla.least > _WORTH * self.generated.least:
+                self.reject(f"it takes {times}")
+            else:
+                self.phase = Phase.XLA
+
+    def reject(self, reason: str) -> None:
+        """Use generated code from now on."""
+        self.phase, self.reason = Phase.REJECTED, reason
+
+    @property
+    def _generated_time(self) -> str:
+        return _duration(self.generated.least)
+
+    def __str__(self) -> str:
+        compiled = f"compiled in {_duration(self.compiling.total)}"
+        match self.phase:
+            case Phase.GENERATED:
+                estimate = f"XLA would compile for about {_duration(self.estimate)}"
+                if not self.generated.count:
+                    return estimate
+                runs = f"{self.generated.count} run{'s' * (self.generated.count != 1)} took"
+                return f"{runs} {_duration(self.generated.total)}, {estimate}"
+            case Phase.TRIAL:
+                return f"XLA {compiled}, and is compared with generated code"
+            case Phase.XLA:
+                times = f"{_duration(self.xla.least)} a run, generated code {self._generated_time}"
+                return f"XLA {compiled}, and takes {times}"
+        return f"XLA is not used: {self.reason}"
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(seconds * 1e9)
+
+
+class XlaTier:
+    """The repeated runs of one fetch-set, by the shapes of the feeds."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.estimate = compile_seconds(nodes)
+        self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
+
+    def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
+        """The repeated run with feeds of these shapes; None if there are too many."""
+        shapes = tuple([getattr(value, "shape", None) for value in feeds])
+        run = self._runs.get(shapes)
+        if run is None and len(self._runs) < _MAX_SHAPES:
+            run = self._runs.setdefault(shapes, RepeatedRun(self.estimate))
+        return run

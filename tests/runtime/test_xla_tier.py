@@ -1,0 +1,286 @@
+"""Repeated runs of a session move from generated code to XLA where measured times say so."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import ExecutionError
+from cfgraph.runtime import xla_run, xla_tier
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.xla_tier import Phase, RepeatedRun
+from tests.recorder import Recorder
+
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+
+# one step of gradient descent on a product of matrices, and integers and Booleans from it
+TRAINING = """
+x = Placeholder() {dtype=float32, shape=?}
+w = VarHandleOp() {dtype=float32, shape=[3,2], shared_name="w"}
+start = Const() {dtype=float32, value=float32[3,2]:[[1,2],[3,4],[5,6]]}
+init = AssignVariableOp(w, start) {dtype=float32}
+rate = Const() {dtype=float32, value=float32[]:0.01}
+read = ReadVariableOp(w) {dtype=float32}
+y = MatMul(x, read)
+tanh = Tanh(y)
+square = Mul(tanh, tanh)
+ones = OnesLike(square)
+dsquare = Sub(ones, square)
+dw = MatMul(x, dsquare) {transpose_a=true}
+delta = Mul(rate, dw)
+step = AssignSubVariableOp(w, delta, ^read) {dtype=float32}
+axes = Const() {dtype=int32, value=int32[2]:[0,1]}
+loss = Sum(square, axes)
+count = Cast(y) {SrcT=float32, DstT=int32}
+half = Const() {dtype=float32, value=float32[]:0.5}
+large = Greater(square, half)
+"""
+FETCHES = ["loss:0", "count:0", "large:0"]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes no time, and XLA is always worth it."""
+    monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 0.0)
+    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    monkeypatch.setattr(xla_tier, "_WORTH", 1e9)
+
+
+def phase(run: Session) -> Phase | None:
+    repeated = run._repeated
+    return None if repeated is None else repeated.phase
+
+
+def session(text: str, **options: Any) -> Session:
+    return Session(cfgraph.loads(text.encode(), "graph"), **options)
+
+
+def initialized(text: str, **options: Any) -> Session:
+    made = session(text, **options)
+    made.run(targets=["init"])
+    return made
+
+
+def steps(run: Session, count: int, **limits: Any) -> list[list[Any]]:
+    data = np.random.default_rng(0).standard_normal((count, 4, 3)).astype(np.float32)
+    return [run.run(FETCHES, {"x": x}, ["step"], **limits) for x in data]
+
+
+@needs_jax
+def test_training_moves_to_xla_and_agrees(at_once: None) -> None:
+    auto, compiled = initialized(TRAINING), initialized(TRAINING, engine="compiled")
+    for ours, expected in zip(steps(auto, 12), steps(compiled, 12), strict=True):
+        np.testing.assert_allclose(ours[0], expected[0], rtol=1e-5)
+        np.testing.assert_array_equal(ours[1], expected[1])
+        np.testing.assert_array_equal(ours[2], expected[2])
+        assert [value.dtype for value in ours] == [value.dtype for value in expected]
+    assert phase(auto) is Phase.XLA
+    assert auto.xla_choice.startswith("XLA compiled in ")
+    assert phase(compiled) is None
+    assert compiled.xla_choice == ""
+    (_, ours), (_, theirs) = *auto.state.variables(), *compiled.state.variables()
+    np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-5)
+
+
+@needs_jax
+def test_generated_code_continues_with_the_variables_of_a_rejected_trial(
+    at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xla_tier, "_WORTH", 0.0)
+    auto, compiled = initialized(TRAINING), initialized(TRAINING, engine="compiled")
+    ours, expected = steps(auto, 14), steps(compiled, 14)
+    assert phase(auto) is Phase.REJECTED
+    assert "a run, generated code" in auto.xla_choice
+    np.testing.assert_allclose([v[0] for v in ours], [v[0] for v in expected], rtol=1e-5)
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({"engine": "compiled"}, {}),
+        ({"engine": "tokens"}, {}),
+        ({}, {"timeout": 60.0}),
+        ({}, {"max_iterations": 9}),
+        ({}, {"trace": Recorder()}),
+        ({"devices": ["cpu:0", "cpu:1"]}, {}),
+    ],
+    ids=str,
+)
+def test_other_engines_and_limited_or_observed_runs_do_not_move(
+    at_once: None, options: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    run = initialized(TRAINING, **options)
+    steps(run, 4, **limits)
+    assert phase(run) is None
+
+
+@needs_jax
+def test_each_combination_of_feed_shapes_is_decided_by_itself(at_once: None) -> None:
+    run = initialized(TRAINING)
+    for _ in range(9):
+        run.run(FETCHES, {"x": np.ones((4, 3), np.float32)}, ["step"])
+    assert phase(run) is Phase.XLA
+    run.run(FETCHES, {"x": np.ones((5, 3), np.float32)}, ["step"])
+    assert phase(run) is Phase.TRIAL
+
+
+VALUE_AS_SHAPE = """
+n = Placeholder() {dtype=int32, shape=[]}
+x = Placeholder() {dtype=float32, shape=?}
+dims = Pack(n, n) {N=2}
+filled = Fill(dims, x)
+twice = Add(filled, filled)
+y = Mul(twice, filled)
+"""
+
+
+@needs_jax
+def test_a_value_that_shapes_depend_on_is_not_compiled_for_ever(at_once: None) -> None:
+    run = session(VALUE_AS_SHAPE)
+    for n in range(1, 12):
+        (y,) = run.run(["y:0"], {"n": n, "x": 2.0})
+        np.testing.assert_array_equal(y, np.full((n, n), 8.0, np.float32))
+    assert phase(run) is Phase.REJECTED
+    assert "change from run to run" in run.xla_choice
+
+
+RANDOM = """
+dims = Const() {dtype=int32, value=int32[1]:[5]}
+noise = RandomStandardNormal(dims) {dtype=float32, seed=3}
+a = Tanh(noise)
+b = Mul(a, a)
+c = Sub(b, a)
+d = Exp(c)
+e = Add(d, c)
+y = Mul(e, noise)
+"""
+
+
+@needs_jax
+def test_random_numbers_are_those_of_generated_code(at_once: None) -> None:
+    auto, compiled = session(RANDOM), session(RANDOM, engine="compiled")
+    for _ in range(10):
+        ours, theirs = (run.run(["noise:0", "y:0"]) for run in (auto, compiled))
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-5)
+    assert phase(auto) is Phase.XLA
+
+
+STRINGS = """
+x = Placeholder() {dtype=string, shape=[]}
+a = StringUpper(x)
+b = StringLower(a)
+y = StringStrip(b)
+"""
+
+
+@needs_jax
+def test_a_run_that_xla_cannot_compile_stays(at_once: None) -> None:
+    run = session(STRINGS)
+    for _ in range(3):
+        assert run.run(["y:0"], {"x": b" A "}) == [b"a"]
+    assert phase(run) is Phase.REJECTED
+    assert "remain outside of clusters" in run.xla_choice
+
+
+def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    run = RepeatedRun(1.0)
+    run.add_generated(1.5)
+    assert not run.uses_xla
+    assert str(run) == "1 run took 1.5 s, XLA would compile for about 1 s"
+    run.add_generated(0.6)
+    assert run.uses_xla
+    assert run.may_compile
+
+
+LOOKUP = """
+table = VarHandleOp() {dtype=float32, shape=[4], shared_name="table"}
+start = Const() {dtype=float32, value=float32[4]:[1,2,3,4]}
+init = AssignVariableOp(table, start) {dtype=float32}
+row = Placeholder() {dtype=int32, shape=[]}
+divisor = Placeholder() {dtype=int32, shape=[]}
+read = ReadVariableOp(table) {dtype=float32}
+axis = Const() {dtype=int32, value=int32[]:0}
+picked = GatherV2(read, row, axis)
+n = FloorDiv(row, divisor)
+tanh = Tanh(picked)
+y = Mul(tanh, picked)
+more = Mul(read, read)
+step = AssignVariableOp(table, more, ^read) {dtype=float32}
+"""
+WRONG = [
+    ({"row": 9, "divisor": 1}, "indices = 9 is not in [0, 4)", "picked"),
+    ({"row": 1, "divisor": 0}, "Integer division by zero", "n"),
+]
+
+
+@needs_jax
+@pytest.mark.parametrize("targets", [(), ("step",)], ids=["pure", "writes"])
+def test_errors_are_those_of_generated_code(
+    at_once: None, monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(xla_run, "_MOST_REMAINING", 1.0)
+    errors = []
+    for engine in ("auto", "compiled"):
+        run = initialized(LOOKUP, engine=engine)
+        for _ in range(9):
+            run.run(["y:0", "n:0"], {"row": 2, "divisor": 2}, targets)
+        assert phase(run) is (Phase.XLA if engine == "auto" else None)
+        for feeds, message, node in WRONG:
+            with pytest.raises(ExecutionError) as caught:
+                run.run(["y:0", "n:0"], feeds, targets)
+            assert message in caught.value.message
+            assert caught.value.node == node
+            errors.append(str(caught.value))
+        assert phase(run) is (Phase.XLA if engine == "auto" else None)
+    assert errors[:2] == errors[2:]
+
+
+LOOP = """
+n = Placeholder() {dtype=int32, shape=[]}
+table = Placeholder() {dtype=float32, shape=[4]}
+zero = Const() {dtype=int32, value=int32[]:0}
+none = Const() {dtype=float32, value=float32[]:0}
+i = Enter(zero) {frame_name="loop"}
+sum = Enter(none) {frame_name="loop"}
+limit = Enter(n) {frame_name="loop", is_constant=true}
+rows = Enter(table) {frame_name="loop", is_constant=true}
+merge = Merge(i, next)
+total = Merge(sum, next_sum)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+switch_sum = Switch(total, cond)
+body = Identity(switch:1)
+one = Const(^body) {dtype=int32, value=int32[]:1}
+axis = Const(^body) {dtype=int32, value=int32[]:0}
+picked = GatherV2(rows, body, axis)
+tanh = Tanh(picked)
+more = AddV2(switch_sum:1, tanh)
+add = AddV2(body, one)
+next = NextIteration(add)
+next_sum = NextIteration(more)
+exit = Exit(switch_sum)
+y = Identity(exit)
+"""
+
+
+@needs_jax
+def test_an_error_in_a_loop_has_its_iteration(at_once: None) -> None:
+    errors, table = [], np.arange(4, dtype=np.float32)
+    for engine in ("auto", "compiled"):
+        run = session(LOOP, engine=engine)
+        for _ in range(9):
+            (y,) = run.run(["y:0"], {"n": 4, "table": table})
+        np.testing.assert_allclose(y, np.tanh(table).sum(), rtol=1e-6)
+        assert phase(run) is (Phase.XLA if engine == "auto" else None)
+        with pytest.raises(ExecutionError) as caught:
+            run.run(["y:0"], {"n": 5, "table": table})
+        errors.append((caught.value.node, caught.value.frame, str(caught.value)))
+    assert errors[0] == errors[1]
