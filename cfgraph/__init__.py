@@ -2,7 +2,7 @@
 
 Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
-Passes     lower, gradients, place, partition, cluster: in place, each returns a report;
+Passes     lower, gradients, place, partition, cluster, extract: in place, each returns a report;
            Pipeline runs several from a text
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cfgraph.limits import limited as limited
     from cfgraph.passes.cluster.cluster import cluster as cluster
     from cfgraph.passes.derivatives import gradients as gradients
+    from cfgraph.passes.extract import extract as extract
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
@@ -77,6 +78,7 @@ _HOMES = {
     "cluster": "cfgraph.passes.cluster.cluster",
     "diff": "cfgraph.compare.diff",
     "dumps": "cfgraph.ir.files",
+    "extract": "cfgraph.passes.extract",
     "gradients": "cfgraph.passes.derivatives",
     "limited": "cfgraph.limits",
     "load": "cfgraph.ir.files",

@@ -20,6 +20,7 @@ _SECTIONS: Final = {
         "place",
         "partition",
         "cluster",
+        "extract",
         "Pipeline",
         "Pipeline.run",
     ),

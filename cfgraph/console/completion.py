@@ -40,7 +40,7 @@ _FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "run": ("text", "json", "github", "sarif", "junit"),
     "cluster": ("text", "json", "dot"),
 }
-_TENSORS: Final = ("fetch", "ys", "xs", "stop")
+_TENSORS: Final = ("fetch", "ys", "xs", "stop", "inputs", "outputs")
 _NODES: Final = ("target", "init", "node", "tap", "subject", "target_node")
 _VALUES: Final = ("feed", "expect", "out")
 _MAX_OFFERED: Final = 200

@@ -49,6 +49,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph cluster mismatch.graph --exclude-ops Neg --explain",
         "cfgraph cluster count.graph | cfgraph run - --feed n=3 --fetch exit",
     ),
+    "extract": (
+        "cfgraph extract count.graph --outputs add --to graph",
+        "cfgraph extract count.graph --outputs add --feed n=5 --iteration 3 -o body.pb",
+        "cfgraph extract rnn.pb --inputs x --outputs loss -o part.pb",
+    ),
     "pipeline": (
         "cfgraph pipeline rnn.pb -p 'grad{ys=loss xs=w}, cluster' --time-passes -o out.pb",
         "cfgraph pipeline power.pb -p 'lower, grad{ys=y}' --print-after lower --to graph",

@@ -30,6 +30,7 @@ from cfgraph.pipeline_text import (
 # the options of a pass, and their module: fields are named as parameters of the command
 _PASSES: Final[dict[str, tuple[str, str]]] = {
     "cluster": ("cfgraph.console.cluster", "ClusterOptions"),
+    "extract": ("cfgraph.console.extract", "ExtractOptions"),
     "grad": ("cfgraph.console.grad", "GradOptions"),
     "lower": ("cfgraph.console.lower", "LowerOptions"),
     "partition": ("cfgraph.console.partition", "PlacementOptions"),

@@ -43,6 +43,11 @@ LINES = {
         "cluster lstm_grad.pb --explain --what-if StackPopV2",
         "cluster deadness_mismatch.pb --deadness off --verify -o o.pb",
     ],
+    "extract": [
+        "extract counter.pb --outputs while/add --feed n=5 --iteration 2 -o o.pb",
+        "extract counter.pb --outputs count --inputs n -o o.pb --map-out names.json",
+        "extract counter.pb --outputs count --inputs while/add -o o.pb",
+    ],
     "pipeline": [
         "pipeline while_functional.pb -p lower,partition{devices=cpu:0-1} -o o.pb --time-passes",
         "pipeline lstm.pb -p grad{ys=loss} -o o.pb --verify-each --dump-dir dumps",

@@ -1,0 +1,65 @@
+"""Extract the subgraph between tensors, or one iteration of a loop with its values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options, run_options
+
+Outputs = Annotated[
+    list[str],
+    typer.Option(
+        "--outputs",
+        metavar="LIST",
+        help="Tensors to compute, or nodes as ^NODE, separated by commas. Repeatable.",
+    ),
+]
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--inputs",
+        metavar="LIST",
+        help="Tensors to cut at. Default: none, or the variables of the loop of the outputs. "
+        "Repeatable.",
+    ),
+]
+Iteration = Annotated[
+    str | None,
+    typer.Option(
+        "--iteration",
+        metavar="N",
+        help="Run the graph, and take the values of this iteration of the loop of the outputs; "
+        "OUTER,INNER for nested loops. Default with feeds: 0.",
+    ),
+]
+
+
+def main(
+    graph: options.Graph,
+    outputs: Outputs,
+    inputs: Inputs = [],
+    output: options.Output = None,
+    to: options.To = None,
+    feed: options.Feed = [],
+    feeds: options.Feeds = [],
+    iteration: Iteration = None,
+    init: options.Init = [],
+    signature: options.Signature = None,
+    variables: options.Variables = None,
+    allow_io: run_options.AllowIo = False,
+    max_iterations: run_options.MaxIterations = None,
+    map_out: options.MapOut = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Extract the subgraph between tensors, or one iteration of a loop with its values."""
+    from cfgraph.console.extract import ExtractOptions, ExtractRunOptions, extract_file
+    from cfgraph.console.graph_files import OutputOptions
+
+    run = ExtractRunOptions(
+        feed, feeds, iteration, init, signature, variables, allow_io, max_iterations
+    )
+    written = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
+    raise options.Exit(extract_file(graph, ExtractOptions(outputs, inputs), run, written))

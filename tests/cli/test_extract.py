@@ -1,0 +1,70 @@
+"""`cfgraph extract`: a part of a graph, one iteration with its values, and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_an_iteration_with_its_values_runs_without_feeds(command: Any, counter: Path) -> None:
+    line = ("--outputs", "while/add", "--feed", "n=5", "--iteration", "3")
+    done = command("extract", counter, *line)
+    assert "one iteration of /while/while_context" in done.err
+    ran = command("run", "-", stdin=done.data)
+    assert ran.out.split() == ["while/add:0", "int32[]", "=", "4"]
+
+
+def test_the_iteration_of_a_gradient_needs_no_stack(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    feeds = ("--feed", "W=f32[512,1024]:zeros", "--feed", "x=f32[3,32,256]:zeros")
+    lines = ("--outputs", "gradients/lstm/MatMul/Enter_grad/NextIteration", "--iteration", "1")
+    written = ("--json", "-o", tmp_path / "o.pb")
+    done = command("extract", graphs / "lstm_grad.pb", *feeds, *lines, *written)
+    names = [item["input"] for item in done.json["result"]["inputs"]]
+    assert "gradients/lstm/mul_grad/Mul/StackPopV2:0" in names
+    assert all(item["constant"] for item in done.json["result"]["inputs"])
+    assert command("run", tmp_path / "o.pb", "--json").code == 0
+
+
+def test_without_feeds_inputs_are_placeholders(command: Any, counter: Path, tmp_path: Path) -> None:
+    part, names = tmp_path / "o.pb", tmp_path / "names.json"
+    line = ("--outputs", "while/add", "--inputs", "while/Identity", "--map-out", names)
+    assert command("extract", counter, *line, "-o", part).code == 0
+    assert '"while/Identity:0": "while/Identity:0"' in names.read_text()
+    ran = command("run", part, "--feed", "while/Identity=6", "--fetch", "while/add")
+    assert ran.out.split()[-1] == "7"
+
+
+def test_feeds_outside_of_loops_become_constants(command: Any, graphs: Path) -> None:
+    feeds = ("--feed", "x=3", "--feed", "y=2", "--feed", "z=5")
+    done = command("extract", graphs / "cond_functional.pb", "--outputs", "out", *feeds)
+    assert command("run", "-", stdin=done.data).out.split()[-1] == "4.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("--outputs while/add --feed n=2 --iteration 9", 2, "the loop started 3 iterations"),
+        ("--outputs while/add --feed n=2 --iteration 1,2", 2, "in 1 nested loops"),
+        ("--outputs count --feed n=2 --iteration 1", 2, "outside of loops"),
+        ("--outputs while/add --iteration x", 2, "invalid --iteration 'x'"),
+        ("--outputs count --inputs while/add", 2, "as a whole"),
+        ("--outputs while/Exitt", 2, "did you mean 'while/Exit'?"),
+        ("", 2, "--outputs"),
+    ],
+)
+def test_errors_say_what_to_name(
+    line: str, code: int, message: str, command: Any, counter: Path, tmp_path: Path
+) -> None:
+    done = command("extract", counter, *line.split(), "-o", tmp_path / "o.pb")
+    assert (done.code, message in done.err) == (code, True), done.err
+    assert not (tmp_path / "o.pb").exists()
+
+
+def test_it_is_a_pass_of_a_pipeline(command: Any, counter: Path) -> None:
+    single = command("extract", counter, "--outputs", "count", "--inputs", "n")
+    text = "extract{outputs=count inputs=n}"
+    assert command("pipeline", counter, "-p", text).data == single.data
