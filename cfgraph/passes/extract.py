@@ -153,7 +153,7 @@ class ExtractionPlan:
                 continue
             for use in tensor.node.readers(tensor.port):
                 if self.frames.of_outputs[use.node] is self.frame:
-                    ports = range(output_count(use.node))
+                    ports = range(output_count(use.node) or 0)
                     queue += [use.node.output(port) for port in reversed(ports)]
 
     def _loop_merges(self, merges: Iterable[Node]) -> list[Node]:
