@@ -69,7 +69,10 @@ def _initialize(case: dict[str, Any], options: dict[str, Any]) -> None:
         feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
         tensors = [name for name in run["fetches"] if ":" in name]
         targets = [name for name in run["fetches"] if ":" not in name]
-        Session(recorded.graph(run["graph"]), **options).run(tensors, feeds, targets, timeout=60)
+        with Session(recorded.graph(run["graph"]), **options) as session:
+            session.run(tensors, feeds, targets, timeout=60)
+            if options.get("workers") is not None:
+                options["state"] = session.state.copy()
 
 
 def _run(
@@ -83,8 +86,8 @@ def _run(
     if not wanted:
         return {}
     feeds = {name: recorded.array(key) for name, key in case["feeds"].items()}
-    session = Session(graph, **options)
-    values = session.run([name for _, name in wanted], feeds, timeout=60)
+    with Session(graph, **options) as session:
+        values = session.run([name for _, name in wanted], feeds, timeout=60)
     return dict(zip([x for x, _ in wanted], values, strict=True))
 
 
