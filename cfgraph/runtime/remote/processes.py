@@ -58,11 +58,11 @@ class ProcessTransport:
 
     def __init__(self, lost_after: float) -> None:
         self._lost_after = lost_after
-        self._handles: list[_ProcessHandle] = []
+        self._handles: list[ProcessHandle] = []
 
-    def start(self, devices: Sequence[Sequence[str]], secret: bytes) -> list[_ProcessHandle]:
+    def start(self, devices: Sequence[Sequence[str]], secret: bytes) -> list[ProcessHandle]:
         """Start one process for each list of devices."""
-        started = [_ProcessHandle() for _ in devices]
+        started = [ProcessHandle() for _ in devices]
         self._handles += started
         starts = [
             handle.call("start", index, secret, "127.0.0.1", self._lost_after)
@@ -85,14 +85,17 @@ class ProcessTransport:
         self._handles.clear()
 
 
-class _ProcessHandle:
-    """One worker process, and the calls that it has not answered."""
+class ProcessHandle:
+    """One worker process, and the calls that it has not answered.
 
-    def __init__(self) -> None:
+    `launcher` is a command that starts the process, such as `ip netns exec NAME`.
+    """
+
+    def __init__(self, launcher: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair()
         module = "cfgraph.runtime.remote.processes"
         # -P: modules come from the path of this process alone, not from the current folder
-        command = [sys.executable, "-P", "-m", module, str(theirs.fileno())]
+        command = [*launcher, sys.executable, "-P", "-m", module, str(theirs.fileno())]
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
         environment = {**os.environ, "PYTHONPATH": path}
         with theirs:
