@@ -96,9 +96,9 @@ def gradients(
             if recompute is None
             else differentiate_with_checkpoints(graph, request, recompute)
         )
-    if with_gradient:
-        lower(graph)
-    require_valid(graph)
+        if with_gradient:
+            lower(graph)
+        require_valid(graph)
     return [None if x is None else x.name for x in results]
 
 
