@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
@@ -54,6 +55,7 @@ Exit codes:
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
 # the environment variable of a completion request, and the module that answers it
+_JSON = "cfgraph.json"
 _COMPLETE = "_CFGRAPH_COMPLETE"
 _COMPLETION = "cfgraph.console.completion"
 
@@ -64,6 +66,11 @@ class CommandGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.files = self.commands = CommandFiles(COMMANDS, EXAMPLES)  # type: ignore[assignment]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the command."""
+        ctx.meta[_JSON] = "--json" in args
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         """Import one command; a `KeyError` raised in its file is a bug, not a missing name."""
@@ -97,7 +104,11 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:
+def _print_version(ctx: typer.Context, value: bool) -> None:
+    if value and ctx.meta.get(_JSON):
+        versions = importlib.import_module("cfgraph.console.doctor").versions()
+        typer.echo(render_json(document("version", result=versions)))
+        raise typer.Exit
     if value:
         typer.echo(f"cfgraph {__version__}")
         raise typer.Exit
@@ -135,6 +146,9 @@ def cfgraph(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print --version as one JSON document.")
+    ] = False,
     schema_of: Annotated[
         str | None,
         typer.Option(
@@ -147,6 +161,8 @@ def cfgraph(
     ] = None,
 ) -> None:
     """Inspect, check, transform, and run TensorFlow graphs with control flow."""
+    if json:
+        raise UsageError("--json follows the command", hint="cfgraph COMMAND --json")
 
 
 def run(args: Sequence[str], watchdog: Watchdog | None = None) -> int:
@@ -210,7 +226,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
         return UsageError.exit_code
     error = _to_cfgraph_error(failure)
     code = error.exit_code if error else _BUG_EXIT_CODE
-    for line in _error_lines(failure, error):
+    for line in _error_lines(failure, error, args):
         typer.echo(clean_lines(line), err=True)
     if _wants_json(args):
         member = error.to_json() if error else _bug_json(failure)
@@ -258,7 +274,7 @@ def interruption_reporter(args: Sequence[str]) -> Callable[[Interruption], None]
 
     def report(request: Interruption) -> None:
         if request.error is not None:
-            lines = [clean_lines(line) for line in _error_lines(request.error, request.error)]
+            lines = [clean_lines(line) for line in _error_lines(request.error, request.error, args)]
             os.write(2, "".join(f"{line}\n" for line in lines).encode())
         elif request.position is not None:
             os.write(2, f"{clean_lines(_interruption_line(request))}\n".encode())
@@ -305,10 +321,13 @@ def _usage_error(failure: Any) -> UsageError:
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 
 
-def _error_lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:
+def _error_lines(
+    failure: Exception, error: CfgraphError | None, args: Sequence[str]
+) -> Iterator[str]:
     if error is None:
         yield f"error: this is a bug in cfgraph: {_bug_json(failure)['message']}"
-        yield "  hint: run again with --debug and report the output"
+        yield f"  hint: make a bug report: cfgraph doctor --bundle bug.zip -- {shlex.join(args)}"
+        yield "  --debug prints a traceback"
         return
     yield f"error[{error.code}]: {error}" if error.code else f"error: {error}"
     for note in getattr(failure, "__notes__", ()):

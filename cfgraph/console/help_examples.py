@@ -80,6 +80,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph explain count.graph add exit",
         "cfgraph explain CFG220",
     ),
+    "devices": ("cfgraph devices", "cfgraph devices --json"),
+    "doctor": (
+        "cfgraph doctor",
+        "cfgraph doctor --bundle bug.zip -- run count.graph --feed n=3",
+    ),
     "examples": ("cfgraph examples tries && cat tries/README.md",),
     "ops": (
         "cfgraph ops 'Stateless*'",

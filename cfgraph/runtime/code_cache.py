@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -104,6 +104,26 @@ def default_folder() -> Path | None:
         return Path(base) / "cfgraph"
     home = os.path.expanduser("~")
     return Path(home) / ".cache" / "cfgraph" if os.path.isabs(home) else None
+
+
+def cache_status() -> dict[str, Any]:
+    """The folder of the cache, its entries and their bytes, and whether runs use it."""
+    path = default_folder()
+    entries = sizes = 0
+    with _open_folder(None) as folder:
+        if folder is not None:
+            with suppress(OSError):
+                found = [
+                    entry.stat() for entry in os.scandir(folder) if _OWN_NAME.fullmatch(entry.name)
+                ]
+                entries, sizes = len(found), sum(status.st_size for status in found)
+        return {
+            "folder": None if path is None else str(path),
+            "exists": path is not None and path.is_dir(),
+            "usable": folder is not None,
+            "entries": entries,
+            "bytes": sizes,
+        }
 
 
 @contextmanager

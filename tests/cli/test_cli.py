@@ -150,9 +150,10 @@ def test_a_command_that_cannot_be_imported_is_a_bug_not_an_unknown_name(frame: A
 
 def test_a_bug_is_one_line_and_a_hint(frame: Any) -> None:
     lines = frame("fail-so", "bug").stderr.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert "KeyError" in lines[0]
-    assert "--debug" in lines[1]
+    assert "cfgraph doctor --bundle bug.zip -- fail-so bug" in lines[1]
+    assert "--debug" in lines[2]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""The `devices` command: devices that runs can use on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Column, OutputTable, page
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.units import format_byte_size
+from cfgraph.limits import machine_memory
+from cfgraph.options import Color
+from cfgraph.runtime.gpu.context import gpu_context
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDevice:
+    """A kind of device: whether it is real, what runs it, its memory in bytes, and remarks."""
+
+    device: str
+    real: bool
+    backend: str
+    memory: int | None
+    detail: str
+
+
+def machine_devices() -> list[MachineDevice]:
+    """Return the CPU and the GPU of this machine, or the reason why a GPU is simulated."""
+    return [_cpu(), _gpu()]
+
+
+def _cpu() -> MachineDevice:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    backend = f"NumPy {version('numpy')}"
+    return MachineDevice("cpu", True, backend, machine_memory(), f"{cores} cores")
+
+
+def _gpu() -> MachineDevice:
+    try:
+        gpu = gpu_context()
+        backend, memory = f"CuPy {gpu.xp.__version__}", int(gpu.xp.cuda.Device().mem_info[1])
+        return MachineDevice("gpu", True, backend, memory, gpu.name)
+    except CfgraphError as error:
+        reason = error.message
+    except RuntimeError as error:  # of CUDA
+        reason = str(error).splitlines()[0]
+    return MachineDevice("gpu", False, f"NumPy {version('numpy')}", None, reason)
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a distribution, or None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def devices_table(devices: list[MachineDevice]) -> OutputTable:
+    """Return one row per kind of device."""
+    columns = [
+        Column("device"),
+        Column("kind"),
+        Column("backend"),
+        Column("memory", right=True, optional=True),
+        Column("detail"),
+    ]
+    rows: list[Any] = [
+        (
+            item.device,
+            "real" if item.real else "simulated",
+            item.backend,
+            None if item.memory is None else format_byte_size(item.memory),
+            item.detail,
+        )
+        for item in devices
+    ]
+    return OutputTable(columns, rows)
+
+
+def print_devices(*, json: bool, color: Color) -> None:
+    """Print the devices."""
+    devices = machine_devices()
+    if json:
+        summary = {"devices": len(devices), "real": sum(item.real for item in devices)}
+        print_document("devices", summary=summary, result={"devices": list(map(asdict, devices))})
+        return
+    out = page(color)
+    out.table(devices_table(devices))
+    out.line("  a run may use any number of each: --devices cpu:0-3,gpu:0-1", "dim")

@@ -1,0 +1,12 @@
+"""List the devices that runs can use on this machine."""
+
+from __future__ import annotations
+
+from cfgraph.options import Color, ColorChoice, Json
+
+
+def main(json: Json = False, color: ColorChoice = Color.auto) -> None:
+    """List the devices that runs can use on this machine."""
+    from cfgraph.console.devices import print_devices
+
+    print_devices(json=json, color=color)

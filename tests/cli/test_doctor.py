@@ -1,0 +1,142 @@
+"""`cfgraph doctor`, `cfgraph devices`, and bundles for bug reports without constants."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.console.bug_report import strip_constants
+from cfgraph.console.json_output import schema
+from cfgraph.ir.attrs import TensorValue
+
+SECRET = 1234.5678
+
+
+def test_it_reports_the_installation(command: Any) -> None:
+    done = command("doctor")
+    assert done.code == 0
+    for part in ("cfgraph 0.", "numpy ", "extras", "cpu ", "cache", "configuration"):
+        assert part in done.out
+    result = command("doctor", "--json").json["result"]
+    packages = {item["package"]: item["version"] for item in result["packages"]}
+    assert packages["numpy"] == np.__version__
+    assert result["cache"]["entries"] == 0  # the tests have no cache
+
+
+def test_an_invalid_configuration_of_any_command_is_a_fault(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cfgraph.toml").write_text("[run]\nengin = 3\n")
+    done = command("doctor", "--json")
+    assert (done.code, done.json["status"]) == (1, "findings")
+    (fault,) = done.json["findings"]
+    assert "unknown key 'engin' in [run]" in fault["message"]
+    assert "error: unknown key 'engin'" in command("doctor").out
+
+
+def test_devices_say_what_runs_them(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = {
+        item["device"]: item for item in command("devices", "--json").json["result"]["devices"]
+    }
+    assert devices["cpu"]["real"]
+    assert devices["cpu"]["memory"] > 1 << 20
+    assert devices["gpu"]["real"] or "no real GPU" in devices["gpu"]["detail"]
+    assert "cpu" in command("devices").out
+
+
+def test_the_version_is_a_document_too(command: Any) -> None:
+    found = command("--version", "--json").json
+    assert found["result"]["cfgraph"] == cfgraph.__version__
+    jsonschema.Draft202012Validator(schema("version")).validate(found)
+    assert command("--version").out == f"cfgraph {cfgraph.__version__}\n"
+    assert command("--json", "devices").code == 2
+
+
+@pytest.fixture
+def secret_graph(tmp_path: Path) -> Path:
+    """A graph with a secret in a constant, in a function, and in a string."""
+    b = cfgraph.Builder()
+    x = b.placeholder("x", shape=[2])
+    weights = b.const(np.array([SECRET, SECRET], np.float32), name="w")
+    b.const(np.array([b"topsecret"], object), name="text")
+    b.const(np.arange(1000, dtype=np.int32), name="ids")
+    b.const(np.array([2, 1], np.int32), name="shape")
+    b.cond(
+        b.placeholder("p", "bool", []),
+        lambda: b.Mul(x, b.const(np.array([SECRET, 1], np.float32))),
+        lambda: b.Add(x, weights),
+        name="y",
+    )
+    path = tmp_path / "g.pb"
+    cfgraph.save(b.graph, path)
+    return path
+
+
+def test_constants_are_stripped_in_functions_too(secret_graph: Path) -> None:
+    secret = np.float32(SECRET).tobytes()
+    assert secret in secret_graph.read_bytes()
+    graph = cfgraph.load(secret_graph)
+    assert graph.functions
+    strip_constants(graph)
+    data = cfgraph.dumps(graph)
+    assert secret not in data
+    assert b"topsecret" not in data
+    values = {node.name: node.attrs["value"] for node in graph if node.op == "Const"}
+    assert all(isinstance(value, TensorValue) for value in values.values())
+    assert not values["ids"].array.any()
+    assert values["shape"].array.tolist() == [2, 1]
+    assert values["w"].array.shape == (2,)
+
+
+def test_a_bundle_has_the_graph_the_messages_and_a_trace(
+    command: Any, secret_graph: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bug.zip"
+    line = ("run", secret_graph, "--feed", "x=[1,2]", "--feed", "p=false")
+    done = command("doctor", "--bundle", bundle, "--json", "--", *line)
+    assert done.code == 0
+    with zipfile.ZipFile(bundle) as archive:
+        names = archive.namelist()
+        members = {name: archive.read(name) for name in names}
+    assert names == done.json["result"]["bundle"]
+    assert all(np.float32(SECRET).tobytes() not in data for data in members.values())
+    assert b"1234" not in members["trace.jsonl"]
+    assert cfgraph.loads(members["graphs/g.pb"]).functions
+    ended = json.loads(members["command.json"])
+    assert ended["exit_code"] == 0
+    assert ended["command"].startswith("cfgraph run ")
+    assert json.loads(members["environment.json"])["result"]["versions"]
+
+
+def test_a_failing_command_leaves_its_traceback(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bug.zip"
+    command("doctor", "--bundle", bundle, "-q", "--", "run", counter, "--fetch", "nosuch")
+    with zipfile.ZipFile(bundle) as archive:
+        assert b"Traceback" in archive.read("stderr.txt")
+        assert json.loads(archive.read("command.json"))["exit_code"] == 2
+
+
+def test_constants_stay_on_request(command: Any, secret_graph: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bug.zip"
+    line = ("doctor", "--bundle", bundle, "--with-constants", "--", "show", secret_graph)
+    assert command(*line).code == 0
+    with zipfile.ZipFile(bundle) as archive:
+        assert np.float32(SECRET).tobytes() in archive.read("graphs/g.pb")
+
+
+@pytest.mark.parametrize(
+    "line", ["doctor --with-constants", "doctor -- run g.pb", "doctor --bundle b.zip -- show -"]
+)
+def test_options_that_do_not_fit_are_usage_errors(line: str, command: Any) -> None:
+    done = command(*line.split())
+    assert (done.code, "hint: " in done.err) == (2, True)
