@@ -287,3 +287,24 @@ def test_random_ops_in_launches_draw_each_their_own_numbers(jit: str) -> None:
     assert len({array.tobytes() for array in drawn}) == 4
     again = session(RANDOM, engine=jit).run(names)
     np.testing.assert_array_equal(drawn, again)
+
+
+CONSTANT_FIRST = """
+x = Placeholder() {dtype=float32, shape=[2,2]}
+y = XlaLaunch(x) {Tconstants=(), Targs=(float32), Nresources=0, Tresults=(float32), function=@f}
+
+function f(x: float32) -> (y: float32) {
+  rows = Const() {dtype=float32, value=float32[2,2]:[[1,2],[3,4]]}
+  y = MatMul(rows:output:0, x) {T=float32}
+  return y = y:product:0
+}
+"""
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_a_constant_matrix_is_multiplied_by_a_traced_one(jit: str) -> None:
+    run = session(CONSTANT_FIRST, engine=jit)
+    (y,) = run.run(["y:0"], {"x:0": np.eye(2, dtype=np.float32)})
+    np.testing.assert_array_equal(y, [[1, 2], [3, 4]])
+    (cluster,) = run.cluster_runner.clusters.values()
+    assert [item.refused for item in cluster.compilations] == [""]

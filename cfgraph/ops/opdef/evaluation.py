@@ -197,7 +197,8 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
     """Kernels for tracing a body over arrays of `xp`; static values remain NumPy arrays.
 
     A node with only NumPy inputs runs on NumPy if a constant input needs it, or if it cannot be
-    traced. A kernel that cannot be traced raises Unsupported when called.
+    traced. Methods of arrays of NumPy take no traced operands, so that other inputs become arrays
+    of `xp`. A kernel that cannot be traced raises Unsupported when called.
     """
 
     def bind(node: Node, op: type[Op]) -> Kernel:
@@ -219,7 +220,14 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
                 if not is_known(inputs[slot]):
                     message = f"input {slot} of {node.op} is not a compile-time constant"
                     raise Unsupported(message)
-            return traced(*inputs)
+            return traced(
+                *(
+                    xp.asarray(value)
+                    if type(value) is np.ndarray and slot not in constant
+                    else value
+                    for slot, value in enumerate(inputs)
+                )
+            )
 
         return compute
 
