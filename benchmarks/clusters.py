@@ -1,6 +1,6 @@
-"""Microseconds per iteration of loops with clusters, by either engine, compared with TensorFlow.
+"""Microseconds per iteration of loops by XLA and without it, compared with TensorFlow.
 
-The peer of XLA is TensorFlow with automatic clustering, that of the others TensorFlow as it is.
+The peer of XLA is TensorFlow with automatic clustering, that of generated code TensorFlow as it is.
 The extra time of the first run, which compiles the clusters, is a row of its own.
 """
 
@@ -22,7 +22,9 @@ from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.session import Session
 
-ENGINES: Final = (None, "numpy", "auto", "xla")
+# of a cluster alone, and of a session
+CALL_ENGINES: Final = ("numpy", "auto", "xla")
+ENGINES: Final = ("compiled", "xla")
 
 SMALL = b"""
 i = Placeholder() {dtype=int32, shape=[]}
@@ -41,8 +43,8 @@ function f(i: int32, x: float32) -> (j: int32, y: float32) {
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
-    """A call of a small cluster, then each loop plain and clustered."""
-    for engine in ENGINES[1:]:
+    """A call of a small cluster, then each loop by either engine."""
+    for engine in CALL_ENGINES:
         if engine == "numpy" or has_jax():
             took = call(engine, repeats=1 if tiny else 20)
             yield Row(f"call of a small cluster, {engine}", took * 1e6, "µs a call")
@@ -50,7 +52,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
         yield from measure_work(tf, work, tiny=tiny)
 
 
-def call(engine: str | None, repeats: int) -> float:
+def call(engine: str, repeats: int) -> float:
     """The seconds that one call of a cluster takes, without the executor around it."""
     graph = cfgraph.loads(SMALL, "graph")
     launches = ClusterRunner(engine)
@@ -71,21 +73,20 @@ class _Silent:
 
 
 def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[Row]:
-    """One loop: without clusters, and clustered by each engine."""
+    """One loop by each engine."""
     path, scale, unit = GRAPHS / work.file, 1e6 / work.iterations, "µs per iteration"
-    for engine in ENGINES[:2] if tiny else ENGINES:
-        if engine in ("auto", "xla") and not has_jax():
+    for engine in ENGINES[:1] if tiny else ENGINES:
+        if engine == "xla" and not has_jax():
             continue
         ours = session_runner(path, work, engine)
-        peer = None
-        if tf and engine in (None, "xla"):
-            peer = runner(tf, path, work.fetches, work.feeds, jit=engine == "xla")
+        jit = engine == "xla"
+        peer = runner(tf, path, work.fetches, work.feeds, jit=jit) if tf else None
         first = single_time(ours)
         first_peer = single_time(peer) if peer else None
         mine, theirs = alternating_times(ours, peer, repeats=1 if tiny else 3)
         per_iteration = None if theirs is None else theirs * scale
         yield Row(
-            f"{work.name}, clustered, {engine}" if engine else work.name,
+            f"{work.name}, {engine}",
             mine * scale,
             unit,
             per_iteration,
@@ -95,7 +96,7 @@ def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[R
             yield Row("  the first run takes longer by", first - mine, "s", more)
 
 
-def session_runner(path: Path, work: Work, engine: str | None) -> Callable[[], object]:
+def session_runner(path: Path, work: Work, engine: str) -> Callable[[], object]:
     """Run a graph file in one session of ours, again and again."""
-    session = Session(graph_def.graph_from_bytes(path.read_bytes()), jit=engine)
+    session = Session(graph_def.graph_from_bytes(path.read_bytes()), engine=engine)
     return lambda: session.run(work.fetches, work.feeds)

@@ -6,7 +6,9 @@ PATH is a folder or a .zip of recordings (`cases.jsonl`, `graphs/`, `arrays/`, `
 it, the SavedModel of fixtures/ is measured. Times are processor time with one thread a side, so
 that a busy machine changes little. Each side is a process of its own, since libraries read the
 number of threads when they are loaded. TensorFlow runs in its default configuration, and with graph
-rewrites and oneDNN off; the faster of the two counts.
+rewrites and oneDNN off; the faster of the two counts. With the extra `xla`, a second process of
+ours runs each model until it has moved to XLA, or was rejected, at once instead of after the time
+that this takes to pay.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from time import process_time
@@ -30,6 +33,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from benchmarks.measurement import Row
+from cfgraph.runtime.jax.compile import has_jax
 
 ROOT = Path(__file__).parents[1]
 SAVED_MODEL: dict[str, Any] = {
@@ -39,12 +43,15 @@ SAVED_MODEL: dict[str, Any] = {
         {"feeds": {"serving_default_x:0": [[1.0, 2.0]]}, "fetches": ["StatefulPartitionedCall:1"]}
     ],
 }
-SIDES = ("cfgraph", "tensorflow", "tensorflow without rewrites")
+SIDES = ("cfgraph", "tensorflow", "tensorflow without rewrites", "cfgraph with xla")
 # processor seconds of steady runs, and the most for one model
 BUDGET, LIMIT = 0.6, 60
 MOST_RUNS = 4096
 # goals of geometric mean and worst ratio, steady and first
 STEADY, WORST, FIRST, WORST_FIRST = 1.5, 4.0, 0.5, 1.5
+STEADY_XLA, WORST_XLA = 0.7, 2.0
+# runs before the times of a model with XLA, and processor seconds that compiling may take
+WARM_UPS, COMPILE_LIMIT = 20, 120
 
 
 @dataclass
@@ -103,7 +110,9 @@ Run = Callable[[], object]
 Side = Callable[[Recordings, dict[str, Any]], tuple[Run, Callable[[Any], Run]]]
 
 
-def cfgraph_side(recordings: Recordings, case: dict[str, Any]) -> tuple[Run, Callable[[Any], Run]]:
+def cfgraph_side(
+    recordings: Recordings, case: dict[str, Any], *, xla: bool = False
+) -> tuple[Run, Callable[[Any], Run]]:
     """Functions that load a model, and that make its last run."""
     import cfgraph
 
@@ -115,14 +124,27 @@ def cfgraph_side(recordings: Recordings, case: dict[str, Any]) -> tuple[Run, Cal
 
     def make(loaded: Any) -> Run:
         graph, state = loaded
-        session = cfgraph.Session(graph, state=state, soft_placement=True)
+        engine = "auto" if xla else "compiled"
+        session = cfgraph.Session(graph, state=state, soft_placement=True, engine=engine)
         for run in case["runs"][:-1]:
             if run.get("init"):
                 session.run(targets=run["targets"])
         feeds, fetches = recordings.feeds(case), case["runs"][-1]["fetches"]
+        for _ in range(WARM_UPS if xla else 0):
+            session.run(fetches, feeds)
+        if xla:
+            print(f"{case['id']}: {session.xla_choice}", file=sys.stderr)
         return lambda: session.run(fetches, feeds)
 
     return load, make
+
+
+def xla_side() -> Side:
+    """Ours with XLA, which compiles a model as soon as it is run twice."""
+    from cfgraph.runtime import xla_tier
+
+    xla_tier.PAYMENT = 0.0
+    return partial(cfgraph_side, xla=True)
 
 
 def tensorflow_side(*, rewrites: bool) -> Side:
@@ -190,17 +212,19 @@ def _stopped_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def times(load: Run, make: Callable[[Any], Run], budget: float) -> dict[str, Any]:
+def times(
+    load: Run, make: Callable[[Any], Run], budget: float, limit: float = LIMIT
+) -> dict[str, Any]:
     """Processor seconds of load and first run, and of one steady run; or the error."""
     try:
-        with _stopped_after(LIMIT):
+        with _stopped_after(limit):
             start = process_time()
             run = make(load())
             run()
             first = process_time() - start
             return {"first": first, "steady": _steady(run, budget)}
     except _Stop:
-        return {"error": f"over {LIMIT} s"}
+        return {"error": f"over {limit} s"}
     except Exception as error:  # a model that one side cannot run must not end the others
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
 
@@ -226,9 +250,10 @@ def _repeated(run: Run, count: int) -> float:
 
 def measure(tf: ModuleType | None, *, tiny: bool, path: Path | None = None) -> Iterator[Row]:
     """Each model, and the geometric means and worst ratios of all."""
-    sides = SIDES if tf else SIDES[:1]
+    sides = SIDES[:3] if tf else SIDES[:1]
     results = [_side_results(side, path, 0.2 if tiny else BUDGET) for side in sides]
-    steady, first = [], []
+    by_xla = {} if tiny or not has_jax() else _side_results(SIDES[3], path, BUDGET)
+    steady, first, xla = [], [], []
     for name, ours in results[0].items():
         if "error" in ours:
             print(f"{name}: {ours['error']}")
@@ -236,8 +261,14 @@ def measure(tf: ModuleType | None, *, tiny: bool, path: Path | None = None) -> I
         peers = [result[name] for result in results[1:] if "steady" in result[name]]
         steady.append(_row(f"{name}, a run", ours, peers, "steady", WORST))
         first.append(_row(f"{name}, load and first run", ours, peers, "first", WORST_FIRST))
+        if "steady" in by_xla.get(name, ours):
+            times_of_xla = by_xla.get(name, ours)
+            xla.append(_row(f"{name}, a run with xla", times_of_xla, peers, "steady", WORST_XLA))
     yield from sorted(steady, key=lambda row: -(row.ratio or 0))
     yield from first
+    if by_xla:
+        yield from sorted(xla, key=lambda row: -(row.ratio or 0))
+        yield from _summary("a run of a model with xla", xla, STEADY_XLA, WORST_XLA)
     yield from _summary("a run of a model", steady, STEADY, WORST)
     yield from _summary("load and first run of a model", first, FIRST, WORST_FIRST)
 
@@ -272,6 +303,8 @@ def _side_results(side: str, path: Path | None, budget: float) -> dict[str, dict
     """The times of all models on one side, in a process of its own."""
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     variables = {**dict.fromkeys(threads, "1"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if side == SIDES[3]:
+        variables["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if side == SIDES[2]:
         variables["TF_ENABLE_ONEDNN_OPTS"] = "0"
     command = [sys.executable, "-m", "benchmarks.models", side, str(path or ""), str(budget)]
@@ -285,10 +318,15 @@ def _side_results(side: str, path: Path | None, budget: float) -> dict[str, dict
 def main(side: str, path: str, budget: str) -> None:
     """Print the times of all models on one side as JSON."""
     recordings = Recordings(Path(path) if path else None)
-    functions = cfgraph_side if side == SIDES[0] else tensorflow_side(rewrites=side == SIDES[1])
+    functions: Side = cfgraph_side
+    if side == SIDES[3]:
+        functions = xla_side()
+    elif side != SIDES[0]:
+        functions = tensorflow_side(rewrites=side == SIDES[1])
+    limit = COMPILE_LIMIT if side == SIDES[3] else LIMIT
     times(*functions(Recordings(None), SAVED_MODEL), 0.0)  # imports, and the first session
     results = {
-        case["id"]: times(*functions(recordings, case), float(budget))
+        case["id"]: times(*functions(recordings, case), float(budget), limit)
         for case in recordings.cases()
     }
     print(json.dumps(results))

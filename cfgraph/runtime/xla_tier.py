@@ -30,7 +30,7 @@ _COMPILE_PER_NODE: Final = 0.0025
 _COMPILE_PER_PRODUCT: Final = 0.04
 _IMPORT_JAX: Final = 2.0
 # seconds of generated code per estimated second of compiling, before XLA compiles
-_SAFETY: Final = 2.0
+PAYMENT: Final = 2.0
 # runs that are compared, of both engines
 _TRIAL_RUNS: Final = 5
 # XLA must take at most this fraction of the time of generated code
@@ -122,7 +122,7 @@ class RepeatedRun:
     def add_generated(self, seconds: float) -> None:
         """Count a run of generated code; the next may be the first of XLA."""
         self.generated.add(seconds)
-        needed = _SAFETY * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
+        needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
         if self.phase is Phase.GENERATED and self.generated.total > needed:
             self.phase = Phase.TRIAL
 
