@@ -29,7 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.limits import reserve
+from cfgraph.errors import CfgraphError
+from cfgraph.limits import out_of_memory_error, reserve
 from cfgraph.runtime.remote.codec import DecodeError
 from cfgraph.runtime.remote.shared_memory import (
     HOST_BYTES,
@@ -68,7 +69,10 @@ class PeerLost(Exception):
 
 
 class _Peer:
-    """One connection: bytes that wait to be written, and a message that arrives in parts."""
+    """One connection: bytes that wait to be written, and a message that arrives in parts.
+
+    The payload of a message that is too large is the error, so that the connection remains usable.
+    """
 
     def __init__(
         self, index: int, connection: socket.socket, shared: SharedArrays | None = None
@@ -80,6 +84,7 @@ class _Peer:
         self.head = b""
         self.payload: Any = None  # of a message whose head has arrived
         self.filled = 0
+        self.skipped = 0  # bytes of a payload that is too large, which have not arrived
 
     def send_parts(self) -> None:
         """Write as much as the socket accepts."""
@@ -103,7 +108,10 @@ class _Peer:
         messages: list[tuple[bytes, Any]] = []
         while True:
             try:
-                if self.payload is not None:
+                if self.skipped:
+                    count = len(self.socket.recv(min(self.skipped, _READ_BYTES)))
+                    self.skipped -= count
+                elif self.payload is not None:
                     count = self.socket.recv_into(self.payload[self.filled :])
                     self.filled += count
                 else:
@@ -143,9 +151,16 @@ class _Peer:
                 position = start
                 messages.append(self._shared_message(head, size ^ _SHARED))
                 continue
-            reserve(size, "a received value")
             arrived = min(size, len(data) - start)
-            payload = np.empty(size, np.uint8)
+            try:
+                reserve(size, "a received value")
+                payload = np.empty(size, np.uint8)
+            except (CfgraphError, MemoryError) as error:
+                messages.append((head, _unreceived(error)))
+                position, self.skipped = start + arrived, size - arrived
+                if self.skipped:
+                    break
+                continue
             payload[:arrived] = np.frombuffer(data, np.uint8, arrived, start)
             position = start + arrived
             if arrived < size:
@@ -158,8 +173,17 @@ class _Peer:
         """A message whose payload is in shared memory."""
         if self.shared is None or len(head) < NAME_BYTES:
             raise DecodeError("a message in shared memory from another host")
-        reserve(size, "a received value")
-        return head[NAME_BYTES:], self.shared.read(head[:NAME_BYTES], size)
+        payload = self.shared.read(head[:NAME_BYTES], size)
+        try:
+            reserve(size, "a received value")
+        except CfgraphError as error:
+            payload = _unreceived(error)
+        return head[NAME_BYTES:], payload
+
+
+def _unreceived(error: Exception) -> CfgraphError:
+    """The error of a payload that is not received."""
+    return error if isinstance(error, CfgraphError) else out_of_memory_error()
 
 
 class Mesh:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from cfgraph.errors import CfgraphError
 from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.runtime.engine.propagate import Iteration
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteration_tag
@@ -95,6 +96,7 @@ class Postbox:
         self._later_bytes = 0
         self._queues: Sequence[deque[Any]] = ()
         self._sources: Sequence[int] = ()
+        self._has_ended = True
 
     def start(
         self,
@@ -109,6 +111,7 @@ class Postbox:
         """
         self.run, self.incoming = run, incoming
         self._queues, self._sources = queues, sources
+        self._has_ended = False
         self.sent = self.received = 0
         self._numbers.clear()
         self._paths.clear()
@@ -120,6 +123,7 @@ class Postbox:
         """End a step: its messages are dropped from now on."""
         self.incoming = {}
         self._queues = ()
+        self._has_ended = True
 
     def post(self, peer: int, channel: int, tag: Tag, value: Any) -> None:
         """Queue a message to another worker."""
@@ -151,12 +155,18 @@ class Postbox:
         return number
 
     def deliver(self, message: Message) -> None:
-        """Deliver a message to its channel. Raises DecodeError for what no worker sends."""
+        """Deliver a message to its channel.
+
+        Raises DecodeError for what no worker sends, and the error of a value that is too large.
+        """
         peer, head, payload = message
         try:
             (run,) = _RUN.unpack_from(head, 1)
             if run > self.run:
                 self._keep(message)
+            elif run == self.run and isinstance(payload, CfgraphError):
+                if not self._has_ended:
+                    raise payload
             elif run == self.run:
                 self._deliver(peer, head, payload)
         except (struct.error, IndexError) as error:
@@ -164,7 +174,9 @@ class Postbox:
 
     def _keep(self, message: Message) -> None:
         """Keep a message of a step that has not begun here."""
-        self._later_bytes += len(message[1]) + len(message[2])
+        self._later_bytes += len(message[1])
+        if not isinstance(message[2], CfgraphError):
+            self._later_bytes += len(message[2])
         if self._later_bytes > _MAX_LATER_BYTES:
             raise DecodeError("too many messages for a step that has not begun")
         self._later.append(message)

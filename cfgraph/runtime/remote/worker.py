@@ -174,7 +174,7 @@ class Worker:
         self._current: RemoteSimulator | CompiledStep | None = None
         self._exchange = Exchange(self.postbox)
         self._compiled: dict[int, CompiledStep] = {}
-        self._broken: PeerLost | DecodeError | CfgraphError | MemoryError | None = None
+        self._broken: PeerLost | DecodeError | None = None
         self._stepping = threading.Lock()
         self._io = threading.Lock()  # of reading from the mesh
         self._idle = threading.Event()
@@ -327,8 +327,8 @@ class Worker:
                 try:
                     for message in self.mesh.poll(MAX_SLEEP):
                         self.postbox.deliver(message)
-                except (PeerLost, DecodeError, CfgraphError, MemoryError) as error:
-                    self._broken = error  # of the next step
+                except (PeerLost, DecodeError) as error:
+                    self._broken = error  # of all later steps
                     return
                 except (OSError, ValueError):  # the mesh was closed
                     return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,9 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError, WorkerLost
+from cfgraph.limits import Limits
 from cfgraph.runtime.engine import plan
+from cfgraph.runtime.remote import connections
 from tests.recorder import Recorder
 from tests.runtime.partitioned_graphs import A, B, counting, partitioned
 from tests.runtime.remote.threads import Threads
@@ -55,13 +56,14 @@ def test_a_loop_runs_on_two_workers(kind: Any) -> None:
         assert session.fallback == ""
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
 def test_a_worker_imports_nothing_from_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     for module in ("numpy", "cfgraph", "socket"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
-    with cfgraph.Session(graph(counting()), workers=cfgraph.Processes(2)) as session:
+    with cfgraph.Session(graph(counting()), workers=workers(kind)) as session:
         assert session.run(["out:0"], {"n": 3}) == [3]
 
 
@@ -74,18 +76,33 @@ def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch)
         session.run(["out:0"], {"n": 3})
 
 
-def test_a_value_that_is_too_large_between_steps_fails_the_next(loop: cfgraph.Session) -> None:
-    assert loop.run(["out:0"], {"n": 3}) == [3]
-    assert loop._workers is not None
-    first, second = (handle.worker for handle in loop._workers.handles)  # type: ignore[attr-defined]
-    second.mesh._peers[0].output.append(memoryview(struct.pack("<IQ", 1, 1 << 50) + b"x"))
-    second.mesh.flush()
-    deadline = time.monotonic() + 20
-    while first._broken is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    with pytest.raises(ExecutionError) as caught:
-        loop.run(["out:0"], {"n": 3}, timeout=20)
-    assert caught.value.code == "CFG713"
+SENT = partitioned(
+    A="""
+x = Placeholder() {dtype=float32, shape=?}
+s_x = _Send(x) {SEND A->B x}
+""",
+    B="""
+r_x = _Recv() {RECV A->B x float32}
+out = Neg(r_x)
+""",
+)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_a_value_that_is_too_large_fails_its_step_alone(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    def reserve(size: int, description: str) -> None:
+        Limits(max_bytes=100_000).reserve(size, description)
+
+    monkeypatch.setattr(connections, "reserve", reserve)
+    with cfgraph.Session(graph(SENT), workers=Threads(2), engine=engine) as session:
+        for elements in (50_000, 600_000, 700_000):  # through the link, and through shared memory
+            with pytest.raises(ExecutionError) as caught:
+                session.run(["out:0"], {"x:0": np.ones(elements, np.float32)}, timeout=20)
+            assert caught.value.code == "CFG713"
+            (out,) = session.run(["out:0"], {"x:0": np.ones(3, np.float32)}, timeout=20)
+            assert out.tolist() == [-1] * 3
 
 
 def without(text: str, *names: str) -> str:
