@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported, UsageError, install_hint
@@ -79,6 +80,7 @@ class RayTransport:
         except ray.exceptions.GetTimeoutError:
             message = f"Ray has no place for {len(devices)} workers"
             raise Unsupported(message, hint=f"they need {bundles}", code="CFG723") from None
+        folder = os.getcwd() if options.address == "local" else None
         actor = ray.remote(concurrency_groups={"steps": 1, "calls": 1})(WorkerActor)
         for index, bundle in enumerate(bundles):
             created = actor.options(
@@ -86,7 +88,7 @@ class RayTransport:
                 num_gpus=bundle.get("GPU", 0),
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, index),
-            ).remote(index, secret, options.lost_after)
+            ).remote(index, secret, options.lost_after, folder)
             self._handles.append(_RayHandle(ray, created))
         for handle in self._handles:
             handle.host, handle.pid = handle.call("description").result()
@@ -94,15 +96,20 @@ class RayTransport:
 
     def _connect(self) -> None:
         ray, local = self._ray, self._options.address == "local"
-        environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
+        environment: dict[str, Any] = {}
+        if local:
+            environment["env_vars"] = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
-            ray.init(
-                address=self._options.address,
-                include_dashboard=False if local else None,
-                log_to_driver=False,
-                logging_level="error",
-                runtime_env=environment if local else None,
-            )
+            with TemporaryDirectory(prefix="cfgraph-") as folder:
+                # an empty folder: Ray would let workers import modules of the current one
+                environment["working_dir"] = folder
+                ray.init(
+                    address=self._options.address,
+                    include_dashboard=False if local else None,
+                    log_to_driver=False,
+                    logging_level="error",
+                    runtime_env=environment,
+                )
         except (ConnectionError, ValueError) as error:
             message = f"cannot connect to Ray at {self._options.address!r}: {error}"
             raise Unsupported(message, hint="--ray local starts one", code="CFG723") from None
@@ -128,11 +135,17 @@ def _resources(devices: Sequence[str], *, local: bool) -> dict[str, float]:
 
 
 class WorkerActor:
-    """A worker in the process of an actor, which other workers reach at the address of its host."""
+    """A worker in the process of an actor, which other workers reach at the address of its host.
 
-    def __init__(self, index: int, secret: bytes, lost_after: float) -> None:
+    It runs in a `folder` of this machine, which relative paths start from.
+    """
+
+    def __init__(self, index: int, secret: bytes, lost_after: float, folder: str | None) -> None:
         import ray
 
+        if folder is not None:
+            os.chdir(folder)
+            sys.path[:] = [path for path in sys.path if os.path.isabs(path)]
         self._worker = Worker(index, secret, ray.util.get_node_ip_address(), lost_after)
 
     def call(self, method: str, *args: Any) -> Any:
