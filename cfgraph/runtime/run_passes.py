@@ -123,9 +123,12 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     Fetches, feeds, and targets keep their names. Raises the errors of `cluster`.
     """
     from cfgraph.passes.cluster.cluster import cluster
+    from cfgraph.passes.cluster.functionalize.hoist_reads import hoist_reads
 
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
+    if regions:
+        hoist_reads(copy, {copy[tensor.node.name] for tensor in spec.feeds})
     cluster(copy, fetches=fetches, feeds=[tensor.name for tensor in spec.feeds], regions=regions)
     return spec.on(copy)

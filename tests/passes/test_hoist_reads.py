@@ -1,0 +1,101 @@
+"""Reads of variables move before the loops that they are in, where no write can come between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.cluster.functionalize.hoist_reads import hoist_reads
+from cfgraph.runtime.session import Session
+
+# the sum of i * w for i below n; `inner`, `before`, and `after` have room for a write
+LOOP = """
+n = Placeholder() {dtype=int32, shape=[]}
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+start = Const() {dtype=float32, value=float32[]:2}
+init = AssignVariableOp(w, start) {dtype=float32}
+zero = Const(BEFORE) {dtype=int32, value=int32[]:0}
+none = Const() {dtype=float32, value=float32[]:0}
+i = Enter(zero) {frame_name="loop"}
+sum = Enter(none) {frame_name="loop"}
+limit = Enter(n) {frame_name="loop", is_constant=true}
+handle = Enter(w) {frame_name="loop", is_constant=true}
+merge = Merge(i, next)
+total = Merge(sum, next_sum)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+switch_sum = Switch(total, cond)
+body = Identity(switch:1)
+one = Const(^body) {dtype=int32, value=int32[]:1}
+read = ReadVariableOp(handle, ^body) {dtype=float32}
+float = Cast(body) {SrcT=int32, DstT=float32}
+product = Mul(float, read)
+more = AddV2(switch_sum:1, product)
+INSIDE
+add = AddV2(body, one)
+next = NextIteration(add)
+next_sum = NextIteration(more)
+exit = Exit(switch_sum)
+y = Identity(exit)
+step = AssignAddVariableOp(w, AFTER) {dtype=float32}
+"""
+
+
+def loop(before: str = "", inside: str = "", after: str = "y") -> Graph:
+    text = LOOP.replace("BEFORE", before).replace("INSIDE", inside).replace("AFTER", after)
+    return cfgraph.loads(text.encode(), "graph")
+
+
+def without(graph: Graph, *names: str) -> Graph:
+    graph.remove(*(graph[name] for name in names))
+    return graph
+
+
+@pytest.mark.parametrize("writes_after", [False, True])
+def test_a_read_moves_out_of_a_loop_that_ends_before_all_writes(writes_after: bool) -> None:
+    graph = without(loop(), "init", *([] if writes_after else ["step"]))
+    state = Session(loop())
+    state.run(targets=["init"])
+    targets = ["step"] if writes_after else []
+    (expected,) = Session(loop(), state=state.state.copy()).run(["y"], {"n": 5}, targets)
+    assert hoist_reads(graph) == 1
+    assert graph["read"].op == "Identity"
+    (y,) = Session(graph, state=state.state.copy()).run(["y"], {"n": 5}, targets)
+    assert y == expected == 20
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        loop(before="^init"),
+        without(
+            loop(inside="grow = AssignAddVariableOp(handle, product, ^read) {dtype=float32}"),
+            "init",
+            "step",
+        ),
+        without(loop(after="start"), "init"),
+    ],
+    ids=["before", "inside", "unordered"],
+)
+def test_a_read_stays_where_a_write_may_come_between(graph: Graph) -> None:
+    assert hoist_reads(graph) == 0
+    assert graph["read"].op == "ReadVariableOp"
+
+
+def test_a_fed_read_stays() -> None:
+    graph = without(loop(), "init", "step")
+    assert hoist_reads(graph, {graph["read"]}) == 0
+
+
+def test_xla_compiles_a_loop_that_reads_a_variable() -> None:
+    pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    run = Session(loop(), engine="xla")
+    run.run(targets=["init"])
+    for expected in (20, 220):
+        (y,) = run.run(["y"], {"n": 5}, ["step"])
+        np.testing.assert_allclose(y, expected)
+    (cluster,) = run.cluster_runner.clusters.values()
+    assert cluster.compiled_times == 1
