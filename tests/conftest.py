@@ -120,6 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     every, turn = config.getoption("--every"), config.getoption("--turn")
     if every < 1:
         raise pytest.UsageError("--every takes a number from 1 on")
+    if names := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        # the workers of pytest-xdist must collect the same names
+        raise pytest.UsageError(f"names of tests have addresses: {names[0]}")
     deselect(
         items,
         lambda item: (

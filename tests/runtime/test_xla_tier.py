@@ -109,7 +109,7 @@ def test_generated_code_continues_with_the_variables_of_a_rejected_trial(
         ({}, {"trace": Recorder()}),
         ({"devices": ["cpu:0", "cpu:1"]}, {}),
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_other_engines_and_limited_or_observed_runs_do_not_move(
     at_once: None, options: dict[str, Any], limits: dict[str, Any]
