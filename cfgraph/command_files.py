@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,10 +21,25 @@ from cfgraph.configuration import (
     nearest_configuration,
     reject_environment,
 )
-from cfgraph.ir.units import parse_byte_size
+from cfgraph.errors import UsageError
+from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.limits import limited
-from cfgraph.options import ADVANCED, MaxMemory, MaxNodes, Timeout
+from cfgraph.options import (
+    ADVANCED,
+    VERBOSITY,
+    MaxMemory,
+    MaxNodes,
+    Quiet,
+    Timeout,
+    Verbose,
+    Verbosity,
+)
 from cfgraph.watchdog import Watchdog
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 COMMANDS: Final = "cfgraph.commands"
 # keys of the context's `meta`
@@ -32,6 +48,8 @@ WATCHDOG: Final = "cfgraph.watchdog"
 _NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
+_QUIET: Final = "quiet"
+_VERBOSE: Final = "verbose"
 
 
 class FileCommand(TyperCommand):
@@ -39,6 +57,8 @@ class FileCommand(TyperCommand):
 
     # names of all commands, which are tables of a configuration
     names: Collection[str] = ()
+    # true for a command that does not read `--quiet` itself
+    shares_quiet = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with defaults from the nearest configuration file."""
@@ -53,6 +73,22 @@ class FileCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command within its limits; the time since the start of the process counts."""
+        is_verbose = ctx.params.pop(_VERBOSE)
+        is_quiet = ctx.params.pop(_QUIET) if self.shares_quiet else ctx.params[_QUIET]
+        if is_quiet and is_verbose:
+            message = "--quiet and --verbose exclude each other"
+            raise UsageError(message, hint="remove one of them")
+        verbosity = Verbosity.quiet if is_quiet else Verbosity.normal
+        VERBOSITY.set(Verbosity.verbose if is_verbose else verbosity)
+        start = time.monotonic()
+        try:
+            return self._invoke_within_limits(ctx)
+        finally:
+            if is_verbose:
+                seconds = time.monotonic() - start
+                typer.echo(f"{ctx.info_name}: {seconds:.3f} s{_peak_memory()}", err=True)
+
+    def _invoke_within_limits(self, ctx: Any) -> Any:
         timeout, max_memory, max_nodes = (ctx.params.pop(name) for name in _LIMITS)
         watchdog: Watchdog | None = ctx.meta.get(WATCHDOG)
         if timeout is not None and watchdog is not None:
@@ -104,7 +140,10 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command = get_command(app)
         assert isinstance(command, FileCommand)
         command.names = self.files.keys()
-        command.params += [*_limit_options(), _debug_option(), _no_config_option()]
+        command.shares_quiet = all(param.name != _QUIET for param in command.params)
+        names = (_QUIET, _VERBOSE) if command.shares_quiet else (_VERBOSE,)
+        command.params += _shared_options(*names, *_LIMITS)
+        command.params += [_debug_option(), _no_config_option()]
         for option in command.params:
             if isinstance(option, TyperOption):
                 option.envvar = environment_names(name, option)
@@ -125,18 +164,30 @@ class CommandFiles(Mapping[str, TyperCommand]):
             return file.readline().strip().strip('"')
 
 
-def _limit_options() -> list[Any]:
-    """The options of all commands that set limits."""
+def _shared_options(*names: str) -> list[Any]:
+    """The options of all commands with these names."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(_declare_limits)
-    options = get_command(app).params
-    return [option for option in options if option.name in _LIMITS]
+    app.command()(_declare_shared_options)
+    return [option for option in get_command(app).params if option.name in names]
 
 
-def _declare_limits(
-    timeout: Timeout = None, max_memory: MaxMemory = None, max_nodes: MaxNodes = None
+def _declare_shared_options(
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    timeout: Timeout = None,
+    max_memory: MaxMemory = None,
+    max_nodes: MaxNodes = None,
 ) -> None:
     """Declare the options that `FileCommand.invoke` reads."""
+
+
+def _peak_memory() -> str:
+    """The largest memory of the process, where the system reports it."""
+    if resource is None:
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1 << 10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f", at most {format_byte_size(peak)} of memory"
 
 
 def _examples_text(lines: Sequence[str]) -> str | None:

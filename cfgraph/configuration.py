@@ -28,7 +28,7 @@ from cfgraph.options import plain_message
 
 CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
 # options of all commands, which a file sets at its top
-SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "quiet")
+SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "quiet", "verbose")
 NO_CONFIG_HELP: Final = "Read no configuration file (cfgraph.toml or pyproject.toml)."
 _PREFIX: Final = "CFGRAPH_"
 _SECTION: Final = "tool.cfgraph"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import IO, Annotated, Any, Final
 
@@ -13,6 +14,18 @@ import typer
 from cfgraph.errors import UsageError
 
 Exit = typer.Exit
+
+
+class Verbosity(StrEnum):
+    """Amount of remarks on stderr."""
+
+    quiet = "quiet"
+    normal = "normal"
+    verbose = "verbose"
+
+
+# of the command that runs
+VERBOSITY: Final[ContextVar[Verbosity]] = ContextVar("verbosity", default=Verbosity.normal)
 
 
 # the section of a help page for options that most users do not need
@@ -251,6 +264,10 @@ Verify = Annotated[
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print neither notes nor progress on stderr.")
+]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Report files, their sizes, and times on stderr."),
 ]
 ColorChoice = Annotated[
     Color, typer.Option("--color", help="Use color: auto, always, never.", metavar="WHEN")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.console.json_output import add_member
-from cfgraph.console.output import note
+from cfgraph.console.output import detail, note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
@@ -30,6 +31,7 @@ from cfgraph.ir.files import (
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
 from cfgraph.ir.serde.saved_model import SavedModelContents, SavedState, read_contents, saved_state
+from cfgraph.ir.units import format_byte_size
 
 STDIN: Final = "-"
 
@@ -87,6 +89,7 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
 
     Raises InvalidInput if there is no graph, UsageError if standard input is a terminal.
     """
+    start = time.perf_counter()
     in_parts = path != STDIN and is_partition_folder(path)
     data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)
     try:
@@ -98,6 +101,8 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
         note(f"note: {path} is a {_WRAPPER_MESSAGES[loaded.format]}; using the graph in it", quiet)
     source = Source(loaded.graph, path, loaded.format, data)
     add_member("inputs", source)
+    size, elapsed = format_byte_size(len(data)), (time.perf_counter() - start) * 1e3
+    detail(f"read {path}: {loaded.format}, {len(source.graph)} nodes, {size}, {elapsed:.1f} ms")
     return source
 
 
@@ -135,8 +140,13 @@ def write_graph(
         hint = "pb and graph preserve them"
         note(f"note: pbtxt has no form for {lost} bytes of unknown fields; {hint}", quiet)
     if output is not None and output != STDIN:
+        start = time.perf_counter()
         with StagedFiles() if files is None else nullcontext(files) as staged:
             stage_graph(graph, output, staged, to or format_for_path(output))
+        elapsed = (time.perf_counter() - start) * 1e3
+        detail(
+            f"write {output}: {to or format_for_path(output)}, {len(graph)} nodes, {elapsed:.1f} ms"
+        )
         suffix = None if to else unknown_suffix(output)
         if suffix is not None:
             named = "; use .pb, .pbtxt, .graph, or --to"

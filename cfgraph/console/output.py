@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
 from cfgraph.ir.printable import clean, clean_lines
-from cfgraph.options import Color, use_color
+from cfgraph.options import VERBOSITY, Color, Verbosity, use_color
 
 _GAP: Final = 2
 _INDENT: Final = 2
@@ -375,5 +375,11 @@ def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
 
 def note(text: str, quiet: bool = False) -> None:
     """Print a remark on stderr."""
-    if not quiet:
+    if not quiet and VERBOSITY.get() is not Verbosity.quiet:
+        print(clean_lines(text), file=sys.stderr)
+
+
+def detail(text: str) -> None:
+    """Print a remark on stderr with `--verbose`."""
+    if VERBOSITY.get() is Verbosity.verbose:
         print(clean_lines(text), file=sys.stderr)

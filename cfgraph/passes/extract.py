@@ -291,6 +291,9 @@ class ExtractionPlan:
         if dtype is None:
             message = f"the type of input {tensor.name} is unknown"
             raise Unsupported(message, node=node, hint="cut elsewhere")
+        if value is None and dtype.is_ref:
+            message = f"input {tensor.name} is a reference to a variable, which cannot be fed"
+            raise Unsupported(message, node=node, hint="cut at a tensor that is read from it")
         if value is None:
             attrs: dict[str, Any] = {"dtype": dtype.base, "shape": shapes[tensor]}
             return self.graph.add("Placeholder", name=name, attrs=attrs).output()

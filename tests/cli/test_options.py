@@ -48,6 +48,18 @@ def test_the_option_beats_the_environment_and_that_beats_the_terminal(
     assert use_color(Color(choice), stream) is expected
 
 
+def test_every_command_is_quiet_or_verbose(command: Any, fixtures: Path, tmp_path: Path) -> None:
+    counter = fixtures / "graphs" / "counter.pb"
+    done = command("show", counter, "-v")
+    assert f"read {counter}: pb, 15 nodes" in done.err
+    assert done.err.splitlines()[-1].startswith("show: 0.")
+    assert done.out == command("show", counter, "-q").out
+    assert command("lower", counter, "-v", "-o", tmp_path / "o.pb").err.count("write ") == 1
+    saved = fixtures / "saved_model"
+    assert (command("show", saved).err != "", command("show", saved, "-q").err) == (True, "")
+    assert command("check", counter, "-v", "-q").code == 2
+
+
 @pytest.mark.parametrize(
     ("option", "value", "wording"),
     [

@@ -41,6 +41,8 @@ _PASSES = (
     "cluster {} -o out.pb --min-size 1",
     "partition {} -o out.pb --devices cpu:0,cpu:1",
     "partition {} -o out.pb --devices cpu:0-2 --seed 3",
+    "extract {} -o out.pb --outputs TENSOR",
+    "extract {} -o out.pb --outputs TENSOR --inputs TENSOR",
 )
 _RUNS = (
     "run {} FEEDS",
@@ -120,6 +122,8 @@ _OPTIONS = (
     "partition {} --devices VALUE -o out.pb",
     "partition {} --devices cpu:0,cpu:1 --place VALUE -o out.pb",
     "lower {} --function VALUE -o out.pb",
+    "pipeline {} -p VALUE -o out.pb",
+    "extract {} --outputs VALUE --inputs VALUE --iteration VALUE -o out.pb",
     "lower {} --verify --cases 1 --size VALUE -o out.pb",
     "diff {} {} --ignore VALUE",
     "explain {} VALUE",
