@@ -36,10 +36,8 @@ from cfgraph.options import (
 )
 from cfgraph.watchdog import Watchdog
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 COMMANDS: Final = "cfgraph.commands"
 # keys of the context's `meta`
@@ -183,7 +181,7 @@ def _declare_shared_options(
 
 def _peak_memory() -> str:
     """The largest memory of the process, where the system reports it."""
-    if resource is None:
+    if sys.platform == "win32":
         return ""
     unit = 1 if sys.platform == "darwin" else 1 << 10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

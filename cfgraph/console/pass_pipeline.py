@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -150,14 +151,20 @@ def _parsed_step(text: str, number: int, written: PassText) -> PipelineStep:
         raise PipelineTextError(f"unknown pass {written.name!r}", text, written.span, hint=hint)
     module, class_name = _PASSES[written.name]
     options_class: Any = getattr(import_module(module), class_name)
-    command = CommandFiles(COMMANDS)[written.name]
+    command = _pass_command(written.name)
     known = _pass_parameters(command, options_class)
     ctx = typer.Context(command, info_name=written.name)
     texts: dict[str, list[OptionText]] = {name: [] for name in known}
     for option in written.options:
         texts[_parameter_name(text, written, option, command, known)].append(option)
-    values = {name: _value(text, ctx, known[name], texts[name]) for name in known}
+    values = {name: _value(text, ctx, written, known[name], texts[name]) for name in known}
     return PipelineStep(number, written.name, options_class(**values), written.span.start + 1)
+
+
+@cache
+def _pass_command(name: str) -> TyperCommand:
+    """The command whose options a pass has."""
+    return CommandFiles(COMMANDS)[name]
 
 
 def _pass_parameters(command: TyperCommand, options_class: Any) -> dict[str, TyperOption]:
@@ -196,8 +203,19 @@ def _shown(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _value(text: str, ctx: typer.Context, param: TyperOption, written: Sequence[OptionText]) -> Any:
+def _value(
+    text: str,
+    ctx: typer.Context,
+    pass_text: PassText,
+    param: TyperOption,
+    written: Sequence[OptionText],
+) -> Any:
     """Convert the written values of an option as its command does. Raises PipelineTextError."""
+    if not written and param.required:
+        name = _shown(param.name or "")
+        message = f"the pass {pass_text.name!r} lacks the option {name!r}"
+        hint = f"write {pass_text.name}{{{name}={param.metavar or 'VALUE'}}}"
+        raise PipelineTextError(message, text, pass_text.span, hint=hint)
     if not written:
         return param.process_value(ctx, param.get_default(ctx))
     last = written[-1]

@@ -54,6 +54,7 @@ def test_lists_flags_underscores_and_quotes(command: Any, graphs: Path) -> None:
         ("grad{ys=a, xs=b}", 6, "^^^^^", "a space separates options"),
         ("grad{ys}", 6, "^^", "write ys=LIST"),
         ("lower{unfuse=maybe}", 7, "^^^^^^^^^^^^", "unfuse=false"),
+        ("extract{inputs=x}", 1, "^^^^^^^", "write extract{outputs=LIST}"),
         ("lower{verify}", 7, "^^^^^^", "options of the pass"),
         ("partition{dump_placement=f}", 11, "^^^^^^^^^^^^^^", "options of the pass"),
     ],
