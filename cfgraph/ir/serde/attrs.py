@@ -196,9 +196,13 @@ def write_attrs(attrs: Mapping[str, Any], loaded: Mapping[str, Any], protos: Any
     for key, value in attrs.items():
         if key in loaded and loaded[key] is value:
             continue
-        fresh = attr_value_pb2.AttrValue()
-        encode_attr(value, fresh)
-        protos[key].CopyFrom(fresh)
+        if key in protos:
+            del protos[key]
+        # most attributes of a large graph are types
+        if type(value) is DType:
+            protos[key].type = value.number
+        else:
+            encode_attr(value, protos[key])
 
 
 # -- lossless text form --------------------------------------------------------------------------

@@ -129,7 +129,9 @@ def _write_node(node: Node, proto: Any) -> None:
         proto.device = node.device
     texts = _input_strings(node)
     written = list(proto.input)
-    if written != texts and not _are_same_inputs(written, texts):
+    if not written:
+        proto.input.extend(texts)
+    elif written != texts and not _are_same_inputs(written, texts):
         proto.ClearField("input")
         proto.input.extend(texts)
     write_attrs(node.attrs, loaded, proto.attr)
