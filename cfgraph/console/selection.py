@@ -19,6 +19,7 @@ from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean, first_names
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
@@ -28,14 +29,17 @@ SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
 class GraphView:
     """A graph or the body of the function `name`; costly properties are computed on first use.
 
-    `arguments` are the nodes that stand for a function's arguments, with their types, and `caller`
-    is the graph whose library has the function.
+    `arguments` are the nodes that stand for a function's arguments, with their types, `results` are
+    the tensors that it returns, and `caller` is the graph whose library has the function. `feeds`
+    are shapes of tensors by name, known from calls.
     """
 
     graph: Graph
     name: str = ""
     arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
     caller: Graph | None = None
+    results: Sequence[Output | None] = ()
+    feeds: Mapping[str, Shape] = field(default_factory=dict)
 
     @cached_property
     def is_analyzable(self) -> bool:
@@ -50,7 +54,9 @@ class GraphView:
     @cached_property
     def shapes(self) -> StaticShapes:
         """Static shapes; all are unknown in a graph with structural errors."""
-        return infer_shapes(self.graph) if self.is_analyzable else StaticShapes({}, {}, {})
+        return (
+            infer_shapes(self.graph, self.feeds) if self.is_analyzable else StaticShapes({}, {}, {})
+        )
 
     @cached_property
     def liveness(self) -> Mapping[Node, LivenessCondition]:
@@ -145,8 +151,10 @@ def _matching_bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[GraphVie
 
 
 def _body_view(graph: Graph, name: str, signatures: Signatures) -> GraphView:
-    subject = body_graph(graph.functions[name], signatures).subject
-    return GraphView(subject.graph, name, subject.arguments, graph)
+    body = body_graph(graph.functions[name], signatures)
+    subject, outputs = body.subject, graph.functions[name].definition.outputs
+    results = [body.returns.get(output.name) for output in outputs]
+    return GraphView(subject.graph, name, subject.arguments, graph, results)
 
 
 def find_node(whole: GraphView, name: str) -> NodeSelection:

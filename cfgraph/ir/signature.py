@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any, Final
 
 from cfgraph.ir.dtypes import DType
@@ -95,6 +95,10 @@ class Signature:
         """The number of outputs if it is independent of attributes, else None."""
         single = all(not self._is_list(arg) for arg in self.outputs)
         return len(self.outputs) if single else None
+
+    def single_inputs(self) -> list[str]:
+        """The names of the inputs before the first list; each is the name of one slot."""
+        return [arg.name for arg in takewhile(lambda arg: not self._is_list(arg), self.inputs)]
 
     @cached_property
     def single_types(self) -> tuple[DType | str, ...]:

@@ -104,3 +104,44 @@ def test_chunks_are_of_about_one_size() -> None:
 def test_a_name_of_a_thousand_scopes_makes_a_few_boxes() -> None:
     graph = named(*("s/" * 1000 + str(place) for place in range(4)))
     assert sum(1 for _ in boxes(graph).walk()) < 50
+
+
+def test_members_are_in_the_order_of_the_data_flow_whatever_the_order_of_the_file() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", name="x", dtype=dtypes.float32)
+    late = [graph.add("Placeholder", name=f"b/c{n}", dtype=dtypes.float32) for n in range(3)]
+    for n in range(3):
+        x = graph.add("Neg", x, name=f"a/n{n}")
+    for n in range(3):
+        x = graph.add("Add", x, late[n], name=f"b/n{n}")
+    labels = [one.label for one in boxes(graph).members if isinstance(one, PictureBox)]
+    assert labels == ["a", "b"]
+
+
+def test_scopes_that_read_each_other_are_all_drawn() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", name="x", dtype=dtypes.float32)
+    for n in range(6):
+        x = graph.add("Neg", x, name=f"{'ab'[n % 2]}/n{n}")
+    top = boxes(graph)
+    assert {one.label for one in top.members if isinstance(one, PictureBox)} == {"a", "b"}
+    assert sum(isinstance(one, Node) for box in top.walk() for one in box.members) == 7
+
+
+def test_many_layers_are_grouped_by_the_words_of_their_names() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", name="net/input", dtype=dtypes.float32)
+    for block in range(1, 17):
+        for layer in (
+            "expand_1",
+            "expand_relu_1",
+            "depthwise_1",
+            "project_1",
+            "project_BN_1",
+            "add",
+        ):
+            x = graph.add("Neg", x, name=f"net/block_{block}_{layer}/op")
+    (net,) = (one for one in boxes(graph).members if isinstance(one, PictureBox))
+    blocks = [one for one in net.members if isinstance(one, PictureBox)]
+    assert [one.label for one in blocks] == [f"block_{block}" for block in range(1, 17)]
+    assert blocks[0].prefix == "net/block_1_"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,8 @@ def test_back_edges_control_edges_messages_and_calls_differ(
 ) -> None:
     browser = page("show", GRAPHS / "counter.pb")
     assert count(browser, "#canvas .edge.back") == 1
+    assert count(browser, "#canvas .edge.control") == 0
+    browser.click("#operands")
     assert count(browser, "#canvas .edge.control") == 1
     two = tmp_path / "two.pb"
     command("partition", GRAPHS / "counter.pb", "--devices", "cpu:0,gpu:0",
@@ -256,3 +259,81 @@ def test_a_failed_run_says_so(page: Any) -> None:
                    "--max-iterations", "5")  # fmt: skip
     assert "the run failed" in text(browser, "#problems")
     assert count(browser, "#canvas .node") > 3
+
+
+def test_constants_are_lines_of_their_readers_until_they_are_wanted(page: Any) -> None:
+    browser = page("show", GRAPHS / "counter.pb")
+    assert not drawn(browser, "while/add/y")
+    add = browser.value("elementOf('n' + numbers.get('while/add')).textContent")
+    assert "1" in add.split("AddV2")[-1]
+    browser.click("#operands")
+    assert drawn(browser, "while/add/y")
+    browser.click("#operands")
+    browser.click("#search")
+    browser.type("while/add/y")
+    assert drawn(browser, "while/add/y")
+
+
+def test_a_model_is_drawn_through_its_calls_with_shapes(page: Any, fixtures: Path) -> None:
+    browser = page("show", fixtures / "saved_model")
+    assert not drawn(browser, "StatefulPartitionedCall")
+    assert "?\u00d72" in text(browser, "#canvas")
+    assert count(browser, "#canvas .node.closed.rest") == 1
+
+
+def test_expand_all_opens_every_box_and_reset_closes_them(page: Any) -> None:
+    browser = page("show", GRAPHS / "lstm_grad.pb")
+    before = count(browser, "#canvas .node")
+    browser.click("#more")
+    assert count(browser, "#canvas .node.closed") == 0
+    assert count(browser, "#canvas .node") > before
+    browser.click("#less")
+    assert count(browser, "#canvas .node") == before
+
+
+def test_expanding_ten_thousand_nodes_is_bounded(page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "flat.pb"
+    cfgraph.save(flat(10_000), file)
+    browser = page("show", file)
+    browser.click("#more")
+    assert count(browser, "#canvas .node") <= 800
+    assert "stay closed" in text(browser, "#status")
+
+
+def test_paths_between_two_nodes_are_highlighted(page: Any) -> None:
+    browser = page("show", GRAPHS / "counter.pb", address="#node=while%2FSwitch")
+    browser.click("#path-from")
+    browser.value("pick('n' + numbers.get('while/add'), { centred: true })")
+    browser.click("#path-to")
+    on = browser.value("[...path.nodes].map((n) => nodes[n].name)")
+    assert {"while/Switch", "while/Identity", "while/add"} <= set(on)
+    assert "while/Exit" not in on
+    assert count(browser, "#canvas .node.path") >= 3
+    assert count(browser, "#canvas .edge.path") >= 2
+    assert "to=while%2Fadd" in browser.value("location.hash")
+    browser.click("#path-clear")
+    assert count(browser, "#canvas .path") == 0
+
+
+def test_where_there_is_no_path_the_panel_says_so(page: Any) -> None:
+    browser = page("show", GRAPHS / "counter.pb", address="#node=count&from=count&to=n")
+    assert "only a path in the other direction" in text(browser, "#details")
+
+
+@pytest.mark.parametrize(("button", "ending", "start"), [
+    ("#save-svg", "svg", b"<svg"), ("#save-png", "png", b"\x89PNG"),
+])  # fmt: skip
+def test_the_picture_is_saved(
+    button: str, ending: str, start: bytes, page: Any, tmp_path: Path
+) -> None:
+    browser = page("show", GRAPHS / "counter.pb")
+    browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.click(button)
+    saved = tmp_path / f"counter.pb.{ending}"
+    deadline = time.monotonic() + 30
+    while not saved.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    data = saved.read_bytes()
+    assert data.startswith(start)
+    assert len(data) > 2000
+    assert b"var(--" not in data

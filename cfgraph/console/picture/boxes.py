@@ -1,17 +1,23 @@
 """Nested boxes of a picture: devices, loops, name scopes, and chunks.
 
-A box with too many members is split into chunks that are consecutive in topological order, so that
-a graph of any size opens as a few boxes.
+The members of a box are in data-flow order. A box with too many members is split into runs of
+similar names, or else into chunks of consecutive members, so that a graph of any size opens as a
+few boxes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import groupby
 from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import MERGE, NEXT_ITERATION
+from cfgraph.ir.traversal import OpRoles
 
 # the most members of a box, the members of a chunk, and the fewest nodes of a scope
 MAX_MEMBERS: Final = 80
@@ -70,7 +76,9 @@ def group_into_boxes(
         box.members.append(node)
     positions = {node: position for position, node in enumerate(frames.order)}
     _merge_small_scopes(top)
-    _order_and_split(top, positions, head)
+    _MemberOrder(top, positions).sort()
+    for box in reversed(list(top.walk())):
+        split_large_box(box, head)
     return top
 
 
@@ -173,22 +181,128 @@ def _is_redundant_scope(scope: PictureBox) -> bool:
     return inner == ["frame"] * len(scope.members) or (not inner and len(scope.members) < MIN_SCOPE)
 
 
-def _order_and_split(top: PictureBox, positions: dict[Node, int], head: str) -> None:
-    """Sort members topologically, and split large boxes into chunks."""
-    first: dict[Node | PictureBox, int] = {}
-    for box in reversed(list(top.walk())):
-        for member in box.members:
-            if not isinstance(member, PictureBox):
-                first[member] = positions.get(member, len(positions))
-        box.members.sort(key=first.__getitem__)
-        first[box] = first[box.members[0]] if box.members else len(positions)
-        split_into_chunks(box, head)
+Member = Node | PictureBox
 
 
-def split_into_chunks(box: PictureBox, head: str = "") -> None:
+class _MemberOrder:
+    """Data-flow order of the members of each box."""
+
+    def __init__(self, top: PictureBox, positions: Mapping[Node, int]) -> None:
+        self.boxes = list(top.walk())
+        self.last = len(positions)
+        self.positions = positions
+        self.outer: dict[Member, PictureBox] = {}
+        self.depth: dict[PictureBox, int] = {top: 0}
+        for box in self.boxes:
+            for member in box.members:
+                self.outer[member] = box
+                if isinstance(member, PictureBox):
+                    self.depth[member] = self.depth[box] + 1
+
+    def sort(self) -> None:
+        """Sort the members of all boxes; members of a cycle by their first nodes."""
+        first: dict[Member, int] = {}
+        for box in reversed(self.boxes):
+            for member in box.members:
+                if not isinstance(member, PictureBox):
+                    first[member] = self.positions.get(member, self.last)
+            first[box] = min((first[member] for member in box.members), default=self.last)
+        readers = self._readers()
+        for box in self.boxes:
+            box.members = _data_flow_order(box.members, readers, first)
+
+    def _readers(self) -> dict[Member, set[Member]]:
+        """Return the members of the same box that read each member, or nodes in it."""
+        roles = OpRoles()
+        readers: dict[Member, set[Member]] = {}
+        for node in self.outer:
+            if isinstance(node, PictureBox):
+                continue
+            merges = roles[node.op] is MERGE
+            sources = [
+                item.node
+                for item in node.inputs
+                if not (merges and roles[item.node.op] is NEXT_ITERATION)
+            ]
+            for source in (*sources, *node.controls):
+                if source in self.outer:
+                    left, right = self._siblings(source, node)
+                    if left is not right:
+                        readers.setdefault(left, set()).add(right)
+        return readers
+
+    def _siblings(self, left: Member, right: Member) -> tuple[Member, Member]:
+        """Return the members of the innermost common box that are, or contain, two nodes."""
+        depths = [self.depth[self.outer[left]], self.depth[self.outer[right]]]
+        while self.outer[left] is not self.outer[right]:
+            if depths[0] >= depths[1]:
+                left, depths[0] = self.outer[left], depths[0] - 1
+            else:
+                right, depths[1] = self.outer[right], depths[1] - 1
+        return left, right
+
+
+def _data_flow_order(
+    members: Sequence[Member], readers: Mapping[Member, set[Member]], first: Mapping[Member, int]
+) -> list[Member]:
+    """Order members so that sources precede readers, else by position."""
+    missing = dict.fromkeys(members, 0)
+    for member in members:
+        for reader in readers.get(member, ()):
+            missing[reader] += 1
+    index = {member: (first[member], number) for number, member in enumerate(members)}
+    ready = [index[member] for member in members if not missing[member]]
+    heapify(ready)
+    rest = iter(sorted(members, key=index.__getitem__))
+    ordered: dict[Member, None] = {}
+    while len(ordered) < len(members):
+        if ready:
+            member = members[heappop(ready)[1]]
+        else:  # a cycle: continue with its first member
+            member = next(member for member in rest if member not in ordered)
+        if member in ordered:
+            continue
+        ordered[member] = None
+        for reader in readers.get(member, ()):
+            missing[reader] -= 1
+            if not missing[reader] and reader not in ordered:
+                heappush(ready, index[reader])
+    return list(ordered)
+
+
+def split_large_box(box: PictureBox, head: str = "") -> None:
     """Split a box with too many members; `head` is the part of the prefix that node names lack."""
+    if len(box.members) > MAX_MEMBERS:
+        box.members = _runs_of_names(box, head) or box.members
     while len(box.members) > MAX_MEMBERS:
         box.members = list(_chunks(box, head))
+
+
+# words of a name, as in block_12_expand
+_WORD: Final = re.compile(r"[^_/]+[_/]*")
+_MAX_WORDS: Final = 4
+
+
+def _runs_of_names(box: PictureBox, head: str) -> list[Member]:
+    """Return the members with a box around consecutive ones whose names start with equal words.
+
+    Uses as few words as possible; empty if no number of words yields boxes of suitable size.
+    """
+    prefix = box.prefix.removeprefix(head)
+    words = {member: _WORD.findall(_end_label(member, prefix, 0)) for member in box.members}
+    for count in range(1, _MAX_WORDS + 1):
+        starts = {member: "".join(words[member][:count]) for member in box.members}
+        runs = [(start, list(run)) for start, run in groupby(box.members, starts.__getitem__)]
+        members: list[Member] = []
+        for start, run in runs:
+            if len(run) < MIN_SCOPE:
+                members += run
+            else:
+                members.append(PictureBox("scope", start.rstrip("_/"), box.prefix + start, run))
+        sizes = [len(run) for _, run in runs]
+        if len(members) <= MAX_MEMBERS and max(sizes) <= CHUNK:
+            return members
+    return []
 
 
 def _chunks(box: PictureBox, head: str) -> Iterator[PictureBox]:

@@ -11,20 +11,21 @@ import base64
 import gzip
 import html
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Final
 
 from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
-from cfgraph.analysis.findings import catalog
-from cfgraph.analysis.verify.function_rules import functions_in_attrs
+from cfgraph.analysis.findings import Finding, catalog
 from cfgraph.console.json_output import json_value
-from cfgraph.console.picture.boxes import PictureBox, group_into_boxes, split_into_chunks
+from cfgraph.console.picture.bodies import WHOLE_GRAPH, BodyBoxes, RestOfGraph
+from cfgraph.console.picture.body_shapes import with_call_shapes
+from cfgraph.console.picture.boxes import PictureBox
+from cfgraph.console.picture.folding import folded_operands
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.console.show_tables import output_types
 from cfgraph.console.values import value_text
@@ -79,16 +80,18 @@ def picture_model(
     graph: NodeSelection,
     functions: Sequence[NodeSelection] = (),
     only: str | None = None,
+    rest: RestOfGraph = WHOLE_GRAPH,
 ) -> dict[str, Any]:
     """Describe some nodes of a graph, and the bodies of its functions.
 
-    `only` is the device of all nodes, whatever they request.
+    `only` is the device of all nodes, whatever they request; `rest` are nodes in a closed box.
     """
+    graph, functions = with_call_shapes(graph, functions)
     builder = _PictureBuilder(graph.view.graph, only)
     builder.add(graph)
     for body in functions:
         builder.add(body)
-    builder.assign_boxes(graph, functions)
+    builder.assign_boxes(graph, functions, rest)
     return {
         "schema": SCHEMA,
         "title": title,
@@ -116,7 +119,7 @@ def _op_info(name: str, graph: Graph) -> dict[str, Any]:
     role = op.role.value if op.role else ""
     if issubclass(op, FunctionalOp):
         role = "cluster" if is_cluster_call(op) else "call"
-    return {"about": about, "role": role}
+    return {"about": about, "role": role, "inputs": op.parsed().single_inputs()}
 
 
 @dataclass
@@ -172,11 +175,21 @@ class _PictureBuilder:
         number = self.numbers.get(item.node)
         return item.name if number is None else [number, item.port]
 
-    def assign_boxes(self, graph: NodeSelection, functions: Sequence[NodeSelection]) -> None:
+    def assign_boxes(
+        self, graph: NodeSelection, functions: Sequence[NodeSelection], rest: RestOfGraph
+    ) -> None:
         """Put all nodes into boxes; bodies of functions with one caller in its box."""
         devices = {node.device for node in graph.nodes}
         several = len(devices) > 1 or is_partitioned(self.graph)
-        top = _BoxBuilder(graph, functions, self._device if several and not self.only else None).top
+        exposed = {
+            name for finding in self.checked for name in (finding.node, *finding.related) if name
+        }
+        folded: dict[Node, Node] = {}
+        for selection in (graph, *functions):
+            folded |= folded_operands(selection, exposed, rest.nodes)
+        device_of = self._device if several and not self.only else None
+        boxes = BodyBoxes(graph, functions, device_of, folded, rest)
+        top = boxes.top
         numbers: dict[PictureBox, int] = {}
         for box in top.walk():
             numbers[box] = len(self.groups)
@@ -188,105 +201,49 @@ class _PictureBuilder:
                     self.groups[numbers[member]]["parent"] = number
                 else:
                     self.nodes[self.numbers[member]]["group"] = number
+        for node, reader in folded.items():
+            group = self.nodes[self.numbers[reader]]["group"]
+            self.nodes[self.numbers[node]] |= {"group": group, "folded": True}
+        for node, callee in boxes.inlined.items():
+            self._describe_call(node, callee)
+
+    def _describe_call(self, node: Node, callee: GraphView) -> None:
+        """Describe a call that the body may replace: its arguments and results."""
+        number = self.numbers[node]
+        arguments = [self.numbers[argument] for argument in callee.arguments]
+        if any(item is None for item in callee.results):
+            return
+        results = [self._source(item) for item in callee.results if item is not None]
+        self.nodes[number]["body"] = {"arguments": arguments, "results": results}
+        for slot, argument in enumerate(arguments):
+            self.nodes[argument]["argument"] = [number, slot]
 
     def links(self, selection: NodeSelection) -> list[list[int]]:
         """Return the pairs of Send and Recv with equal keys."""
         pairs = sends_by_recv(selection.nodes).items()
         return [[self.numbers[send], self.numbers[recv]] for recv, send in pairs]
 
+    @cached_property
+    def checked(self) -> list[Finding]:
+        """The findings of `check`."""
+        return list(check(self.graph).findings)
+
     def findings(self) -> list[dict[str, Any]]:
         """Return the findings of `check`, each with the title of its code."""
         codes = catalog()
         findings = []
-        for finding in check(self.graph).findings:
+        for finding in self.checked:
             title = codes[finding.code].title if finding.code in codes else ""
             findings.append({**finding.to_json(), "title": title})
         return findings
-
-
-class _BoxBuilder:
-    """Boxes of a graph, including function bodies."""
-
-    def __init__(
-        self,
-        graph: NodeSelection,
-        functions: Sequence[NodeSelection],
-        device_of: Callable[[Node], str] | None,
-    ) -> None:
-        self.graph = graph
-        self.bodies = {body.view.name: body for body in functions}
-        self.calls: Counter[str] = Counter()
-        self.called: dict[Node, list[str]] = {}
-        for selection in (graph, *functions):
-            for node in selection.nodes:
-                names = self._called(node)
-                self.calls.update(names)
-                if names:
-                    self.called[node] = names
-        self.drawn: set[str] = set()
-        self.top = group_into_boxes(
-            PictureBox("graph", ""), graph.nodes, graph.view.frames, device_of
-        )
-        self.waiting = [self.top]
-        self._open_calls()
-        library = PictureBox("library", "functions")
-        for name in self.bodies:
-            if name not in self.drawn:
-                library.members.append(self._body(name))
-                self._open_calls()
-        if library.members:
-            split_into_chunks(library)
-            self.top.members.append(library)
-
-    def _called(self, node: Node) -> list[str]:
-        """Return the functions in the picture that a node calls."""
-        names = [node.op] if node.op in self.bodies else []
-        names += [
-            func.name for _, func in functions_in_attrs(node.attrs) if func.name in self.bodies
-        ]
-        return list(dict.fromkeys(names))
-
-    def _body(self, name: str) -> PictureBox:
-        """Create the box of a function body; its own calls are opened later."""
-        self.drawn.add(name)
-        body = self.bodies[name]
-        box = group_into_boxes(
-            PictureBox("function", name, f"{name}/"), body.nodes, body.view.frames, None
-        )
-        self.waiting.append(box)
-        return box
-
-    def _open_calls(self) -> None:
-        """Put each only caller of a function into a box with the body."""
-        while self.waiting:
-            for box in list(self.waiting.pop().walk()):
-                for index, member in enumerate(box.members):
-                    if isinstance(member, PictureBox) or member not in self.called:
-                        continue
-                    own = [name for name in self.called[member] if self._is_only_here(name)]
-                    if own:
-                        box.members[index] = self._call(box, member, own)
-
-    def _is_only_here(self, name: str) -> bool:
-        return self.calls[name] == 1 and name not in self.drawn
-
-    def _call(self, box: PictureBox, node: Node, names: list[str]) -> PictureBox:
-        """Return a box of a node and the bodies that it calls; for a cluster, the body's box."""
-        bodies = [self._body(name) for name in names]
-        label = node.name.removeprefix(box.prefix)
-        if _op_info(node.op, self.graph.view.graph)["role"] == "cluster" and len(bodies) == 1:
-            cluster = bodies[0]
-            cluster.kind, cluster.label = "cluster", label
-            del self.called[node]
-            cluster.members.insert(0, node)
-            return cluster
-        return PictureBox("call", label, box.prefix, [node, *bodies])
 
 
 SCRIPTS: Final = (
     "model",
     "dot",
     "view",
+    "save",
+    "paths",
     "colour",
     "details",
     "search",

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.console.dot import graph_dot
-from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.graph_files import Source, artifact, saved_model_contents
+from cfgraph.console.picture.bodies import WHOLE_GRAPH, RestOfGraph
 from cfgraph.console.picture.model import page_bytes, picture_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
 from cfgraph.console.taps import TapPattern
@@ -24,7 +25,8 @@ from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
 from cfgraph.ir.devices import device_label
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.traversal import is_partitioned
+from cfgraph.ir.node import node_name
+from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.summary import KEYS, Totals
 
@@ -213,6 +215,7 @@ def page_title(path: str) -> str:
 
 
 GRAPHVIZ_PROGRAM: Final = "dot"
+_MAX_SECONDS: Final = 60
 
 
 def svg_bytes(lines: Iterable[str]) -> bytes:
@@ -225,7 +228,14 @@ def svg_bytes(lines: Iterable[str]) -> bytes:
         message = f"Graphviz is not installed: program {GRAPHVIZ_PROGRAM!r} not found"
         raise Unsupported(message, hint="install graphviz, or use --html, which does not need it")
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
-    done = subprocess.run([program, "-Tsvg"], input=text, capture_output=True, check=False)
+    try:
+        done = subprocess.run(
+            [program, "-Tsvg"], input=text, capture_output=True, check=False, timeout=_MAX_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        message = f"Graphviz did not finish within {_MAX_SECONDS} s"
+        hint = "select fewer nodes with --filter; or use --html, which folds"
+        raise ExecutionError(message, hint=hint) from None
     if done.returncode:
         detail = done.stderr.decode("utf-8", "replace").strip() or f"code {done.returncode}"
         raise ExecutionError(
@@ -235,7 +245,7 @@ def svg_bytes(lines: Iterable[str]) -> bytes:
 
 
 # Graphviz takes minutes for more nodes, and its drawings cannot be read
-_MANY_NODES: Final = 2000
+_MANY_NODES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +296,7 @@ def page_model(
     if start is not None:
         (selected,) = chosen
         return {
-            **picture_model(title, everything, functions),
+            **picture_model(title, everything, functions, rest=_rest_of_graph(source)),
             "start": selected.view.title(selected.nodes[0]),
         }
     if [selection.view for selection in chosen] != [whole]:
@@ -294,5 +304,21 @@ def page_model(
             "an HTML page cannot select single functions", hint="remove --filter function:"
         )
     selection = chosen[0]
-    whole_graph = len(selection.nodes) == len(everything.nodes)
-    return picture_model(title, selection, functions if whole_graph else [])
+    if len(selection.nodes) < len(everything.nodes):
+        return picture_model(title, selection)
+    return picture_model(title, selection, functions, rest=_rest_of_graph(source))
+
+
+def _rest_of_graph(source: Source) -> RestOfGraph:
+    """Return the nodes that the default signature of a SavedModel does not need."""
+    contents = saved_model_contents(source)
+    signature = contents.default_signature if contents else None
+    if signature is None:
+        return WHOLE_GRAPH
+    graph = source.graph
+    names = [node_name(item.tensor) for item in (*signature.inputs, *signature.outputs)]
+    needed = ancestors(graph, [graph[name] for name in names if name in graph])
+    if not needed:
+        return WHOLE_GRAPH
+    rest = frozenset(node for node in graph if node not in needed)
+    return RestOfGraph(f"not needed by {signature.name}", rest)

@@ -26,6 +26,7 @@ function paint() {
   const fillOf = COLOURS[document.getElementById("colour").value];
   const members = new Map();
   drawn.shown.forEach((id, n) => {
+    if (!id) return;
     if (members.has(id)) members.get(id).push(n);
     else members.set(id, [n]);
   });

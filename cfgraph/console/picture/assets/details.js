@@ -63,6 +63,7 @@ function aboutNode(n) {
   return [
     make("h2", {}, nodeLink(n)),
     make("p", {}, `${node.op} `, dim(model.ops[node.op].about.replaceAll("`", ""))),
+    make("p", { class: "paths" }, ...aboutPath(n)),
     facts([
       ["runs", whenText(node)],
       ["frame", node.frame],
@@ -103,7 +104,7 @@ function counted(items) {
 }
 
 function within(g) {
-  return [...insides[g].nodes, ...insides[g].groups.flatMap(within)];
+  return [...insides[g].all, ...insides[g].groups.flatMap(within)];
 }
 
 function aboutGroup(g) {
@@ -131,7 +132,7 @@ function aboutGraph() {
 }
 
 const KINDS = {
-  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk", library: "library",
+  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk", library: "library", rest: "part",
 };
 
 function watchDetails() {

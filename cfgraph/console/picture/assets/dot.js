@@ -6,6 +6,8 @@ const SHAPES = {
 };
 const MARGINS = { cds: "0.2,0.12", trapezium: "0,0", invtrapezium: "0,0", hexagon: "0,0.02" };
 const LONGEST = 36;
+const MOST_OPERANDS = 3;
+const MOST_LABELS = 300;
 // beyond this many edges, Graphviz must not optimize their routes
 const MANY_EDGES = 400;
 
@@ -17,21 +19,22 @@ function cut(text) {
   return `${text.slice(0, LONGEST / 2 - 1)}…${text.slice(-LONGEST / 2)}`;
 }
 
-function dotText({ boxOf, edges }) {
+function dotText({ boxOf, edges, shown }) {
   const lines = [
     "digraph {",
-    '  graph [fontname="Helvetica", fontsize=11, bgcolor=transparent, nodesep=0.18, ranksep=0.32];',
-    '  node [shape=box, style=rounded, fontname="Helvetica", fontsize=10, height=0.3, width=0.4, margin="0.1,0.05"];',
+    '  graph [fontname="Helvetica", fontsize=11, bgcolor=transparent, labeljust=l, nodesep=0.18, ranksep=0.32];',
+    '  node [shape=box, style=rounded, fontname="Helvetica", fontsize=10, height=0.3, width=0.4, margin="0.12,0.06"];',
     '  edge [arrowsize=0.6, fontname="Helvetica", fontsize=8];',
   ];
   if (edges.length > MANY_EDGES) lines.push("  graph [splines=polyline, nslimit=1, nslimit1=1, mclimit=0.3];");
-  inside(ROOT, boxOf, lines, "  ");
-  edges.forEach((edge, number) => lines.push(`  ${edgeText(edge, number)}`));
+  inside(ROOT, { boxOf, shown }, lines, "  ");
+  const labels = edges.length <= MOST_LABELS;
+  edges.forEach((edge, number) => lines.push(`  ${edgeText(edge, number, labels)}`));
   lines.push("}");
   return lines.join("\n");
 }
 
-function inside(group, boxOf, lines, indent) {
+function inside(group, { boxOf, shown }, lines, indent) {
   for (const g of insides[group].groups) {
     if (boxOf[g] !== null) {
       lines.push(`${indent}g${g} [id=g${g}, class="closed ${kindClass(g)}", style=filled, label="${closedLabel(g)}"];`);
@@ -39,17 +42,36 @@ function inside(group, boxOf, lines, indent) {
     }
     const style = groups[g].kind === "device" ? "" : " style=rounded;";
     lines.push(`${indent}subgraph cluster_g${g} { id=g${g}; class="${kindClass(g)}";${style} label="− ${escaped(cut(groups[g].label))}";`);
-    inside(g, boxOf, lines, `${indent}  `);
+    inside(g, { boxOf, shown }, lines, `${indent}  `);
     lines.push(`${indent}}`);
   }
-  for (const n of insides[group].nodes) lines.push(`${indent}${nodeText(n)}`);
+  for (const n of insides[group].all) if (isItself(shown, n)) lines.push(`${indent}${nodeText(n)}`);
 }
 
 const kindClass = (g) => (groups[g].kind === "cluster" ? "launch" : groups[g].kind);
 
 function closedLabel(g) {
-  const { count } = insides[g];
-  return `+ ${escaped(cut(groups[g].label))}\\n${count} node${count === 1 ? "" : "s"}`;
+  const { count } = insides[g], main = groups[g].kind === "rest" ? "" : mainOp(g);
+  return `+ ${escaped(cut(groups[g].label))}\\n${main ? `${escaped(main)} · ` : ""}${count} node${count === 1 ? "" : "s"}`;
+}
+
+// the op of a box with the largest matrix of weights, which names a layer best
+const mainOp = remembered((g) => {
+  let main = "", most = 0;
+  for (const n of within(g)) {
+    for (const { type } of operandsOf(n)) {
+      if (elementsOf(type) > most && sizesOf(type).includes("×")) [main, most] = [nodes[n].op, elementsOf(type)];
+    }
+  }
+  return main;
+});
+
+function remembered(find) {
+  const known = new Map();
+  return (key) => {
+    if (!known.has(key)) known.set(key, find(key));
+    return known.get(key);
+  };
 }
 
 function nodeText(n) {
@@ -59,10 +81,24 @@ function nodeText(n) {
   const constant = value && !node.in && value.length <= 24 ? value.replace(/^\S+/, "") : "";
   const op = node.op + constant;
   const last = name.slice(name.lastIndexOf("/") + 1).replace(/_\d+$/, "");
-  const label = last === op ? escaped(name) : `${escaped(name)}\\n${escaped(op)}`;
+  const label = [...(last === op ? [name] : [name, op]), ...operandLines(n)].map(escaped).join("\\n");
   const role = roleOf(node);
   const shape = SHAPES[role] ? `, shape=${SHAPES[role]}, style=solid, margin="${MARGINS[SHAPES[role]] || "0.1,0.05"}"` : "";
   return `n${n} [id=n${n}, class="${nodeClass(n)}", label="${label}"${shape}];`;
+}
+
+// constants and weights: a scalar by its value, others by their sizes
+function operandLines(n) {
+  const names = model.ops[nodes[n].op].inputs || [], all = operandsOf(n);
+  const operands = all.filter(({ type }) => !(type || "").startsWith("resource"));
+  const variables = all.length - operands.length;
+  const lines = variables ? [`${variables} variable${variables === 1 ? "" : "s"}`] : [];
+  if (operands.length > MOST_OPERANDS) return [...lines, `${operands.length} constants`];
+  return lines.concat(operands.map(({ slot, source, type }) => {
+    const value = (nodes[source].attrs || {}).value;
+    const name = names.length > slot && names[slot].length > 1 ? `${names[slot]} ` : "";
+    return name + (value && value.length <= 24 ? value.replace(/^\S+ ?/, "") : sizesOf(type) || (type || "").replace("[]", ""));
+  }));
 }
 
 function nodeClass(n) {
@@ -70,12 +106,13 @@ function nodeClass(n) {
   const levels = findingsOf(n).map((finding) => finding.level);
   const worst = ["error", "warning"].find((level) => levels.includes(level)) || "";
   const loop = ["enter", "exit", "next_iteration", "merge", "loop_cond"].includes(role) ? "loop" : "";
-  return [role, loop, worst].filter(Boolean).join(" ");
+  return [role, loop, worst, nodes[n].status].filter(Boolean).join(" ");
 }
 
-function edgeText({ from, to, kind, count, port }, number) {
+function edgeText({ from, to, kind, count, port, type }, number, labels) {
   const attributes = [`id=e${number}`, `class="${kind}${count > 1 ? " many" : ""}"`];
   if (kind === "back") attributes.push("constraint=false");
   if (count === 1 && port && from[0] === "n") attributes.push(`taillabel="${port}"`);
+  if (labels && kind === "data" && sizesOf(type)) attributes.push(`label="${escaped(`\u00a0\u00a0${sizesOf(type)}`)}"`);
   return `${from} -> ${to} [${attributes.join(", ")}];`;
 }

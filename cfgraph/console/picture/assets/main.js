@@ -36,6 +36,7 @@ function goToAddress() {
   showTab(Object.hasOwn(TABS, address.get("tab")) ? address.get("tab") : "graph");
   if (n === undefined) showDetails(null);
   else pick(`n${n}`, { centred: true });
+  goToPath(address);
 }
 
 function offerFindings() {
@@ -62,17 +63,18 @@ async function begin() {
   watchPointer();
   watchSearch();
   watchDetails();
+  offerSaving();
   document.getElementById("fit").addEventListener("click", fit);
-  document.getElementById("less").addEventListener("click", () => {
-    openSome();
-    redraw();
-  });
+  document.getElementById("more").addEventListener("click", expandAll);
+  document.getElementById("operands").hidden = !nodes.some((node) => node.folded);
+  document.getElementById("operands").addEventListener("click", toggleOperands);
+  document.getElementById("less").addEventListener("click", drawStart);
   document.getElementById("colour").value = "liveness";
   openSome();
   showDetails(null);
   try {
     await loadViz();
-    redraw();
+    drawStart();
   } catch (error) {
     document.getElementById("wait").hidden = true;
     problem(`the graph cannot be drawn: ${error}`);

@@ -4,6 +4,11 @@ const canvas = document.getElementById("canvas");
 // a large picture is first shown in part, so that its text is readable
 const OVERVIEW = 0.32;
 const READABLE = 0.5;
+// a picture whose width fits at this size is read from top to bottom
+const COLUMN = 0.7;
+// beyond this, Graphviz takes many seconds
+const MOST_BOXES = 800;
+const BUDGETS = [BUDGET, 45, 30, 20];
 let viz = null;
 let drawn = { edges: [], shown: [] };
 let place = { x: 0, y: 0, zoom: 1 };
@@ -19,6 +24,31 @@ async function loadViz() {
   viz = await Viz.instance();
 }
 
+// draw the most boxes whose text is readable when the page opens
+function drawStart() {
+  for (const limit of BUDGETS) {
+    openSome(limit);
+    redraw();
+    if (place.zoom >= COLUMN) return;
+  }
+  openSome();
+  redraw();
+}
+
+// Graphviz computes boxes for Helvetica; another font is scaled to the same width
+const SAMPLE = "abcdefghijklmnopqrstuvwxyz_/0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const SAMPLE_WIDTH = 36.733;
+const fontScale = remembered(() => {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "100px Helvetica, Arial, sans-serif";
+  return Math.min(1, SAMPLE_WIDTH / (pen.measureText(SAMPLE).width / 100));
+});
+
+function scaleTexts() {
+  const scale = fontScale();
+  for (const text of svg.querySelectorAll("text")) text.setAttribute("font-size", (Number(text.getAttribute("font-size")) * scale).toFixed(2));
+}
+
 // draw the open boxes; `anchor` is the box that keeps its position
 function redraw(anchor) {
   const before = anchor && boxPlace(anchor);
@@ -32,13 +62,15 @@ function redraw(anchor) {
   svg.setAttribute("width", width);
   svg.setAttribute("height", height);
   canvas.append(svg);
+  scaleTexts();
   nameThings();
   paint();
   const after = before && boxPlace(anchor);
   if (after) move({ x: place.x + before.x - after.x, y: place.y + before.y - after.y });
   else showStart();
   mark();
-  const boxes = new Set(drawn.shown).size;
+  markPath();
+  const boxes = new Set(drawn.shown.filter(Boolean)).size;
   const took = Math.round(performance.now() - start);
   const contents = boxes === nodes.length ? `${boxes} nodes` : `${boxes} boxes for ${nodes.length} nodes`;
   document.getElementById("status").textContent = `${contents}, ${drawn.edges.length} edges, drawn in ${took} ms`;
@@ -97,9 +129,14 @@ function fit() {
 // fit the picture, or its upper part at a readable size
 function showStart() {
   fit();
-  if (place.zoom >= OVERVIEW) return;
   const { width, height } = svg.viewBox.baseVal;
   const room = canvas.getBoundingClientRect();
+  const zoom = Math.min(1, (room.width - 24) / width);
+  if (place.zoom < zoom && zoom >= COLUMN) {
+    move({ zoom, x: (room.width - width * zoom) / 2, y: 12 });
+    return;
+  }
+  if (place.zoom >= OVERVIEW) return;
   const spare = (size, whole) => Math.max(12, (size - whole * READABLE) / 2);
   move({ zoom: READABLE, x: spare(room.width, width), y: spare(room.height, height) });
 }
@@ -128,12 +165,35 @@ function toggle(g) {
   redraw(`g${g}`);
 }
 
+// open boxes, outer ones first, while the picture stays small enough to be laid out
+function expandAll() {
+  openSome(MOST_BOXES, true);
+  redraw();
+  const closed = drawn.boxOf.some((box, g) => box === `g${g}`);
+  if (closed) document.getElementById("status").textContent += `; some stay closed, as at most ${MOST_BOXES} are drawn`;
+}
+
+function toggleOperands() {
+  folding.operands = !folding.operands;
+  document.getElementById("operands").setAttribute("aria-pressed", String(!folding.operands));
+  redraw(picked ?? undefined);
+}
+
 // show the box of a node or group, and open its outer boxes
 function reveal(id) {
   const outer = around(id[0] === "n" ? nodes[Number(id.slice(1))].group : groups[Number(id.slice(1))].parent);
   const closed = outer.filter((g) => !isOpen(g));
   for (const g of closed) open.add(g);
-  if (closed.length) redraw();
+  const n = id[0] === "n" ? Number(id.slice(1)) : -1;
+  const hides = n >= 0 && !exposed.has(n) && (isFolded(n) || isReplaced(n));
+  if (hides) expose(n);
+  if (closed.length || hides) redraw();
+}
+
+// draw a node that is folded, or that a body replaces
+function expose(n) {
+  exposed.add(n);
+  if (nodes[n].argument) exposed.add(nodes[n].argument[0]);
 }
 
 // select a node or group, and show its details

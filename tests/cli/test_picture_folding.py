@@ -1,0 +1,115 @@
+"""Operands that a picture folds, shapes in function bodies, and the box of what is not needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cfgraph.console.picture.bodies import RestOfGraph
+from cfgraph.console.picture.model import picture_model
+from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.text.parser import parse_graph
+from tests.cli.test_picture_files import model_of_page
+from tests.cli.test_picture_model import by_name, enclosing_boxes
+
+
+def model(graph: Graph, **more: Any) -> dict[str, Any]:
+    view = GraphView(graph)
+    return picture_model("a graph", NodeSelection(view, list(graph)), function_bodies(view), **more)
+
+
+def folded(reported: dict[str, Any]) -> set[str]:
+    return {node["name"] for node in reported["nodes"] if node.get("folded")}
+
+
+WEIGHTS = """
+x = Placeholder() {dtype=float32, shape=[?,2]}
+w = VarHandleOp() {dtype=float32, shape=[2,3], shared_name="w"}
+read = ReadVariableOp(w) {dtype=float32}
+y = MatMul(x, read) {T=float32}
+scale = Const() {dtype=float32, value=float32[]:2.0}
+z = Mul(y, scale) {T=float32}
+lonely = Const() {dtype=float32, value=float32[]:3.0}
+"""
+
+
+def test_constants_weights_and_reads_are_folded_into_their_readers() -> None:
+    reported = model(parse_graph(WEIGHTS))
+    assert folded(reported) == {"w", "read", "scale"}
+    nodes = by_name(reported)
+    assert nodes["read"]["out"] == ["float32[2,3]"]
+    assert nodes["w"]["group"] == nodes["y"]["group"]
+    assert reported["ops"]["MatMul"]["inputs"] == ["a", "b"]
+
+
+def test_operands_of_control_flow_are_drawn() -> None:
+    graph = parse_graph(
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        "c = Const() {dtype=float32, value=float32[]:1.0}\n"
+        "s = Switch(c, p) {T=float32}\n"
+        "d = Const() {dtype=float32, value=float32[]:1.0}\n"
+        "t = Neg(d) {T=float32}\nu = Merge(s, d) {T=float32, N=2}\n"
+    )
+    assert folded(model(graph)) == set()
+
+
+CALLS = """
+x = Placeholder() {dtype=float32, shape=[?,4]}
+w = VarHandleOp() {dtype=float32, shape=[4,3], shared_name="w"}
+a = F(x, w)
+b = Neg(a) {T=float32}
+
+function F(v: float32, r: resource) -> (o: float32) {
+  k = ReadVariableOp(r) {dtype=float32}
+  m = MatMul(v, k:value:0) {T=float32}
+  return o = m:product:0
+}
+"""
+
+
+def test_shapes_reach_bodies_and_come_back() -> None:
+    nodes = by_name(model(parse_graph(CALLS)))
+    assert nodes["F/v"]["out"] == ["float32[?,4]"]
+    assert nodes["F/k"]["out"] == ["float32[4,3]"]
+    assert nodes["F/m"]["out"] == ["float32[?,3]"]
+    assert nodes["b"]["out"] == ["float32[?,3]"]
+
+
+def test_calls_of_different_shapes_leave_sizes_unknown() -> None:
+    other = (
+        "x5 = Placeholder() {dtype=float32, shape=[5,4]}\nb5 = F(x5, w)\nc = Neg(b5) {T=float32}\n"
+    )
+    text = CALLS.replace("b = Neg(a)", f"{other}b = Neg(a)").replace("[?,4]", "[2,4]")
+    graph = parse_graph(text)
+    nodes = by_name(model(graph))
+    assert nodes["F/v"]["out"] == ["float32[?,4]"]
+    assert nodes["c"]["out"] == ["float32[?,3]"]
+
+
+def test_a_body_may_replace_its_call() -> None:
+    reported = model(parse_graph(CALLS))
+    nodes, numbers = by_name(reported), [node["name"] for node in reported["nodes"]]
+    assert [numbers[n] for n in nodes["a"]["body"]["arguments"]] == ["F/v", "F/r"]
+    ((result, port),) = nodes["a"]["body"]["results"]
+    assert (numbers[result], port) == ("F/m", 0)
+    assert nodes["F/v"]["argument"] == [numbers.index("a"), 0]
+
+
+def test_the_rest_of_the_graph_is_in_one_box() -> None:
+    graph = parse_graph(WEIGHTS)
+    reported = model(graph, rest=RestOfGraph("saving", frozenset({graph["lonely"]})))
+    assert enclosing_boxes(reported, by_name(reported)["lonely"]) == ["rest saving", "graph"]
+
+
+def test_a_saved_model_shows_the_default_signature(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "model.html"
+    assert command("show", fixtures / "saved_model", "--html", page).code == 0
+    reported = model_of_page(page)
+    nodes = by_name(reported)
+    save = next(node for name, node in nodes.items() if "traced_save" in name)
+    assert "rest not needed by serving_default" in enclosing_boxes(reported, save)
+    serve = next(node for name, node in nodes.items() if name.startswith("__inference_serve_"))
+    assert not any(box.startswith("rest") for box in enclosing_boxes(reported, serve))
