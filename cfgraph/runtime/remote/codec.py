@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ _ALIGNMENT: Final = 16
 _MAX_DEPTH: Final = 64
 _MAX_RANK: Final = 64
 _NONE, _ARRAY, _SCALAR, _BYTES, _OBJECTS, _LIST, _OPTIONAL, _EMPTY_OPTIONAL = range(8)
+_NUMBERS: Final = (np.number, np.bool_)
 _DTYPE: Final = struct.Struct("<BH")
 _SIZE: Final = struct.Struct("<q")
 _Buffer = bytes | memoryview
@@ -44,9 +46,24 @@ def encode(value: Any) -> tuple[bytes, list[_Buffer]]:
     Arrays are not copied unless their elements are apart. Raises Unsupported for a handle of a
     resource, which refers to memory of its process.
     """
+    if isinstance(value, _NUMBERS):
+        return _scalar_start(value.dtype) + value.tobytes(), []
     encoder = _Encoder()
     encoder.write(value)
     return bytes(encoder.head), encoder.payload
+
+
+@cache
+def _scalar_start(dtype: Any) -> bytes:
+    """The start of the head of a scalar."""
+    return _DTYPE.pack(_SCALAR, DType.from_numpy(dtype).number)
+
+
+@cache
+def _scalar_dtypes() -> dict[bytes, Any]:
+    """The dtypes of scalars, by the start of their head."""
+    kinds = [np.dtype(kind) for kind in (*np.typecodes["AllInteger"], *"?efdFD")]
+    return {_scalar_start(dtype): dtype for dtype in kinds}
 
 
 class _Encoder:
@@ -124,6 +141,9 @@ def decode(head: bytes | memoryview, payload: Any) -> Any:
 
     Raises DecodeError for bytes that `encode` does not write.
     """
+    dtype = _scalar_dtypes().get(bytes(head[: _DTYPE.size]))
+    if dtype is not None and len(head) == _DTYPE.size + dtype.itemsize and not len(payload):
+        return np.frombuffer(head, dtype, 1, _DTYPE.size)[0]
     decoder = _Decoder(memoryview(head), payload)
     try:
         value = decoder.read(0)

@@ -84,6 +84,7 @@ class _Peer:
         self.head = b""
         self.payload: Any = None  # of a message whose head has arrived
         self.filled = 0
+        self.waits_to_write = False
         self.skipped = 0  # bytes of a payload that is too large, which have not arrived
 
     def send_parts(self) -> None:
@@ -107,6 +108,7 @@ class _Peer:
         """Read what has arrived; returns the complete messages."""
         messages: list[tuple[bytes, Any]] = []
         while True:
+            is_drained = False
             try:
                 if self.skipped:
                     count = len(self.socket.recv(min(self.skipped, _READ_BYTES)))
@@ -118,6 +120,7 @@ class _Peer:
                     data = self.socket.recv(_READ_BYTES)
                     count = len(data)
                     self.data += data
+                    is_drained = 0 < count < _READ_BYTES
             except BlockingIOError:
                 return messages
             except OSError as error:
@@ -126,6 +129,8 @@ class _Peer:
                 raise PeerLost(self.index, "closed its connection")
             self.last_read = time.monotonic()
             self._collect(messages)
+            if is_drained and self.payload is None:
+                return messages
 
     def _collect(self, messages: list[tuple[bytes, Any]]) -> None:
         """Move complete messages out of the bytes that have arrived."""
@@ -150,6 +155,10 @@ class _Peer:
             if size & _SHARED:
                 position = start
                 messages.append(self._shared_message(head, size ^ _SHARED))
+                continue
+            if not size:
+                position = start
+                messages.append((head, b""))
                 continue
             arrived = min(size, len(data) - start)
             try:
@@ -199,6 +208,7 @@ class Mesh:
         self._host_identity = host_identity()
         self._shared = SharedArrays(secret)
         self._peers: dict[int, _Peer] = {}
+        self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Lock()  # of the output of all peers
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -303,6 +313,7 @@ class Mesh:
                 connection.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
         shared = self._shared if shares_memory(self._host_identity, identity) else None
         self._peers[peer] = _Peer(peer, connection, shared)
+        self._connections[peer] = connection
         self._selector.register(connection, selectors.EVENT_READ, self._peers[peer])
 
     def send(self, peer: int, head: bytes, payload: Sequence[bytes | memoryview] = ()) -> None:
@@ -347,12 +358,12 @@ class Mesh:
         return messages
 
     def _select_writers(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            peer = key.data
-            if peer is not None:
-                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.output else 0)
-                if key.events != events:
-                    self._selector.modify(key.fileobj, events, peer)
+        for peer in self._peers.values():
+            waits = bool(peer.output)
+            if peer.waits_to_write != waits:
+                peer.waits_to_write = waits
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if waits else 0)
+                self._selector.modify(self._connections[peer.index], events, peer)
 
     def _drain_wake(self) -> None:
         try:
