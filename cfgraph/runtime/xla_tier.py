@@ -123,7 +123,8 @@ class RepeatedRun:
         """Count a run of generated code; the next may be the first of XLA."""
         self.generated.add(seconds)
         needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
-        if self.phase is Phase.GENERATED and self.generated.total > needed:
+        is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
+        if self.phase is Phase.GENERATED and is_paid:
             self.phase = Phase.TRIAL
 
     def add_xla(self, seconds: float, clusters: ClusterRunner) -> None:

@@ -48,6 +48,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla_tier, "compile_seconds", lambda nodes: 0.0)
     monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
     monkeypatch.setattr(xla_tier, "_WORTH", 1e9)
+    monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
 
 
 def phase(run: Session) -> Phase | None:
@@ -126,7 +127,7 @@ def test_each_combination_of_feed_shapes_is_decided_by_itself(at_once: None) -> 
         run.run(FETCHES, {"x": np.ones((4, 3), np.float32)}, ["step"])
     assert phase(run) is Phase.XLA
     run.run(FETCHES, {"x": np.ones((5, 3), np.float32)}, ["step"])
-    assert phase(run) is Phase.TRIAL
+    assert phase(run) is Phase.GENERATED
 
 
 VALUE_AS_SHAPE = """
@@ -182,7 +183,7 @@ y = StringStrip(b)
 @needs_jax
 def test_a_run_that_xla_cannot_compile_stays(at_once: None) -> None:
     run = session(STRINGS)
-    for _ in range(3):
+    for _ in range(5):
         assert run.run(["y:0"], {"x": b" A "}) == [b"a"]
     assert phase(run) is Phase.REJECTED
     assert "remain outside of clusters" in run.xla_choice
@@ -190,6 +191,7 @@ def test_a_run_that_xla_cannot_compile_stays(at_once: None) -> None:
 
 def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    monkeypatch.setattr(xla_tier, "_TRIAL_RUNS", 2)
     run = RepeatedRun(1.0)
     run.add_generated(1.5)
     assert not run.uses_xla
