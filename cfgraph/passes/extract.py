@@ -128,7 +128,8 @@ class ExtractionPlan:
         self.cut = [
             item for item in cut if item in read or item in outputs_cut or item.node in awaited
         ]
-        self.unread = [item for item in requested if item not in set(self.cut)]
+        needed_cut = set(self.cut)
+        self.unread = [item for item in requested if item not in needed_cut]
         self._require_whole_loops(kept)
         self._require_whole_conditionals(kept)
 
@@ -184,11 +185,12 @@ class ExtractionPlan:
                     hint="name inputs outside of the loop, or outputs inside of it for one "
                     "iteration",
                 )
+        cut = frozenset(self.cut)
         for frame in self.opened:
             merges = [
                 node
                 for node in self._loop_merges(frame.merges)
-                if node in kept and node.output() not in self.cut
+                if node in kept and node.output() not in cut
             ]
             if merges:
                 names = [node.output().name for node in merges]
@@ -208,8 +210,13 @@ class ExtractionPlan:
         if not any(self.roles[node.op] is Role.SWITCH for node in self.graph):
             return
         liveness = deadness(self.graph)
-        conditional = [item for item in self.cut if not liveness.always_live(item)]
-        for number, tensor in enumerate(conditional):
+        groups: dict[tuple[Any, Frame], list[Output]] = {}
+        for item in self.cut:
+            if not liveness.always_live(item):
+                frame = self.frames.of_outputs[item.node]
+                groups.setdefault((liveness.predicate(item), frame), []).append(item)
+        conditional = [group[0] for group in groups.values()]
+        for number, (tensor, group) in enumerate(zip(conditional, groups.values(), strict=True)):
             check_deadline()
             for second in conditional[number + 1 :]:
                 if not liveness.can_both_live(tensor, second):
@@ -218,7 +225,7 @@ class ExtractionPlan:
                         node=tensor.node,
                         hint="they are on two sides of a conditional: extract one side at a time",
                     )
-            for merge in self._merges_after(tensor, kept):
+            for merge in self._merges_after(group, kept):
                 if not liveness.implies(merge.output(), tensor):
                     raise UsageError(
                         f"input {tensor.name} is inside a conditional, which an output needs as a "
@@ -227,11 +234,15 @@ class ExtractionPlan:
                         hint="name inputs before the conditional, or outputs inside of its branch",
                     )
 
-    def _merges_after(self, tensor: Output, kept: Collection[Node]) -> list[Node]:
-        """Return the kept Merges that depend on a cut tensor, outside of whole loops."""
+    def _merges_after(self, tensors: Sequence[Output], kept: Collection[Node]) -> list[Node]:
+        """Return the kept Merges that depend on cut tensors, outside of whole loops."""
         reached: set[Node] = set()
+        cut = frozenset(self.cut)
         queue = [
-            use.node for use in tensor.node.uses if use.node in kept and _reads(use.node, tensor)
+            use.node
+            for tensor in tensors
+            for use in tensor.node.uses
+            if use.node in kept and _reads(use.node, tensor)
         ]
         while queue:
             node = queue.pop()
@@ -241,8 +252,7 @@ class ExtractionPlan:
             queue += [
                 use.node
                 for use in node.uses
-                if use.node in kept
-                and not all(item in self.cut for item in _between(node, use.node))
+                if use.node in kept and not all(item in cut for item in _between(node, use.node))
             ]
         merges = [node for node in self.nodes if node in reached]
         return [
