@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 HEAD_EVENTS: Final = 100
 TAIL_EVENTS: Final = 20
 MAX_TOTALS: Final = 10
+# loops at each end of a path that are printed
+END_LOOPS: Final = 4
 PATIENCE_NS: Final = 300_000_000
 _STYLES: Final = ("dim", "dim", "cyan", "", "magenta", "green")
 _COLUMNS: Final = ("ms", "device", "frame", "node", "op", "outputs")
@@ -53,7 +55,7 @@ EventRow = tuple[str, str, str, str, str, str]
 
 def event_row(event: TraceEvent, short: bool = False) -> EventRow:
     """Return the cells of an event; `short` drops TensorFlow's suffix of frame names."""
-    frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
+    frame = "" if event.frame == ROOT_FRAME else clean(_abbreviated_path(event.frame))
     if short:
         frame = frame.replace("/while_context[", "[").removeprefix("/")
     outputs = clean(_outputs_text(event))
@@ -64,6 +66,17 @@ def event_row(event: TraceEvent, short: bool = False) -> EventRow:
         clean(event.node),
         clean(event.op),
         outputs,
+    )
+
+
+def _abbreviated_path(path: str) -> str:
+    """Return a path without the middle ones of many loops."""
+    loops = path.split("]/")
+    hidden = len(loops) - 2 * END_LOOPS
+    if hidden <= 0:
+        return path
+    return "]/".join(
+        [*loops[:END_LOOPS], f"… {hidden} loops …/{loops[-END_LOOPS]}", *loops[1 - END_LOOPS :]]
     )
 
 
@@ -88,7 +101,8 @@ class PlainTrace:
         self.stream = stream
         nodes = max((len(node.name) for node in graph), default=4)
         ops = max((len(node.op) for node in graph), default=2)
-        paths = max(len(frame.path) + 3 * frame.depth for frame in frames(graph).all)
+        shown = (frame for frame in frames(graph).all if frame.depth <= 2 * END_LOOPS)
+        paths = max(len(frame.path) + 3 * frame.depth for frame in shown)
         self.widths = [12, 6, max(5, paths), nodes, ops]
         self._write(_COLUMNS)
 

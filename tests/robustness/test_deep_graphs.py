@@ -73,3 +73,18 @@ def test_a_loop_with_many_loops_inside_is_explained(
     path = growth.write("nested_loops", DEPTH, tmp_path)
     assert cli.run(["explain", str(path), subject]) == 0
     assert "critical cycle" in capsys.readouterr().out
+
+
+def test_lines_of_a_trace_do_not_grow_with_the_depth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # the last iteration of each loop is dead, and runs all loops inside: n² tokens are inherent
+    tokens = []
+    for depth in (6, 24):
+        path = growth.write("nested_loops", depth, tmp_path)
+        assert cli.run(["run", str(path), "--fetch", "y", "--feed", "x=1.0", "--trace"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert max(map(len, lines)) < 160
+        tokens.append(len(lines))
+    assert tokens[1] > 8 * tokens[0]
+    assert any("]/… 16 loops …/w20[" in line for line in lines)
