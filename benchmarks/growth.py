@@ -39,8 +39,8 @@ QUADRATIC: Final = {
     ("grad", "loops_in_conditionals"): _STACKS,
     ("partition", "nested_whiles"): _CONTROL_LOOPS,
 }
-# `run --trace` of nested loops is not measured: the last iteration of each loop is dead and runs all
-# loops inside, n² tokens that a trace contains, and in a file each with a path of up to n loops
+# `run --trace` of nested loops is not measured: the dead last iteration of each loop runs all loops
+# inside, so that a trace has n² tokens, and a file a path of up to n loops for each
 # {} is the graph, {}.out a file to write
 COMMANDS: Final = {
     "check": "check {}",
