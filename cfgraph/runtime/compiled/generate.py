@@ -47,8 +47,14 @@ from cfgraph.runtime.compiled.liveness_classes import (
 )
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
 from cfgraph.runtime.compiled.outlining import outline_regions
-from cfgraph.runtime.compiled.plan_liveness import FrameInfo, PlanLiveness
-from cfgraph.runtime.compiled.program import Block, NotCompiled, Program, Value
+from cfgraph.runtime.compiled.plan_liveness import FrameInfo, LoopInvariants, PlanLiveness
+from cfgraph.runtime.compiled.program import (
+    Block,
+    FirstIteration,
+    NotCompiled,
+    Program,
+    Value,
+)
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 PARAMETERS: Final = "step, feeds, iterations"
@@ -84,8 +90,7 @@ class Generator:
         self.loop_items: dict[Frame, Item] = {}
         self.loop_merges: dict[Frame, list[Node]] = {frame: [] for frame in self.frames.all}
         self.test_items: dict[BranchTest, Item] = {}
-        self.hoisted_sections: dict[Frame, Liveness] = {}
-        self.invariant: set[Node] = set()
+        self.invariants = LoopInvariants(self.classified, self.code.values)
         self.last_block: Block | None = None
         self.may_be_dead: Node | None = None
         self.item_count = 0
@@ -191,7 +196,7 @@ class Generator:
     def _writer(self, plan: NodePlan) -> tuple[Callable[[NodePlan], None], bool]:
         """The function that writes a node, and true if it writes no code."""
         role = plan.op.role
-        if role is CONTROL_TRIGGER:
+        if role is CONTROL_TRIGGER or _is_empty(plan):
             return _nothing, True
         if self.transfers and plan.node in self.transfers:
             return self.code.transfer, False
@@ -208,28 +213,12 @@ class Generator:
         node, role = plan.node, plan.op.role
         write, silent = self._writer(plan)
         if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
-            live = self._hoisted(plan, info, live, silent=silent)
+            live = self.invariants.section(plan, info, live, silent=silent)
         item = self._item(info.frame, live, partial(write, plan), silent=silent)
         self._need_inputs(item, plan)
         if role is SWITCH:
             item.needs(self._test_item(plan, info))
         self.items[node] = self._loop_item(info.frame) if role is EXIT else item
-
-    def _hoisted(
-        self, plan: NodePlan, info: FrameInfo, live: Liveness, *, silent: bool
-    ) -> Liveness:
-        """The section before the loop for pure work on its invariants, else the same class."""
-        node = plan.node
-        if live is not info.classes.always or plan.op.role is not None:
-            return live
-        known = self.invariant
-        if any(output.node not in known for output in node.inputs) or any(
-            control not in known for control in node.controls
-        ):
-            return live
-        known.add(node)
-        frame = info.frame
-        return self.hoisted_sections.setdefault(frame, Liveness(None, None))
 
     def _need_inputs(self, item: Item, plan: NodePlan) -> None:
         items, fed, node = self.items, self.classified.fed, plan.node
@@ -274,7 +263,7 @@ class Generator:
         )
         self._need_inputs(item, plan)
         if node.attr("is_constant"):
-            self.invariant.add(node)
+            self.invariants.nodes.add(node)
             self.code.forward_constant(plan)
         self._loop_item(self.frames.of_outputs[node]).needs(item)
 
@@ -374,12 +363,13 @@ class Generator:
         for merge in merges:
             self.code.initialize(merge)
         number = self.code.numbers[frame]
-        section = self.hoisted_sections.get(frame)
+        section, first = self.invariants.before.get(frame), self.invariants.first.get(frame)
         scheduler.start(items)
         if section is not None:
             program.hoisted, outer = number, program.hoisted
             yield from scheduler.run(section)
             program.hoisted = outer
+        opening = FirstIteration(program) if first is not None else None
         program.open(self.style.loop.format(number), loop=number)
         # the place of a timeout, which the iterator raises
         program.lines[-1].plan = self.plan.nodes[frame.loop_conds[0]]
@@ -387,11 +377,17 @@ class Generator:
         yield from scheduler.run(info.classes.always)
         yield from self._write_exit(info, scheduler)
         body_start = len(program.lines)
+        if first is not None and opening is not None:
+            opening.open()
+            yield from scheduler.run(first)
+            opening.close()
         assert info.classes.body is not None
         yield from scheduler.run(info.classes.body)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
         self.code.advance(merges, number, body_start)
+        if opening is not None:
+            opening.declare()
         program.close()
         if not self.style.checks_limits:
             return
@@ -416,6 +412,11 @@ class Generator:
         yield from scheduler.run(info.classes.exit)
         program.add("break")
         program.close()
+
+
+def _is_empty(plan: NodePlan) -> bool:
+    """True for a node that computes nothing."""
+    return not (plan.outputs or plan.node.inputs or plan.op.effects.stateful)
 
 
 def _write_all(code: Written) -> None:

@@ -6,10 +6,12 @@ deadness analysis answers what the literals leave open, and is computed only the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from cfgraph.analysis.loops.frames import Frame
+from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (
     CONTROL_TRIGGER,
@@ -24,7 +26,7 @@ from cfgraph.ir.role import (
 )
 from cfgraph.ops.opdef.op import may_write
 from cfgraph.runtime.compiled.liveness_classes import BranchTest, FrameClasses, Liveness
-from cfgraph.runtime.compiled.program import NotCompiled
+from cfgraph.runtime.compiled.program import Constant, NotCompiled, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 # a Merge whose inputs are compared in pairs, and nodes that the exact analysis visits
@@ -338,3 +340,64 @@ class PlanLiveness:
             raise NotCompiled("a loop variable is not updated in every iteration", node)
         if not self.deadness.implies(body.source, node.inputs[0]):
             raise NotCompiled("a loop variable is not updated in every iteration", node)
+
+
+class LoopInvariants:
+    """The nodes of loops that give the same in all iterations, and the sections for their code.
+
+    Work of every iteration precedes the loop, in the section `before`. Work of the body, which may
+    never run, and whose errors are those of an iteration, is in the first one (`first`).
+    """
+
+    def __init__(self, classified: PlanLiveness, values: Mapping[Output, Value]) -> None:
+        self.nodes: set[Node] = set()
+        self.before: dict[Frame, Liveness] = {}
+        self.first: dict[Frame, Liveness] = {}
+        self._classified = classified
+        self._values = values
+        self._early: set[Node] = set()  # nodes of a body that need nothing of it
+
+    def section(self, plan: NodePlan, info: FrameInfo, live: Liveness, *, silent: bool) -> Liveness:
+        """The section for a pure node if it is invariant, else its class."""
+        node, known = plan.node, self.nodes
+        if live is info.classes.body:
+            return self._section_of_body(plan, info, live, silent=silent)
+        if (
+            live is not info.classes.always
+            or plan.op.role is not None
+            or any(output.node not in known for output in node.inputs)
+            or any(control not in known for control in node.controls)
+        ):
+            return live
+        known.add(node)
+        return self.before.setdefault(info.frame, Liveness(None, None))
+
+    def _section_of_body(
+        self, plan: NodePlan, info: FrameInfo, live: Liveness, *, silent: bool
+    ) -> Liveness:
+        node, known, values = plan.node, self.nodes, self._values
+        if not all(self._is_early(control, info) for control in node.controls):
+            return live
+        if silent and all(self._is_early(output.node, info) for output in node.inputs):
+            self._early.add(node)
+        is_invariant = plan.op.role is None and all(
+            output.node in known or isinstance(values.get(output), Constant)
+            for output in node.inputs
+        )
+        if not is_invariant or not (
+            silent or all(map(_is_array, map(node.output, range(plan.outputs))))
+        ):
+            return live
+        known.add(node)
+        return live if silent else self.first.setdefault(info.frame, Liveness(None, None))
+
+    def _is_early(self, node: Node, info: FrameInfo) -> bool:
+        """True for a node that has run when the other work of a body begins."""
+        if node in self.nodes or node in self._early:
+            return True
+        return self._classified.of_control.get(node) is info.classes.always
+
+
+def _is_array(output: Output) -> bool:
+    """False for a value that kernels change in place while nothing else refers to it."""
+    return output.dtype not in (None, dtypes.variant, dtypes.resource)

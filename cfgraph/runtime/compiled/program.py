@@ -292,6 +292,14 @@ class Program:
             value.def_block = block if known is None or known is block else _joined(known, block)
         self.lines.append(Line(block, form, operands, targets, plan, self.hoisted))
 
+    def declare(self, position: int, targets: Sequence[Value]) -> None:
+        """Assign None to variables in an earlier line, which has been empty."""
+        line = self.lines[position]
+        line.form, line.targets = ", ".join(["None"] * len(targets)), targets
+        for value in targets:
+            value.definitions += 1
+            value.def_block = _joined(value.def_block, line.block)
+
     def open(
         self, header: str, arguments: Sequence[Value] = (), *, loop: int | None = None
     ) -> None:
@@ -380,3 +388,49 @@ class Program:
                     printed.append(f"{'    ' * block.depth}{value.name} = None")
                     owners.append(index)
         return "\n".join(printed) + "\n", owners
+
+
+class FirstIteration:
+    """The block of the first iteration of a loop; made where the loop is about to start.
+
+    f1 = True
+    v2 = None
+    for i1 in iterations:
+        ...
+        if f1:
+            v2 = k1(v1)
+            f1 = False
+        v3 = v3 @ v2
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._flag = program.variable(scalar=True, prefix="f")
+        program.add("True", (), [self._flag])
+        self._declaration = len(program.lines)
+        program.add("pass")
+        self._start = self._end = 0
+
+    def open(self) -> None:
+        """Start the block."""
+        self._program.open("if {}:", [self._flag])
+        self._start = len(self._program.lines)
+
+    def close(self) -> None:
+        """End the block. Its variables belong to the whole loop from now on."""
+        program = self._program
+        for target in self._targets():
+            target.first_def = min(target.first_def, self._declaration)
+        self._end = len(program.lines)
+        program.add("False", (), [self._flag])
+        program.close()
+
+    def declare(self) -> None:
+        """Declare the variables that the loop, now written, reads outside of the block."""
+        read = [target for target in self._targets() if target.last_read > self._end]
+        if read:
+            self._program.declare(self._declaration, read)
+
+    def _targets(self) -> list[Value]:
+        lines = self._program.lines[self._start : self._end or None]
+        return [target for line in lines for target in line.targets]
