@@ -69,6 +69,7 @@ def main(
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     max_iterations: run_options.MaxIterations = None,
+    html: options.Html = None,
     format: Format = "text",
     full: options.Full = False,
     json: options.Json = False,
@@ -97,7 +98,7 @@ def main(
         signature,
     )
     ignored = options.split_list(ignore)
-    request = DiffOptions(by, ignored, run, runs, format, full, quiet, color)
+    request = DiffOptions(by, ignored, run, runs, format, full, quiet, color, html)
     compare = compare_nodes
     if run:
         from cfgraph.console.diff_run import compare_by_run as compare

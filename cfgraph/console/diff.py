@@ -13,10 +13,11 @@ from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.graph_files import STDIN, Source, read_graph
 from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Page, page
+from cfgraph.console.output import Page, note, page
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.options import Color
@@ -257,6 +258,7 @@ class DiffOptions:
     full: bool = False
     quiet: bool = False
     color: Color = Color.auto
+    html: str | None = None
 
 
 CompareSources = Callable[[SourcePair, DiffOptions], int]
@@ -282,6 +284,9 @@ def _require_compatible_options(options: DiffOptions) -> None:
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
         message = "--by and --ignore apply to the comparison of nodes, not to --run"
         raise UsageError(message, hint="use --by and --ignore without --run")
+    if options.run and options.html:
+        message = "--html shows the comparison of nodes, not that of --run"
+        raise UsageError(message, hint="use --html without --run")
     if options.inputs.is_set and not options.run:
         message = "feeds, fetches and other run options require --run"
         raise UsageError(message, hint="add --run")
@@ -290,6 +295,8 @@ def _require_compatible_options(options: DiffOptions) -> None:
 def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     """Compare two graphs node by node."""
     delta = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
+    if options.html:
+        _write_page(options.html, sources, delta)
     return print_diff_result(
         sources,
         options,
@@ -303,6 +310,15 @@ def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
             text=lambda: print_diff(page(options.color), delta, sources, options.full),
         ),
     )
+
+
+def _write_page(path: str, sources: SourcePair, delta: GraphDiff) -> None:
+    from cfgraph.console.picture.difference import difference_model
+    from cfgraph.console.picture.model import page_bytes
+
+    with StagedFiles() as files:
+        files.open(path).write(page_bytes(difference_model(sources, delta, side_text)))
+    note(f"wrote {path}")
 
 
 @dataclass(frozen=True, slots=True)

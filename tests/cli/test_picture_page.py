@@ -337,3 +337,83 @@ def test_the_picture_is_saved(
     assert data.startswith(start)
     assert len(data) > 2000
     assert b"var(--" not in data
+
+
+def test_a_range_of_the_timeline_is_added_up(page: Any) -> None:
+    browser = page("run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count",
+                   "--clock", "virtual", address="#tab=timeline")  # fmt: skip
+    box = browser.value(
+        "(() => { const box = timeline.canvas.getBoundingClientRect(); return [box.x, box.y]; })()"
+    )
+    ends = [browser.value(f"xOf(run.end * {share})") for share in (0.25, 0.75)]
+    for kind, x in (("mousePressed", ends[0]), ("mouseMoved", ends[1]), ("mouseReleased", ends[1])):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=box[0] + x, y=box[1] + 30,
+                     button="left", buttons=1, modifiers=8)  # fmt: skip
+    total = browser.value("run.slices.took.reduce((sum, one) => sum + one, 0)")
+    selected = browser.value("sumBy(() => '')[0][1]")
+    assert 0 < selected[0] < browser.value("run.events")
+    assert 0 < selected[1] < total
+    assert f"{selected[0]} tokens" in text(browser, "#sum")
+    browser.click("#unselect")
+    assert browser.value("chosenRange.from") is None
+
+
+def test_a_search_on_the_timeline_adds_up_what_it_finds(page: Any) -> None:
+    browser = page("run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count",
+                   "--clock", "virtual", address="#tab=timeline")  # fmt: skip
+    browser.click("#search")
+    browser.type("while/merge")
+    merges = browser.value("run.slices.node.filter((n) => run.names[n] === 'while/Merge').length")
+    assert merges == 6
+    assert f"{merges} tokens" in text(browser, "#sum")
+    assert browser.value("document.body.dataset.tab") == "timeline"
+    assert browser.value("timeline.to - timeline.from < drawnEnd()")
+    browser.value("showTab('graph')")
+    assert browser.value("wantedNodes") is None
+
+
+@pytest.fixture
+def edited(command: Any, tmp_path: Path) -> Path:
+    """The counter with step two, another condition, and one node more."""
+    text = command("convert", GRAPHS / "counter.pb", "--to", "graph").out
+    text = text.replace("int32[]:1}", "int32[]:2}").replace("= Less(", "= LessEqual(")
+    (tmp_path / "edited.graph").write_text(text + "extra = Neg(count)\n")
+    return tmp_path / "edited.graph"
+
+
+@pytest.mark.parametrize(("swapped", "status"), [(False, "added"), (True, "removed")])
+def test_two_graphs_are_drawn_with_what_differs(
+    swapped: bool, status: str, command: Any, edited: Path, browser: Chromium, tmp_path: Path
+) -> None:
+    files = [GRAPHS / "counter.pb", edited]
+    file = tmp_path / "page.html"
+    done = command("diff", *(reversed(files) if swapped else files), "--html", file)
+    assert done.code == 1
+    browser.open(file, "#node=while%2FLess")
+    assert browser.complaints == []
+    assert count(browser, "#canvas .node.changed") == 2
+    assert browser.value("nodes[numbers.get('extra')].status") == status
+    assert count(browser, f"#canvas .node.{status}") == 1
+    for part in ("op", "LessEqual", "changed"):
+        assert part in text(browser, "#details")
+    browser.value("pick(null)")
+    assert f"1 {status}" in text(browser, "#details")
+
+
+def test_a_whole_subgraph_that_was_removed_is_in_boxes(
+    command: Any, browser: Chromium, tmp_path: Path
+) -> None:
+    files = [tmp_path / "long.pb", tmp_path / "short.pb"]
+    for file, size in zip(files, (500, 3), strict=True):
+        cfgraph.save(flat(size), file)
+    page_file = tmp_path / "page.html"
+    assert command("diff", *files, "--html", page_file).code == 1
+    browser.open(page_file)
+    assert browser.complaints == []
+    assert browser.value("nodes.filter((node) => node.status === 'removed').length") == 497
+    assert count(browser, "#canvas .node") < 200
+
+
+def test_no_page_shows_a_comparison_of_runs(command: Any, tmp_path: Path) -> None:
+    counter = GRAPHS / "counter.pb"
+    assert command("diff", counter, counter, "--run", "--html", tmp_path / "page.html").code == 2

@@ -248,6 +248,7 @@ SCRIPTS: Final = (
     "search",
     "legend",
     "run",
+    "selection",
     "timeline",
     "main",
 )

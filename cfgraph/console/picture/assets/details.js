@@ -63,6 +63,7 @@ function aboutNode(n) {
   return [
     make("h2", {}, nodeLink(n)),
     make("p", {}, `${node.op} `, dim(model.ops[node.op].about.replaceAll("`", ""))),
+    ...aboutDifference(node),
     make("p", { class: "paths" }, ...aboutPath(n)),
     facts([
       ["runs", whenText(node)],
@@ -81,6 +82,23 @@ function aboutNode(n) {
     ...list("attributes", Object.entries(node.attrs || {}).map(([name, text]) => [dim(`${name} `), text])),
     ...list("in", around(node.group).slice(1).map((g) => [groupLink(g)])),
   ];
+}
+
+function aboutDifference({ status, changes = [] }) {
+  if (!status) return [];
+  const side = (text, sign) => (text === null ? null : make("div", { class: sign === "-" ? "removed" : "added" }, `${sign} ${text}`));
+  return [
+    make("p", { class: status }, `${status}${status === "changed" ? ":" : ""}`),
+    ...changes.map(([part, before, after]) => make("div", { class: "change" }, part, side(before, "-"), side(after, "+"))),
+  ];
+}
+
+// nodes that differ, on the page of two graphs
+function listDifferences() {
+  return ["changed", "removed", "added"].flatMap((status) => {
+    const which = nodes.flatMap((node, n) => (node.status === status ? [n] : []));
+    return list(`${which.length} ${status}`, which.map((n) => [nodeLink(n), dim(` ${nodes[n].op}`)]));
+  });
 }
 
 function groupLink(g) {
@@ -126,6 +144,7 @@ function aboutGraph() {
     make("p", {}, `${nodes.length} nodes`, ...kinds.map(([kind, count]) => `, ${count} ${KINDS[kind]}${count === 1 ? "" : "s"}`)),
     make("p", { class: "dim" }, "Click a box (+) to open it, its title (−) to close it. Drag to move, scroll to zoom."),
     ...model.notes.map((text) => make("p", { class: "warning" }, text)),
+    ...(model.difference ? listDifferences() : []),
     ...list("findings", model.findings.map(findingText)),
     ...list("ops", counted(nodes.map((node) => node.op)).map(([op, count]) => [dim(`${count} `), op])),
   ];

@@ -52,7 +52,7 @@ const kindClass = (g) => (groups[g].kind === "cluster" ? "launch" : groups[g].ki
 
 function closedLabel(g) {
   const { count } = insides[g], main = groups[g].kind === "rest" ? "" : mainOp(g);
-  return `+ ${escaped(cut(groups[g].label))}\\n${main ? `${escaped(main)} · ` : ""}${count} node${count === 1 ? "" : "s"}`;
+  return `+ ${escaped(cut(groups[g].label))}\\n${main ? `${escaped(main)} · ` : ""}${count} node${count === 1 ? "" : "s"}${differenceText(g)}`;
 }
 
 // the op of a box with the largest matrix of weights, which names a layer best
@@ -107,6 +107,12 @@ function nodeClass(n) {
   const worst = ["error", "warning"].find((level) => levels.includes(level)) || "";
   const loop = ["enter", "exit", "next_iteration", "merge", "loop_cond"].includes(role) ? "loop" : "";
   return [role, loop, worst, nodes[n].status].filter(Boolean).join(" ");
+}
+
+// a closed box says how many nodes in it differ
+function differenceText(g) {
+  const count = model.difference ? within(g).filter((n) => nodes[n].status).length : 0;
+  return count ? `, ${count} differ` : "";
 }
 
 function edgeText({ from, to, kind, count, port, type }, number, labels) {

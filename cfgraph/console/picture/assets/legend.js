@@ -34,6 +34,7 @@ function legend() {
     [kinds.has("function") || kinds.has("call"), box("function"), "function, its call"],
     [runs.has("sometimes"), `<svg viewBox="0 0 44 16" class="sign"><g class="node hued" style="--hue:210"><polygon points="${RECTANGLE}"/></g></svg>`,
       "same color: equal liveness"],
+    ...["added", "removed", "changed"].map((status) => [nodes.some((node) => node.status === status), shape(RECTANGLE, status), status]),
     [runs.has("never"), shape(RECTANGLE, "never"), "never runs"],
   ];
   const shown = signs.filter(([wanted]) => wanted);

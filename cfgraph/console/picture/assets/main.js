@@ -10,7 +10,7 @@ function showTab(name) {
     button.setAttribute("aria-pressed", String(button.dataset.tab === name));
   }
   document.body.dataset.tab = name;
-  if (name === "timeline") drawTimeline();
+  if (run) findOnTimeline(name === "timeline" ? search.value : "");
   remember({ tab: name === "graph" ? null : name });
 }
 
@@ -69,7 +69,7 @@ async function begin() {
   document.getElementById("operands").hidden = !nodes.some((node) => node.folded);
   document.getElementById("operands").addEventListener("click", toggleOperands);
   document.getElementById("less").addEventListener("click", drawStart);
-  document.getElementById("colour").value = "liveness";
+  document.getElementById("colour").value = model.difference ? "nothing" : "liveness";
   openSome();
   showDetails(null);
   try {

@@ -40,13 +40,16 @@ function jump() {
   pick(`n${found[chosen]}`, { centred: true });
 }
 
+const searchesTimeline = () => document.body.dataset.tab === "timeline";
+
 function watchSearch() {
   search.addEventListener("input", () => {
     chosen = 0;
-    showHits();
+    if (searchesTimeline()) findOnTimeline(search.value);
+    else showHits();
   });
   search.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") jump();
+    if (event.key === "Enter") (searchesTimeline() ? nextOnTimeline : jump)();
     else if (event.key === "Escape") hits.hidden = true;
     else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       chosen = Math.max(0, chosen + (event.key === "ArrowDown" ? 1 : -1));

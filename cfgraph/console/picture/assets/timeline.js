@@ -1,6 +1,8 @@
 // Timeline of a run: one lane per device, iterations by color, messages as lines between lanes.
 
-const LEFT = 120, TOP = 26, ROW = 20, GAP = 22, ROWS = 8;
+const LEFT = 120, TOP = 26, GAP = 22, ROWS = 8;
+const LEAST_ROW = 20, MOST_ROW = 48;
+let ROW = LEAST_ROW;
 const MOST_MESSAGES = 1500;
 
 // the end of the drawing, which shows only the beginning of a long run
@@ -32,17 +34,25 @@ function layOut() {
     lane[row].end = Math.max(lane[row].end, start[s] + took[s]);
     timeline.places[s] = lane[row];
   }
-  let y = TOP;
   const byName = (a, b) => run.devices[a].localeCompare(run.devices[b], "en", { numeric: true });
   for (const lane of lanes.map((_, device) => device).sort(byName).map((device) => lanes[device])) {
-    for (const row of lane) {
-      row.y = y;
-      y += ROW;
-      timeline.rows.push(row);
-    }
-    y += GAP;
+    timeline.rows.push(...lane);
   }
-  timeline.height = y;
+  placeRows();
+}
+
+// rows fill the page
+function placeRows() {
+  const { element, canvas, rows } = timeline, lanes = new Set(rows.map((row) => row.device)).size;
+  const free = canvas ? element.clientHeight - canvas.offsetTop - TOP - (lanes + 1) * GAP : 0;
+  ROW = Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(free / Math.max(1, rows.length))));
+  let y = TOP;
+  rows.forEach((row, at) => {
+    if (at && rows[at - 1].device !== row.device) y += GAP;
+    row.y = y;
+    y += ROW;
+  });
+  timeline.height = y + GAP;
 }
 
 const iterationOf = run ? run.frames.map((path) => {
@@ -66,7 +76,8 @@ function showTimeline() {
   const drawn = run.slices.start.length;
   const part = drawn < run.events ? ` The first ${drawn} of ${run.events} tokens are drawn.` : "";
   const caption = make("p", { class: "dim" }, "Colors are iterations, gray is outside of loops, pale is dead; lines are messages."
-    + ` Scroll to zoom, drag to move, double-click to show everything.${part} Times are from the ${run.clock} clock.`);
+    + " Scroll to zoom, drag to move, double-click to show everything. Drag with Shift to add up a range;"
+    + ` a search adds up what it finds, and Enter moves to the next.${part} Times are from the ${run.clock} clock.`);
   element.append(caption, timeline.canvas, timeline.hint);
   new ResizeObserver(drawTimeline).observe(element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTimeline);
@@ -80,6 +91,7 @@ const nsOf = (x) => timeline.from + ((x - LEFT) / room()) * (timeline.to - timel
 function drawTimeline() {
   const { canvas, rows, focus } = timeline;
   if (timeline.element.hidden) return;
+  placeRows();
   const ratio = devicePixelRatio || 1, width = canvas.clientWidth;
   canvas.width = width * ratio;
   canvas.height = timeline.height * ratio;
@@ -100,13 +112,17 @@ function drawTimeline() {
     for (const s of row.slices) {
       if (start[s] + took[s] < timeline.from || start[s] > timeline.to) continue;
       const x = xOf(start[s]), wide = Math.max(1, xOf(start[s] + took[s]) - x);
-      pen.globalAlpha = focus === null || focus === frame[s] ? 1 : 0.25;
+      pen.globalAlpha = shareOf(s) === null ? 0.12 : focus === null || focus === frame[s] ? 1 : 0.25;
       pen.fillStyle = sliceColour(s, style);
       pen.fillRect(x, row.y + 1, wide > 3 ? wide - 0.5 : wide, ROW - 3);
       if (wide > 40) label(pen, style, run.names[run.slices.node[s]], x, row.y, wide);
     }
   }
   pen.globalAlpha = 1;
+  if (chosenRange.from !== null) {
+    pen.strokeStyle = style.ink;
+    pen.strokeRect(xOf(chosenRange.from), TOP - 4, xOf(chosenRange.to) - xOf(chosenRange.from), timeline.height - TOP - GAP + 8);
+  }
   drawMessages(pen, style);
   pen.restore();
 }
@@ -197,6 +213,11 @@ function watchTimeline() {
   const { canvas, hint, element } = timeline;
   let held = null;
   canvas.addEventListener("pointermove", (event) => {
+    if (held?.selects && event.buttons) {
+      const ends = [held.x, event.clientX].map((x) => nsOf(x - canvas.getBoundingClientRect().x));
+      selectRange(Math.max(0, least(ends)), Math.min(drawnEnd(), greatest(ends)));
+      return;
+    }
     if (held && event.buttons) {
       const shift = ((held.x - event.clientX) / room()) * (held.to - held.from);
       setSpan(held.from + shift, held.to + shift);
@@ -222,7 +243,7 @@ function watchTimeline() {
     drawTimeline();
   });
   canvas.addEventListener("pointerdown", (event) => {
-    held = { x: event.clientX, from: timeline.from, to: timeline.to };
+    held = { x: event.clientX, from: timeline.from, to: timeline.to, selects: event.shiftKey };
   });
   canvas.addEventListener("pointerup", (event) => {
     const still = held && Math.abs(held.x - event.clientX) < 4;
