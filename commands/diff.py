@@ -97,8 +97,13 @@ def main(
         allow_io,
         signature,
     )
+    write_page = None
+    if html:
+        from cfgraph.console.picture.difference import DifferencePage
+
+        write_page = DifferencePage(html).write
     ignored = options.split_list(ignore)
-    request = DiffOptions(by, ignored, run, runs, format, full, quiet, color, html)
+    request = DiffOptions(by, ignored, run, runs, format, full, quiet, color, write_page)
     compare = compare_nodes
     if run:
         from cfgraph.console.diff_run import compare_by_run as compare

@@ -13,11 +13,10 @@ from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.graph_files import STDIN, Source, read_graph
 from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Page, note, page
+from cfgraph.console.output import Page, page
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.options import Color
@@ -244,6 +243,8 @@ def _attr_side_json(value: Any, printer: AttrPrinter) -> str | None:
 
 FORMATS: Final = ("text", "json", *CI_FORMATS)
 SourcePair = tuple[Source, Source]
+# writes a page of two graphs, with a formatter of values
+WritePage = Callable[[SourcePair, GraphDiff, Callable[[Any], str]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ class DiffOptions:
     full: bool = False
     quiet: bool = False
     color: Color = Color.auto
-    html: str | None = None
+    write_page: WritePage | None = None
 
 
 CompareSources = Callable[[SourcePair, DiffOptions], int]
@@ -284,7 +285,7 @@ def _require_compatible_options(options: DiffOptions) -> None:
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
         message = "--by and --ignore apply to the comparison of nodes, not to --run"
         raise UsageError(message, hint="use --by and --ignore without --run")
-    if options.run and options.html:
+    if options.run and options.write_page:
         message = "--html shows the comparison of nodes, not that of --run"
         raise UsageError(message, hint="use --html without --run")
     if options.inputs.is_set and not options.run:
@@ -295,8 +296,8 @@ def _require_compatible_options(options: DiffOptions) -> None:
 def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     """Compare two graphs node by node."""
     delta = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
-    if options.html:
-        _write_page(options.html, sources, delta)
+    if options.write_page:
+        options.write_page(sources, delta, side_text)
     return print_diff_result(
         sources,
         options,
@@ -310,15 +311,6 @@ def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
             text=lambda: print_diff(page(options.color), delta, sources, options.full),
         ),
     )
-
-
-def _write_page(path: str, sources: SourcePair, delta: GraphDiff) -> None:
-    from cfgraph.console.picture.difference import difference_model
-    from cfgraph.console.picture.model import page_bytes
-
-    with StagedFiles() as files:
-        files.open(path).write(page_bytes(difference_model(sources, delta, side_text)))
-    note(f"wrote {path}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.compare.differences import ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graph_files import Source
+from cfgraph.console.output import note
+from cfgraph.console.picture.model import page_bytes
 from cfgraph.console.picture.pages import page_model, page_title
 from cfgraph.console.selection import GraphView, NodeSelection
+from cfgraph.ir.file_io import StagedFiles
 
 # removed nodes per box
 _CHUNK: Final = 40
 _MAX_CHANGES: Final = 20
 # members of a node that describe its place in the picture of its own graph
 _OWN_PLACE: Final = ("when", "group", "folded", "body", "argument")
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencePage:
+    """A page to write to `path`."""
+
+    path: str
+
+    def write(
+        self, sources: tuple[Source, Source], delta: GraphDiff, side_text: Callable[[Any], str]
+    ) -> None:
+        """Write the page; `side_text` formats the values of changes."""
+        with StagedFiles() as files:
+            file = files.open(self.path)
+            file.write(page_bytes(difference_model(sources, delta, side_text)))
+        note(f"wrote {self.path}")
 
 
 def difference_model(
