@@ -20,6 +20,9 @@ from cfgraph.runtime.cost_model import read_costs
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DEVICES: Final = (1, 2, 4, 8, 16, 32, 64)
 PARALLEL: Final = (1, 2, 4, 8, 16, 32)
+# the most that one run may use is 1,024, the CPU among them
+MANY_DEVICES: Final = (64, 255, 1023)
+FAN_OUTS: Final = (None, 32, 8)
 LAYERS: Final = 8
 # a layer: weights of SIDE x SIDE by SIDE x COLUMNS, float32
 SIDE: Final = 2048
@@ -28,12 +31,16 @@ COLUMNS: Final = 64
 # overlap, since all of these start together
 _EVEN: Final = 16
 _EVEN_AT_ONCE: Final = 64
+_EVEN_WITH_MANY: Final = 4
 
 
 def main() -> None:
     """Write the pictures, and the tables in the text."""
     for name, text in files().items():
         (DOCS / name).write_text(text, encoding="utf-8")
+    page = (DOCS / "devices.md").read_text(encoding="utf-8")
+    rows = [fan_out_row(devices) for devices in MANY_DEVICES]
+    (DOCS / "devices.md").write_text(_fill_table(page, "fan-out", rows), encoding="utf-8")
 
 
 def files() -> dict[str, str]:
@@ -75,6 +82,16 @@ def growth(*, barrier: bool, devices: tuple[int, ...] = DEVICES) -> list[float]:
     ]
 
 
+def fan_out_row(devices: int) -> str:
+    """The row of a loop without a barrier: microseconds an iteration for each fan-out."""
+    text = loop_text(devices, barrier=False, parallel=32, kind="GPU")
+    fetches = [f"out{place}:0" for place in range(devices)]
+    times = [
+        microseconds(text, devices, fetches, _EVEN_WITH_MANY, fan_out=number) for number in FAN_OUTS
+    ]
+    return f"| {devices:,} | " + " | ".join(f"{time:.1f}" for time in times) + " |"
+
+
 def pipeline(parallel: tuple[int, ...] = PARALLEL) -> list[float]:
     """Microseconds an iteration of the layers, for each bound on iterations at once."""
     return [
@@ -82,11 +99,15 @@ def pipeline(parallel: tuple[int, ...] = PARALLEL) -> list[float]:
     ]
 
 
-def microseconds(text: str, devices: int, fetches: list[str], even: int) -> float:
+def microseconds(
+    text: str, devices: int, fetches: list[str], even: int, *, fan_out: int | None = None
+) -> float:
     """The virtual time of an iteration once a loop runs evenly."""
     graph = cfgraph.loads(text.encode(), "graph")
     costs = read_costs(str(DOCS / "cluster.toml"))
-    session = cfgraph.Session(graph, devices=f"cpu:0,gpu:0-{devices - 1}", costs=costs)
+    cfgraph.place(graph, devices=f"cpu:0,gpu:0-{devices - 1}")
+    cfgraph.partition(graph, fan_out=fan_out)
+    session = cfgraph.Session(graph, costs=costs)
     shown = []
     for last in (even, 2 * even):
         feeds = {"n:0": np.int32(10 * last)}

@@ -33,6 +33,17 @@ def main(
             rich_help_panel=options.ADVANCED,
         ),
     ] = None,
+    fan_out: Annotated[
+        int | None,
+        typer.Option(
+            "--fan-out",
+            metavar="N",
+            min=1,
+            help="Send the predicate of a loop to at most N devices from each device that has it; "
+            "for loops over many devices. Default: to all from one.",
+            rich_help_panel=options.ADVANCED,
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -60,7 +71,7 @@ def main(
     from cfgraph.console.partition import PlacementOptions, partition_file
     from cfgraph.console.verify import Verification
 
-    placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement)
+    placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement, fan_out)
     inputs = RunInputs(
         feeds=feed,
         inits=init,

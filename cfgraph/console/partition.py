@@ -34,7 +34,7 @@ _MAX_MOVES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """Devices, placement rules from a file and from the command line, and the dump file.
+    """Devices, placement rules from a file and from the command line, dump file, and fan-out.
 
     The fields are named as the options of the command.
     """
@@ -45,6 +45,7 @@ class PlacementOptions:
     soft: bool = False
     seed: int | None = None
     dump: str | None = None
+    fan_out: int | None = None
 
     @property
     def has_rules(self) -> bool:
@@ -60,7 +61,7 @@ class PlacementOptions:
         """Place and partition a graph; rules and devices name no tensors of a signature."""
         self.require_devices()
         placement = _place_graph(graph, self, self.all_rules)
-        partitioning = partition(graph)
+        partitioning = partition(graph, fan_out=self.fan_out)
         warnings = (*(placement.warnings if placement else ()), *partitioning.warnings)
         return replace(partitioning, warnings=warnings)
 
@@ -90,7 +91,7 @@ def partition_file(
         placement = _place_graph(graph, placing, rules)
         if placing.dump is not None and placement is not None:
             files.write(placing.dump, placement_toml(graph, placement).encode())
-        partitioning = partition(graph)
+        partitioning = partition(graph, fan_out=placing.fan_out)
         parts = device_partitions(graph)
         verdict = verification.after(graph, outputs.quiet)
         passed = verdict is None or bool(verdict)

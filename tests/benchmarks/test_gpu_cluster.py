@@ -6,7 +6,16 @@ import re
 
 import pytest
 
-from benchmarks.gpu_cluster import DEVICES, DOCS, PARALLEL, files, growth, pipeline
+from benchmarks.gpu_cluster import (
+    DEVICES,
+    DOCS,
+    MANY_DEVICES,
+    PARALLEL,
+    fan_out_row,
+    files,
+    growth,
+    pipeline,
+)
 
 
 def column(page: str, name: str, place: int) -> list[str]:
@@ -39,6 +48,12 @@ def test_what_runs_at_once_is_what_the_clock_says(page: str) -> None:
     shown = [f"{value:.1f}" for value in pipeline((1, 4))]
     rows = dict(zip(map(str, PARALLEL), column(page, "pipeline", 1), strict=True))
     assert shown == [rows["1"], rows["4"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", MANY_DEVICES[:2])
+def test_the_gain_of_a_fan_out_is_what_the_clock_says(page: str, devices: int) -> None:
+    assert fan_out_row(devices) in page.splitlines()
 
 
 def test_every_picture_is_shown_and_described() -> None:

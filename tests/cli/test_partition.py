@@ -40,6 +40,19 @@ def test_a_partitioned_graph_runs_in_a_pipe(command: Any, counter: Path) -> None
     assert (run.code, run.out.split()[-1]) == (0, "7")
 
 
+def test_a_fan_out_lets_other_devices_send_the_predicate(command: Any, graphs: Path) -> None:
+    done = cut(command, graphs / "eight_devices.pb", "--fan-out", "2", devices="cpu:0-7")
+    # a predicate has one byte, the counter that each device reads has four
+    predicates = [tuple(row[:2]) for row in table(done.err, "from")[1:] if row[4] in {"1", "5"}]
+    assert predicates == [
+        *[("cpu:0", "cpu:1"), ("cpu:0", "cpu:2"), ("cpu:1", "cpu:3"), ("cpu:1", "cpu:4")],
+        *[("cpu:2", "cpu:5"), ("cpu:2", "cpu:6"), ("cpu:3", "cpu:7")],
+    ]
+    run = command("run", "-", "--feed", "n=7", "--fetch", "out7:0", stdin=done.data)
+    assert (run.code, run.out.split()[-1]) == (0, "7.0")
+    assert command("partition", str(graphs / "eight_devices.pb"), "--fan-out", "0").code == 2
+
+
 def test_stderr_says_what_each_device_has_and_sends(command: Any, counter: Path) -> None:
     err = cut(command, counter, *BODY_ON_GPU).err
     assert err.startswith("partitioned  2 devices, ")

@@ -209,6 +209,46 @@ def test_a_control_edge_from_the_enter_of_a_handle_sends_no_handle() -> None:
         assert session.run(["out:0"]) == [10]
 
 
+@pytest.mark.parametrize("fan_out", [1, 2, 3, 7])
+def test_a_fan_out_bounds_the_messages_with_a_predicate(fan_out: int) -> None:
+    program = cfgraph.load(FOLDER.parents[1] / "graphs" / "eight_devices.pb")
+    names = {node.name for node in program}
+    predicate = next(node.name for node in program if node.op == "LoopCond").encode()
+    cfgraph.place(program, devices="cpu:0-7")
+    cfgraph.partition(program, fan_out=fan_out)
+    senders = Counter[str]()
+    for node in program:
+        if node.op == "_Send" and node.attr("tensor_name").endswith(predicate):
+            assert node.attr("send_device").decode() == node.device == node.inputs[0].node.device
+            senders[node.device] += 1
+    assert sum(senders.values()) == 7
+    assert max(senders.values()) == min(fan_out, 7)
+    assert crossing(program) == []
+    assert names <= {node.name for node in program}
+    with cfgraph.Session(program) as session:
+        values = session.run([f"out{place}:0" for place in range(8)], {"n:0": 5})
+        assert values == [5] * 8
+        assert session.run(["out7:0"], {"n:0": 5}) == [5]
+
+
+def test_a_fan_out_below_one_is_rejected() -> None:
+    with pytest.raises(ValueError, match="fan_out must be at least 1, not 0"):
+        cfgraph.partition(Graph(), fan_out=0)
+
+
+def test_random_programs_agree_with_a_fan_out() -> None:
+    for seed in RANDOM:
+        program = random_program(seed)
+        cfgraph.lower(program.graph)
+        cfgraph.place(program.graph, devices="cpu:0-4", seed=seed)
+        cfgraph.partition(program.graph, fan_out=1 + seed % 2)
+        assert crossing(program.graph) == []
+        with cfgraph.Session(program.graph) as session:
+            session.run([], targets=["init"])
+            values = session.run(program.fetches, program.feeds, targets=program.targets)
+        assert [int(value) for value in values] == program.expected, seed
+
+
 def test_a_functional_graph_that_cannot_be_cut_is_not_lowered() -> None:
     program = graph(
         "v = VariableV2() {dtype=float32, shape=[]} @A\n"

@@ -85,6 +85,23 @@ def test_graphs_with_device_requests(
     require_equal(by_index, want)
 
 
+def test_tensorflow_runs_a_graph_with_a_fan_out(fixtures: Path) -> None:
+    graph = cfgraph.load(fixtures / "graphs" / "eight_devices.pb")
+    cfgraph.place(graph, devices="cpu:0-7")
+    cfgraph.partition(graph, fan_out=2)
+    message = tf.GraphDef()
+    message.ParseFromString(cfgraph.dumps(graph))
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(message, name="")
+    fetches: list[Any] = [f"out{place}:0" for place in range(8)]
+    sends = [imported.get_operation_by_name(node.name) for node in graph if node.op == "_Send"]
+    config = tf.ConfigProto(device_count={"CPU": 8}, inter_op_parallelism_threads=2)
+    options = tf.RunOptions(timeout_in_ms=60_000)
+    with tf.Session(graph=imported, config=config) as session:
+        values, _ = session.run((fetches, sends), {"n:0": 7}, options=options)
+    require_equal(values, [7] * 8)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("name", "feeds", "fetches"), PLACED)
 def test_graphs_that_were_placed_at_random(

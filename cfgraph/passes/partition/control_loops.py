@@ -16,6 +16,9 @@ loops are stacked: the Merge of the outer one starts the inner one in each of it
 The device of the LoopCond drives the loop by a Merge that the LoopCond depends on. Without such a
 Merge it also gets a control loop.
 
+The predicate goes from the device of the LoopCond to each other device, or, with a fan-out of N,
+to N devices, each of which sends it to N more: the sender alone limits a loop over many devices.
+
 A device without the LoopCond runs as many iterations as the LoopCond says and waits for every value
 in each of them. All variables must therefore be live when the LoopCond is, and continue exactly
 where it is true. A non-constant Enter, or a NextIteration, must feed nothing but variables.
@@ -48,7 +51,8 @@ class ControlLoops:
     """Drivers of loops by frame and device.
 
     The driver is called pivot Merge: it fires once per iteration. `control_merges` contains the
-    pivot Merges of control loops. `on_device` returns the copy of a tensor on a device.
+    pivot Merges of control loops. `devices` has those of each distributed loop, that of the
+    LoopCond first. `on_device` returns the copy of a tensor on a device.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class ControlLoops:
         device_of: NodeDevices,
         on_device: Callable[[Output, str], Output],
     ) -> None:
+        self.devices: dict[Frame, list[str]] = {}
         self.control_merges: dict[tuple[Frame, str], Node] = {}
         self._added = added
         self._loops = loops
@@ -82,9 +87,10 @@ class ControlLoops:
         for frame in frames:
             if len(devices[frame]) > 1:
                 leader = self._device_of[frame.loop_conds[0]]
-                for device in sorted_devices(devices[frame]):
-                    if device != leader:
-                        self.pivot_merge(frame, device)
+                others = [name for name in sorted_devices(devices[frame]) if name != leader]
+                self.devices[frame] = [leader, *others]
+                for device in others:
+                    self.pivot_merge(frame, device)
 
     def pivot_merge(self, frame: Frame, device: str) -> Node:
         """Return the node on a device that fires once per iteration of a frame."""

@@ -158,16 +158,19 @@ class EdgeCutter:
         device_of: NodeDevices,
         loops: DistributedLoops,
         crossings: DeviceCrossings,
+        fan_out: int | None,
     ) -> None:
         self.graph = graph
         self.device_of = device_of
         self.loops = loops
         self.crossings = crossings
+        self.fan_out = fan_out
         self.added = AddedNodes(graph)
         self.control_loops = ControlLoops(self.added, loops, device_of, self.on_device)
         self.local_control_edges = LocalControlEdges(graph, loops, self.control_loops)
         self.pairs: list[tuple[Node, Frame]] = []
         self._received: dict[tuple[Output, str], Output] = {}
+        self._senders: dict[Frame, dict[str, str]] = {}
         self._waits: dict[tuple[Node, str], Node] = {}
         self._copies: dict[tuple[Node, str], Node] = {}
         self._entry_tensors: dict[tuple[Node, str], Output] = {}
@@ -215,9 +218,30 @@ class EdgeCutter:
         if known is None:
             dtype = self.crossings.types.get(tensor) or _known_dtype(tensor)
             frame = self.loops.frames.of_outputs[source]
-            known = self._send(tensor, self.device_of[source], device, dtype.base, frame, source)
+            sender = self._sender(tensor, frame, device)
+            local = self.on_device(tensor, sender)
+            known = self._send(local, sender, device, dtype.base, frame, source)
             self._received[tensor, device] = known
         return known
+
+    def _sender(self, tensor: Output, frame: Frame, device: str) -> str:
+        """Return the device that sends a tensor to another one.
+
+        Its own, except for the predicate of a loop: with a fan-out, the devices of the loop are a
+        tree in which each sends to at most that many.
+        """
+        source = tensor.node
+        if self.fan_out is None or self.loops.roles[source.op] is not Role.LOOP_COND:
+            return self.device_of[source]
+        senders = self._senders.get(frame)
+        if senders is None:
+            devices = self.control_loops.devices.get(frame, [])
+            senders = self._senders[frame] = {
+                name: devices[(number - 1) // self.fan_out]
+                for number, name in enumerate(devices)
+                if number
+            }
+        return senders.get(device, self.device_of[source])
 
     def _send(
         self,
@@ -240,7 +264,8 @@ class EdgeCutter:
         }
         waits = (*controls, *self._send_controls(frame, source))
         send = add(f"{name}/send", "_Send", source, (tensor,), waits, T=dtype, **key)
-        self.added.send_nodes.setdefault(origin, []).append(send)
+        if self.device_of.get(origin, source) == source:
+            self.added.send_nodes.setdefault(origin, []).append(send)
         self.pairs.append((send, frame))
         pivots = () if frame.parent is None else (self.control_loops.pivot_merge(frame, device),)
         recv = add(f"{name}/recv", "_Recv", device, (), pivots, tensor_type=dtype, **key)

@@ -54,23 +54,28 @@ class Partitioning(Report):
     control_loops: tuple[tuple[str, str], ...] = ()
 
 
-def partition(graph: Graph) -> Partitioning:
+def partition(graph: Graph, *, fan_out: int | None = None) -> Partitioning:
     """Cut every edge between devices, in place; functional nodes are lowered first.
 
     Every node must have a full device name. Existing nodes keep their names and values. A graph
     that is already partitioned stays unchanged.
 
-    Raises InvalidInput for a graph that is invalid or not placed, and for a partitioned graph in
-    which an edge crosses devices after a change; Unsupported if a reference, or a tensor of unknown
-    type, would have to cross. The graph is then unchanged.
+    The device of a LoopCond sends the predicate to every other device of the loop. With `fan_out`,
+    a number from 1, it sends it to at most that many, each of them to as many more, and so on.
+
+    Raises ValueError for a smaller `fan_out`; InvalidInput for a graph that is invalid or not
+    placed, and for a partitioned graph in which an edge crosses devices after a change; Unsupported
+    if a reference, or a tensor of unknown type, would have to cross. The graph is then unchanged.
     """
+    if fan_out is not None and fan_out < 1:
+        raise ValueError(f"fan_out must be at least 1, not {fan_out}")
     with paused_gc(), unchanged_on_error(graph):
         require_valid(graph)
         if is_partitioned(graph):
             return _unchanged_report(graph)
         node_devices(graph)
         lowered = lower(graph) if is_functional(graph, graph) else Report()
-        report = _PartitionRun(graph).run(lowered)
+        report = _PartitionRun(graph).run(lowered, fan_out)
         if report:
             require_valid(graph)
     return report
@@ -107,7 +112,7 @@ class _PartitionRun:
         self.device_of, self.gathered = relocate_loop_nodes(self.requested, self.loops)
         self.crossings = DeviceCrossings(self.device_of)
 
-    def run(self, lowered: Report) -> Partitioning:
+    def run(self, lowered: Report, fan_out: int | None) -> Partitioning:
         """Move loop nodes, cut edges, and order the nodes by device."""
         graph = self.graph
         changed = [node for node, device in self.device_of.items() if node.device != device]
@@ -119,7 +124,7 @@ class _PartitionRun:
             for node, device in self.device_of.items()
             if self.requested[node] != device
         }
-        cutter = EdgeCutter(graph, self.device_of, self.loops, self.crossings)
+        cutter = EdgeCutter(graph, self.device_of, self.loops, self.crossings, fan_out)
         if self.crossings.readers:
             cutter.cut()
         devices = tuple(sorted_devices(self.device_of.values()))
