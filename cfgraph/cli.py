@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -309,16 +310,24 @@ def _usage_error(failure: Any) -> UsageError:
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
-    message = failure.message if close else plain_message(failure.format_message())
-    param = getattr(failure, "param", None)
-    if (
-        param is not None
-        and ctx is not None
-        and ctx.get_parameter_source(param.name).name == "ENVIRONMENT"
-    ):
-        variable = next(name for name in param.envvar if name in os.environ)
+    message = failure.message if close else failure.format_message()
+    variable = _environment_variable(failure)
+    if variable is None:
+        message = re.sub(r" \(env var: .*?\): ", ": ", message, count=1)
+    message = plain_message(message)
+    if variable is not None:
         message = f"${variable}: {message}"
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+
+
+def _environment_variable(failure: Any) -> str | None:
+    """Return the environment variable that a wrong value comes from."""
+    param, ctx = getattr(failure, "param", None), getattr(failure, "ctx", None)
+    if param is None or ctx is None:
+        return None
+    if ctx.get_parameter_source(param.name).name != "ENVIRONMENT":
+        return None
+    return next(str(name) for name in param.envvar if name in os.environ)
 
 
 def _error_lines(
