@@ -303,7 +303,7 @@ def grad_file(
     passed = (check is None or _gradients_agree(comparisons)) and (verdict is None or bool(verdict))
     files = _write_outputs(source, added, outputs, checked) if passed else []
     if not outputs.quiet:
-        print_gradients(added)
+        print_gradients(added, xs_are_defaults=not request.xs)
     print_check(comparisons, outputs.quiet and passed)
     if outputs.json:
         print_document(

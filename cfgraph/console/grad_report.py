@@ -28,6 +28,11 @@ class GradientRow:
     type: str | None
     cut: GradientCut | None
 
+    @property
+    def is_unconnected(self) -> bool:
+        """True if no path at all leads from the x to a y."""
+        return self.cut is not None and self.cut.kind == "none"
+
 
 @dataclass(frozen=True, slots=True)
 class AddedGradients:
@@ -104,15 +109,21 @@ def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[Grad
                 cut = find_gradient_cut(targets, graph.tensor(x), stops)
                 rows.append(GradientRow(item.order, x, None, None, cut))
                 continue
-            tensor = graph.tensor(name)
-            rows.append(
-                GradientRow(item.order, x, name, format_type(tensor.dtype, shapes[tensor]), None)
-            )
+            tensor, source = graph.tensor(name), graph.tensor(x)
+            shape = shapes[tensor]
+            # a handle has another type than the gradient, which is that of the variable's value
+            if not shape.is_full and source.dtype == tensor.dtype:
+                shape = shapes[source]
+            rows.append(GradientRow(item.order, x, name, format_type(tensor.dtype, shape), None))
     return rows
 
 
-def print_gradients(added: AddedGradients) -> None:
-    """Print the gradients as a table on stderr."""
+def print_gradients(added: AddedGradients, *, xs_are_defaults: bool = False) -> None:
+    """Print the gradients as a table on stderr.
+
+    Default xs that nothing leads from are only counted: a graph does not say which of its variables
+    a y needs.
+    """
     counts = (
         _count_text(added.nodes, "node"),
         _count_text(added.accumulators, "value saved per iteration", "values saved per iteration"),
@@ -120,7 +131,8 @@ def print_gradients(added: AddedGradients) -> None:
     )
     out = page(stream=sys.stderr)
     out.heading(f"gradients of {', '.join(added.ys)}", f"added {', '.join(filter(None, counts))}")
-    several = any(row.order > 1 for row in added.rows)
+    shown = [row for row in added.rows if not (xs_are_defaults and row.is_unconnected)]
+    several = any(row.order > 1 for row in shown)
     columns = [
         Column("order", right=True, optional=True),
         Column("x"),
@@ -136,9 +148,18 @@ def print_gradients(added: AddedGradients) -> None:
             row.type,
             row.cut.reason if row.cut else None,
         )
-        for row in added.rows
+        for row in shown
     ]
-    out.table(OutputTable(columns, [*rows]))
+    if rows:
+        out.table(OutputTable(columns, [*rows]))
+    every = {row.x for row in added.rows}
+    if hidden := len(every) - len({row.x for row in shown}):
+        what = f"{hidden} of {len(every)} variables and inputs {'is' if hidden == 1 else 'are'}"
+        out.paragraph(f"  {what} not connected to {_ys_text(added.ys)}", "dim")
+
+
+def _ys_text(ys: Sequence[str]) -> str:
+    return ys[0] if len(ys) == 1 else "any y"
 
 
 def _count_text(count: int, singular: str, plural: str = "") -> str:

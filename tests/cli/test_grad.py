@@ -426,3 +426,15 @@ def test_a_check_that_compares_nothing_does_not_say_that_all_is_well(
     assert ("every y is dead" if x == "x" else "no y depends on it") in done.err
     assert not (tmp_path / "o.pb").exists()
     assert command("grad", tmp_path / "dead.graph", *arguments, "-q").err
+
+
+def test_default_xs_that_nothing_leads_from_are_counted(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss")
+    assert "not connected" not in done.err
+    done = command("grad", line, "--ys", "other", "--json", "-o", str(line.parent / "g.pb"))
+    total = len(done.json["result"]["gradients"])
+    hidden = [row for row in done.json["result"]["gradients"] if row["cut"]["kind"] == "none"]
+    assert f"  {len(hidden)} of {total} variables and inputs" in done.err
+    assert "no path leads" not in done.err
+    listed = command("grad", line, "--ys", "other", "--xs", hidden[0]["x"])
+    assert "no path leads to other:0" in listed.err
