@@ -9,6 +9,8 @@ import sys
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import IO, Any, Final
 
 from cfgraph.ir.printable import clean, clean_lines
@@ -44,7 +46,8 @@ class Column:
     """A column: its JSON key and its heading, which defaults to the key.
 
     An `optional` column is omitted from text if all its cells are empty; a `spare` column, the
-    last one of a table, is omitted on a terminal that is too narrow for it.
+    last one of a table, is omitted on a terminal that is too narrow for it; `names` lose outer
+    scopes there.
     """
 
     key: str
@@ -53,6 +56,7 @@ class Column:
     style: str = ""
     optional: bool = False
     spare: bool = False
+    names: bool = False
 
     @property
     def heading(self) -> str:
@@ -214,6 +218,18 @@ def folded(text: str, columns: int) -> str:
     return "\n".join([*lines, line.rstrip()] if line.strip() or not lines else lines)
 
 
+def shortened_name(name: str, columns: int) -> str:
+    """The end of a name that fits a width: without its outer scopes where possible."""
+    if width(name) <= columns:
+        return name
+    rest = name
+    while "/" in rest and width(rest) + 2 > columns:
+        rest = rest.partition("/")[2]
+    while rest and width(rest) + 2 > columns:
+        rest = rest[1:]
+    return f"…{'/' if name.endswith(f'/{rest}') else ''}{rest}"
+
+
 class FoldedCell:
     """A cell for rich that is folded at slashes, so that names of nodes stay readable."""
 
@@ -231,6 +247,15 @@ class FoldedCell:
 
         columns = width(self.text)
         return Measurement(min(columns, 1), columns)
+
+
+class NameCell(FoldedCell):
+    """A cell for rich that shows the end of a name that is too long, in one line."""
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.text import Text
+
+        yield Text(shortened_name(self.text, max(1, options.max_width)), self.style)
 
 
 class Page:
@@ -360,7 +385,10 @@ def rich_table(table: OutputTable) -> Any:
             no_wrap=column.right,
         )
     for row in table.rows:
-        styled.add_row(*map(FoldedCell, row))
+        cells = zip(table.columns, row, strict=True)
+        styled.add_row(
+            *((NameCell if column.names else FoldedCell)(cell) for column, cell in cells)
+        )
     return styled
 
 
@@ -374,12 +402,28 @@ def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
 
 
 def note(text: str, quiet: bool = False) -> None:
-    """Print a remark on stderr."""
+    """Print a remark on stderr, wrapped between words on a terminal."""
     if not quiet and VERBOSITY.get() is not Verbosity.quiet:
-        print(clean_lines(text), file=sys.stderr)
+        _print_remark(text)
 
 
 def detail(text: str) -> None:
     """Print a remark on stderr with `--verbose`."""
     if VERBOSITY.get() is Verbosity.verbose:
-        print(clean_lines(text), file=sys.stderr)
+        _print_remark(text)
+
+
+def _print_remark(text: str) -> None:
+    for line in clean_lines(text).split("\n"):
+        print("\n".join(_wrapped(line)), file=sys.stderr)
+
+
+def _wrapped(line: str) -> list[str]:
+    """The lines of a remark; no path or command is broken."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return [line]
+    indent = "" if line.startswith(" ") else "  "
+    columns = get_terminal_size().columns
+    return wrap(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
@@ -13,6 +13,7 @@ from cfgraph.console.json_output import add_member
 from cfgraph.console.output import (
     Column,
     FoldedCell,
+    NameCell,
     OutputTable,
     Page,
     RichPage,
@@ -20,6 +21,7 @@ from cfgraph.console.output import (
     note,
     pad,
     page,
+    width,
 )
 from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
@@ -49,6 +51,20 @@ END_LOOPS: Final = 4
 PATIENCE_NS: Final = 300_000_000
 _STYLES: Final = ("dim", "dim", "cyan", "", "magenta", "green")
 _COLUMNS: Final = ("ms", "device", "frame", "node", "op", "outputs")
+
+# on a terminal, long names lose their outer scopes, so that most events are one line
+_NAMES: Final = ("frame", "node")
+# columns of a trace that is too wide: the first one shrinks to a width, then the next one
+_SHRINKING: Final = (
+    ("node", 40),
+    ("outputs", 24),
+    ("frame", 10),
+    ("node", 24),
+    ("op", 14),
+    ("outputs", 16),
+    ("node", 10),
+)
+_GAP: Final = 2
 
 EventRow = tuple[str, str, str, str, str, str]
 
@@ -153,7 +169,10 @@ class TerminalTrace:
     def _newest(self) -> Any:
         newest = list(self.tail) or self.head
         room = max(4, min(TAIL_EVENTS, self.console.height - 4))
-        return _terminal_table(newest[-room:], fold=False)
+        return _terminal_table(newest[-room:], self.console.width, fold=False)
+
+    def _table(self, events: Sequence[TraceEvent]) -> Any:
+        return _terminal_table(events, self.console.width)
 
     def close(self) -> None:
         """Print the first and the last events."""
@@ -161,32 +180,53 @@ class TerminalTrace:
             self._live.stop()
         hidden = self.count - len(self.head) - len(self.tail)
         if not hidden:
-            self.console.print(_terminal_table([*self.head, *self.tail]))
+            self.console.print(self._table([*self.head, *self.tail]))
             return
-        self.console.print(_terminal_table(self.head))
+        self.console.print(self._table(self.head))
         self.console.print(f"… {hidden} more; --trace-out FILE.json saves all …", style="dim")
-        self.console.print(_terminal_table(self.tail))
+        self.console.print(self._table(self.tail))
 
 
-def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
-    """Return a table of events, dead ones dim; wide cells are folded or truncated."""
+def _terminal_table(events: Sequence[TraceEvent], columns: int, fold: bool = True) -> Any:
+    """Return a table of events of that width, dead ones dim; outputs are folded or truncated."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in _COLUMNS:
+    table = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, _GAP, 0, 0))
+    rows = [event_row(event, short=True) for event in events]
+    for name, size in zip(_COLUMNS, _fitted_widths([_COLUMNS, *rows], columns), strict=True):
         right = name == _COLUMNS[0]
         table.add_column(
             name,
+            width=size,
             justify="right" if right else "left",
             no_wrap=right or not fold,
             overflow="fold" if fold else "ellipsis",
         )
-    for event in events:
-        row, styles = event_row(event, short=True), ["dim"] * 6 if event.dead else _STYLES
-        cells = [Styled(cell, style) for cell, style in zip(row, styles, strict=True)]
-        table.add_row(*(FoldedCell(cell) if fold else Text(cell, cell.style) for cell in cells))
+    for event, row in zip(events, rows, strict=True):
+        styles = ["dim"] * len(row) if event.dead else _STYLES
+        named = zip(_COLUMNS, row, styles, strict=True)
+        table.add_row(
+            *(
+                NameCell(Styled(cell, style))
+                if name in _NAMES
+                else FoldedCell(Styled(cell, style))
+                if fold
+                else Text(cell, style)
+                for name, cell, style in named
+            )
+        )
     return table
+
+
+def _fitted_widths(rows: Sequence[Sequence[str]], columns: int) -> list[int]:
+    """The widths of the columns of a trace, which shrink in turn until they fit."""
+    widths = [max(map(width, cells)) for cells in zip(*rows, strict=True)]
+    for name, least in _SHRINKING:
+        excess = sum(widths) + _GAP * (len(widths) - 1) - columns
+        index = _COLUMNS.index(name)
+        widths[index] -= max(0, min(excess, widths[index] - least))
+    return widths
 
 
 class LiveTrace:
@@ -229,7 +269,7 @@ class LiveTrace:
 def totals_table(key: str, totals: Iterable[Total], whole_ns: int) -> OutputTable:
     """Return counts and times, longest first, with shares and cumulative shares."""
     columns = [
-        Column(key, style="cyan"),
+        Column(key, style="cyan", names=key != "op"),
         *(
             Column(title, right=True)
             for title in ("count", "dead", "total", "mean", "max", "share", "cumulative")

@@ -13,8 +13,10 @@ from cfgraph.console.output import (
     Page,
     RichPage,
     folded,
+    note,
     pad,
     plain_lines,
+    shortened_name,
     width,
 )
 
@@ -44,6 +46,34 @@ def test_a_name_is_folded_after_a_slash() -> None:
     assert folded(LONG, 24).split("\n") == ["TensorArrayUnstack/", "strided_slice/stack_1"]
     assert folded(LONG, 40) == LONG
     assert folded("a" * 25, 10).split("\n") == ["a" * 10, "a" * 10, "a" * 5]
+
+
+@pytest.mark.parametrize("columns", range(2, 50))
+def test_a_shortened_name_is_its_end(columns: int) -> None:
+    text = shortened_name(LONG, columns)
+    assert width(text) <= columns
+    assert LONG.endswith(text.removeprefix("…"))
+    assert (text == LONG) == (columns >= len(LONG))
+
+
+def test_a_shortened_name_has_whole_scopes_if_they_fit() -> None:
+    assert shortened_name(LONG, 24) == "…/strided_slice/stack_1"
+    assert shortened_name(LONG, 20) == "…/stack_1"
+    assert shortened_name("a" * 9, 5) == "…aaa"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_note_is_wrapped_between_words(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("COLUMNS", "30")
+    words = f"note: restored 5 variables from /{'folder/' * 8}variables and 2 tables"
+    note(words)
+    lines = stream.getvalue().splitlines()
+    assert " ".join(map(str.strip, lines)) == words
+    assert (len(lines) > 1) == terminal
+    assert f"  /{'folder/' * 8}variables" in lines or not terminal
 
 
 @pytest.mark.parametrize("text", ["", " ", "a  b", "x/", "/", "日本語/テスト"])

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -539,6 +540,23 @@ def test_a_long_trace_shows_its_ends_on_a_terminal(
     assert "[50]" not in done.err
     full = command("run", counter, "--feed", "n=100", "--trace")
     assert "[50]" in full.err
+
+
+def test_an_event_is_one_line_of_a_terminal_and_shows_the_end_of_its_name(
+    command: Any, graphs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    # the newest events of a slow run would be lines, too
+    monkeypatch.setattr("cfgraph.console.run_observers.PATIENCE_NS", sys.maxsize)
+    line = ("run", graphs / "nested.pb", "--fetch", "sum:0", "--trace")
+    lines = command(*line, terminal=True).err.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [text.split()[3] for text in lines if "…/" in text and "[" in text.split()[2]]
+    whole = command(*line).err
+    assert names
+    for name in names:
+        assert f"{name.removeprefix('…')} " in whole
 
 
 def test_a_trace_of_a_failing_run_shows_what_happened_until_then(
