@@ -126,6 +126,19 @@ class FrameSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionalLoopSummary:
+    """A loop that calls functions: its node, and the function that contains it, if any."""
+
+    name: str
+    function: str | None
+    op: str
+    variables: int
+    parallel_iterations: int
+    body: str
+    condition: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LibraryFunctionSummary:
     """A function of the library and its signature."""
 
@@ -147,6 +160,7 @@ class Summary:
     unrunnable_ops: tuple[str, ...]
     devices: tuple[tuple[str, int], ...]
     frames: tuple[FrameSummary, ...]
+    functional_loops: tuple[FunctionalLoopSummary, ...]
     faults: int
     functions: tuple[LibraryFunctionSummary, ...]
     inputs: tuple[Endpoint, ...]
@@ -168,6 +182,7 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
         unrunnable_ops=tuple(op for op in sorted(ops) if op_support(graph, op) in _UNRUNNABLE),
         devices=_by_count(Counter(node.device for node in graph)),
         frames=tuple(_frame(frame) for frame in _depth_first(graph_frames)),
+        functional_loops=tuple(_functional_loops(graph)),
         faults=len(graph_frames.faults),
         functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
         inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
@@ -326,6 +341,37 @@ def _frame(frame: Frame) -> FrameSummary:
         len(frame.enters) - invariants,
         invariants,
         conditions[0] if len(conditions) == 1 else None,
+    )
+
+
+def _functional_loops(graph: Graph) -> Iterator[FunctionalLoopSummary]:
+    """The functional loops of the graph, then of its functions by name."""
+    bodies: list[tuple[str | None, Iterable[Node | BodyNode]]] = [(None, graph)]
+    for name in sorted(graph.functions):
+        bodies.append((name, graph.functions[name].definition.nodes))
+    for function, nodes in bodies:
+        for node in nodes:
+            op = lookup(node.op)
+            if op is not None and op.calls.kind in _LOOP_CALLS:
+                yield _functional_loop(node, function)
+
+
+_LOOP_CALLS = ("while", "for")
+_DEFAULT_PARALLEL_ITERATIONS = 10
+
+
+def _functional_loop(node: Node | BodyNode, function: str | None) -> FunctionalLoopSummary:
+    called = dict(functions_in_attrs(node.attrs))
+    types, parallel = node.attrs.get("T"), node.attrs.get("parallel_iterations")
+    condition = called.get("cond")
+    return FunctionalLoopSummary(
+        node.name,
+        function,
+        node.op,
+        len(types) if isinstance(types, list | tuple) else 0,
+        parallel if isinstance(parallel, int) and parallel > 0 else _DEFAULT_PARALLEL_ITERATIONS,
+        called["body"].name if "body" in called else "?",
+        condition.name if condition else None,
     )
 
 

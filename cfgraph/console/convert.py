@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Final
 
@@ -15,6 +16,7 @@ from cfgraph.console.graph_files import (
     artifact,
     output_format,
     read_graph,
+    saved_model_state_of,
     write_graph,
 )
 from cfgraph.console.json_output import print_document
@@ -52,7 +54,7 @@ def convert(
         if verify:
             message = "--verify compares formats of graphs, and Python is none"
             raise UsageError(message, hint="run the file, and `cfgraph run --expect`")
-        _convert_to_python(source, output, python or PythonOptions(), json)
+        _convert_to_python(source, output, python or PythonOptions(), json, quiet)
         return 0
     if python is not None and python.is_set:
         message = "only a Python file has fetches, feeds, and targets"
@@ -79,10 +81,15 @@ def convert(
 
 
 def _convert_to_python(
-    source: Source, output: str | None, python: PythonOptions, json: bool
+    source: Source, output: str | None, python: PythonOptions, json: bool, quiet: bool
 ) -> None:
-    """Write a graph as a Python file."""
+    """Write a graph as a Python file; a note names the variables that it does not contain."""
     paths = write_python(python_source(source.graph, python, signature_names(source)), output)
+    saved = saved_model_state_of(source)
+    if saved is not None and saved.saver is not None:
+        file = shlex.quote(paths[0] if paths else "FILE.py")
+        values = f"python {file} --variables {shlex.quote(source.path)}"
+        note(f"note: the file has no values of variables; to restore them: {values}", quiet)
     if json:
         kinds = ("python", "arrays")
         artifacts = [artifact(kind, path) for kind, path in zip(kinds, paths, strict=False)]

@@ -21,6 +21,8 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ir.units import format_byte_size
 
+# the scope of added gradients, unless the graph has such a scope
+_GRADIENTS: Final = "gradients"
 _UNRUNNABLE: Final = ("unknown", "no kernel")
 _SIZED_KINDS: Final = ("float", "int", "uint", "complex", "bool")
 
@@ -136,6 +138,11 @@ def saved_model_commands(graph: Graph, path: str, contents: SavedModelContents) 
     if ys and xs:
         names = f"--ys {shlex.quote(ys[0].name)} --xs {shlex.quote(xs[0].name)}"
         commands.append(f"cfgraph grad {folder} {names} -o gradients.pb")
+        gradient = f"{_GRADIENTS}/{node_name(xs[0].tensor)}"
+        if not any(node.name.split("/")[0] == _GRADIENTS for node in graph):
+            feeds = _feeds(signature.inputs)
+            options = f"--variables {folder}{feeds} --fetch {shlex.quote(gradient)}"
+            commands.append(f"cfgraph run gradients.pb {options}")
     return [*commands, f"cfgraph run {folder}{_feeds(signature.inputs)}"]
 
 

@@ -77,6 +77,9 @@ def print_summary(
     _print_ops(out, summary)
     if summary.frames:
         _print_section(out, "loops", tables.frames_table(summary.frames))
+    if summary.functional_loops:
+        table = tables.functional_loops_table(summary.functional_loops)
+        _print_section(out, "functional loops", table)
     if summary.functions:
         limit = None if saved is None else _MAX_SIGNATURE
         _print_section(out, "functions", tables.functions_table(summary.functions, limit))

@@ -12,6 +12,7 @@ from cfgraph.analysis.partitions import MessageRoute, Partitions
 from cfgraph.analysis.summary import (
     Endpoint,
     FrameSummary,
+    FunctionalLoopSummary,
     LibraryFunctionSummary,
     Summary,
     op_support,
@@ -172,6 +173,22 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTab
     )
 
 
+def functional_loops_table(loops: Iterable[FunctionalLoopSummary]) -> OutputTable:
+    """Return one row per loop that calls functions."""
+    columns = [
+        Column("loop", style="cyan"),
+        Column("variables", right=True),
+        Column("parallel_iterations", "in flight", right=True),
+        Column("body"),
+        Column("function", "inside function", optional=True, style="dim"),
+    ]
+    rows: list[Any] = [
+        (loop.name, loop.variables, loop.parallel_iterations, loop.body, loop.function)
+        for loop in loops
+    ]
+    return OutputTable(columns, rows)
+
+
 def functions_table(
     functions: Iterable[LibraryFunctionSummary], limit: int | None = None
 ) -> OutputTable:
@@ -209,7 +226,14 @@ def _cut(arguments: str, limit: int) -> str:
     while items and len(items[0]) + 2 <= room:
         shown.append(items.pop(0))
         room -= len(shown[-1]) + 2
-    return ", ".join([*shown, f"… {len(items)} more"])
+    if not shown:
+        return f"{sum(map(_argument_count, items))} tensors"
+    return ", ".join([*shown, f"… {sum(map(_argument_count, items))} more"])
+
+
+def _argument_count(text: str) -> int:
+    """The number of arguments that an item of a shortened signature stands for."""
+    return 1 if ": " in text else int(text.split(maxsplit=1)[0])
 
 
 def devices_table(summary: Summary) -> OutputTable:

@@ -202,6 +202,33 @@ def test_every_suggestion_succeeds(
         assert command(*words[1:]).code == 0, words
 
 
+def test_a_python_file_of_a_saved_model_names_its_variables(
+    command: Any, fixtures: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.py"
+    done = command("convert", fixtures / "saved_model", "-o", file)
+    assert f"python {file} --variables {fixtures / 'saved_model'}" in done.err
+    assert command("convert", fixtures / "saved_model", "-o", file, "-q").err == ""
+    done = command("convert", fixtures / "graphs" / "counter.pb", "-o", file)
+    assert "--variables" not in done.err
+
+
+def test_a_summary_lists_loops_inside_functions(command: Any, tmp_path: Path) -> None:
+    b = cfgraph.Builder()
+
+    def count(x: Any) -> Any:
+        return b.while_loop(lambda v: v < 100.0, lambda v: v * 2.0, x)
+
+    x = b.placeholder("x", "float32", [])
+    b.Identity(b.function(count)(x), name="y")
+    cfgraph.save(b.graph, tmp_path / "g.pb")
+    done = command("show", tmp_path / "g.pb", "--json")
+    (loop,) = done.json["result"]["functional_loops"]
+    assert loop["function"] in {item["name"] for item in done.json["result"]["functions"]}
+    table = command("show", tmp_path / "g.pb").out.split("functional loops")[1]
+    assert table.split("functions")[0].split()[-1] == loop["function"]
+
+
 def test_a_long_command_continues_in_lines_that_a_shell_joins(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
