@@ -141,6 +141,33 @@ class _DelayedRendezvous(Rendezvous):
         return _DelayedChannel(key, self.outbox)
 
 
+class LoopProgress:
+    """The devices whose top-level loops have all started an iteration, updated per token."""
+
+    def __init__(self, until: int | None) -> None:
+        self.until = until
+        self._reached: dict[Executor, bool] = {}
+        self._behind = 0
+
+    @property
+    def has_reached(self) -> bool:
+        """True if every running top-level loop has started the iteration to stop at."""
+        return bool(self._reached) and not self._behind
+
+    def update(self, executor: Executor) -> None:
+        """Look at the loops of a device that fired a token: no other device has changed."""
+        until = self.until
+        if until is None or executor.root is None:
+            return
+        before = self._reached.pop(executor, True)
+        frames = executor.root.newest.children
+        now = True
+        if frames:
+            now = all(frame.newest.index >= until for frame in frames.values())
+            self._reached[executor] = now
+        self._behind += before - now
+
+
 class VirtualSimulator(Simulator):
     """A simulator with a virtual clock; `elapsed` is its final time in seconds."""
 
@@ -162,6 +189,7 @@ class VirtualSimulator(Simulator):
         self._fired = _FiredToken()
         self._outbox: list[tuple[_DelayedChannel, Tag, Any]] = []
         self._events: list[tuple[float, int, Any]] = []
+        self._progress = LoopProgress(None)
         self._count = 0
         super().__init__(graph, plans, step, fetches, meter=meter)
         self._memories = [meter.memory(plan.device) if meter else None for plan in plans]
@@ -194,11 +222,12 @@ class VirtualSimulator(Simulator):
         self._link_schedule.clear()
         self._count, self.now = 0, 0.0
         self._busy[:] = [False] * len(self.executors)
+        self._progress = LoopProgress(self.until)
         for device_index in range(len(self.executors)):
             self._collect_ready(device_index)
             self._fire_ready(device_index, 0.0)
         tokens, deadline = 0, current_limits().deadline
-        while self._events and not self._has_reached_iteration():
+        while self._events and not self._progress.has_reached:
             now, _, handler = heapq.heappop(self._events)
             self.now = now
             handler(now)
@@ -240,9 +269,11 @@ class VirtualSimulator(Simulator):
             cost = self._cost(executor, now, memory.end_token() if memory else 0.0)
             if not cost:
                 self._collect_ready(device_index)
+                self._progress.update(executor)
                 self._post(now)
                 continue
             self._busy[device_index] = True
+            self._progress.update(executor)
             produced, sent = executor.ready[:], self._outbox[:]
             executor.ready.clear()
             self._outbox.clear()
@@ -304,15 +335,3 @@ class VirtualSimulator(Simulator):
             device_index = self._device_of_queue[id(receiver.ready)]
             self._collect_ready(device_index)
             self._fire_ready(device_index, now)
-
-    def _has_reached_iteration(self) -> bool:
-        """True if every running top-level loop has started the iteration to stop at."""
-        if self.until is None:
-            return False
-        newest = [
-            frame.newest.index
-            for executor in self.executors
-            if executor.root is not None
-            for frame in (executor.root.newest.children or {}).values()
-        ]
-        return bool(newest) and min(newest) >= self.until

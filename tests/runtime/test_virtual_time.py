@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -205,3 +206,23 @@ def test_a_shape_that_depends_on_values_names_its_node(costs: CostModel) -> None
 def test_values_are_left_out_in_virtual_time_only() -> None:
     with pytest.raises(UsageError, match="only a run with a virtual clock"):
         session(RELAY).run(["out:0"], without_values=True)
+
+
+def calls_until(devices: int) -> int:
+    """Function calls of a run of 6 iterations of a loop on this many GPUs."""
+    text = loop_text(devices, barrier=False, parallel=32, kind="GPU")
+    loop = cfgraph.Session(
+        cfgraph.loads(text.encode(), "graph"),
+        devices=f"cpu:0,gpu:0-{devices - 1}",
+        costs=CostModel(),
+    )
+    fetches, feeds = [f"out{k}:0" for k in range(devices)], {"n:0": np.int32(100)}
+    loop.run(fetches, feeds, until_iteration=1, without_values=True)
+    profile = cProfile.Profile()
+    profile.runcall(loop.run, fetches, feeds, until_iteration=6, without_values=True)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_a_run_that_stops_at_an_iteration_looks_at_no_other_device() -> None:
+    few, many = calls_until(8), calls_until(64)
+    assert many < 9 * few
