@@ -53,7 +53,7 @@ class EncodedTensor:
 
     def array(self) -> Any:
         """The content. Raises InvalidInput if it contradicts dtype or shape."""
-        return _decode_tensor(self.proto)
+        return decode_tensor(self.proto)
 
     def check(self) -> None:
         """Raise InvalidInput if content and declaration contradict each other."""
@@ -119,7 +119,7 @@ def _list_field_name(dtype: DType) -> str:
     return _LIST_FIELDS[dtype.number]
 
 
-def _decode_tensor(proto: Any) -> Any:
+def decode_tensor(proto: Any) -> Any:
     """Decode a TensorProto by the rules of the format.
 
     Content takes precedence over the typed list. A short list repeats its last element, an empty

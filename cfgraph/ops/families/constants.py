@@ -36,7 +36,11 @@ class Const(Op):
         value = node.attr("value").array
         if value.ndim and not any(value.strides):  # one element, repeated
             reserve(value.nbytes, f"the constant {node.name!r}")
-        if value.ndim == 0 and value.dtype != object:
+        if node.attr("dtype").kind == "variant":
+            from cfgraph.ops.families.variant_constants import variants_of_constant
+
+            value = variants_of_constant(value)
+        elif value.ndim == 0 and value.dtype != object:
             value = value[()]
         return lambda: value
 
