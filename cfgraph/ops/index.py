@@ -82,7 +82,7 @@ FAMILIES: Final = {
         "_ListToArray _Retval _While"
     ),
     "fused": (
-        "_FusedBatchNormEx _FusedConv2D _FusedDepthwiseConv2dNative _FusedMatMul _MklMatMul "
+        "_FusedBatchNormEx _FusedConv2D _FusedDepthwiseConv2dNative _FusedMatMul "
         "_UnaryOpsComposition"
     ),
     "gather": "Gather GatherNd GatherV2",
@@ -123,6 +123,24 @@ FAMILIES: Final = {
     "normalization": (
         "FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 "
         "FusedBatchNormV2 FusedBatchNormV3 LRN LRNGrad"
+    ),
+    "onednn": (
+        "_MklBatchMatMul _MklBatchMatMulV2 _MklConjugateTranspose _MklEinsum _MklMatMul "
+        "_MklNativeAvgPool _MklNativeAvgPool3D _MklNativeAvgPool3DGrad _MklNativeAvgPoolGrad "
+        "_MklNativeConv2D _MklNativeConv2DBackpropFilter _MklNativeConv2DBackpropInput "
+        "_MklNativeConv3D _MklNativeConv3DBackpropFilterV2 _MklNativeConv3DBackpropInputV2 "
+        "_MklNativeDepthwiseConv2dNative _MklNativeDepthwiseConv2dNativeBackpropFilter "
+        "_MklNativeDepthwiseConv2dNativeBackpropInput _MklNativeFusedBatchNorm "
+        "_MklNativeFusedBatchNormEx _MklNativeFusedBatchNormGrad _MklNativeFusedBatchNormGradV2 "
+        "_MklNativeFusedBatchNormGradV3 _MklNativeFusedBatchNormV2 _MklNativeFusedBatchNormV3 "
+        "_MklNativeFusedConv2D _MklNativeFusedDepthwiseConv2dNative _MklNativeFusedMatMul "
+        "_MklNativeMaxPool _MklNativeMaxPool3D _MklNativeMaxPool3DGrad _MklNativeMaxPoolGrad "
+        "_MklSoftmax _MklTranspose"
+    ),
+    "onednn_chains": (
+        "_MklFusedBatchMatMulV2 _MklFusedMish _MklLayerNorm "
+        "_MklNativeConv2DBackpropFilterWithBias _MklNativeConv2DWithBias _MklNativePadWithConv2D "
+        "_MklNativePadWithFusedConv2D _MklSwish"
     ),
     "optimizers": (
         "ApplyAdaMax ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyAdam "

@@ -5,7 +5,8 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import Unsupported
-from cfgraph.ir.dtypes import float32
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import float32, int32
 from cfgraph.ir.graph import Graph
 
 
@@ -17,6 +18,9 @@ def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 def fused_graph(op: str, count: int, **attrs: object) -> Graph:
     graph = Graph()
     inputs = [graph.add("Placeholder", name=f"x{i}", dtype=float32) for i in range(count)]
+    if "paddings" in attrs:
+        paddings = TensorValue(np.array(attrs.pop("paddings"), np.int32))
+        inputs.append(graph.add("Const", dtype=int32, value=paddings))
     graph.add(op, *inputs, name="y", attrs=attrs)
     return graph
 
@@ -44,6 +48,38 @@ CASES = {
         {"num_side_inputs": 1, "activation_mode": b"Relu", "is_training": False},
         ["FusedBatchNormV3", "AddV2", "Relu"],
     ),
+    "_MklNativePadWithFusedConv2D": (
+        [IMAGE, (2, 2, 3, 2), (2,)],
+        {
+            "num_args": 1,
+            "strides": (1, 1, 1, 1),
+            "padding": b"VALID",
+            "fused_ops": (b"BiasAdd", b"Relu"),
+            "paddings": [[0, 0], [1, 0], [0, 2], [0, 0]],
+        },
+        ["Pad", "Conv2D", "BiasAdd", "Relu"],
+    ),
+    "_MklNativeFusedMatMul": (
+        [(2, 3), (3, 4), (1, 4)],
+        {"num_args": 1, "fused_ops": (b"BiasAdd", b"Relu")},
+        ["MatMul", "AddV2", "Relu"],
+    ),
+    "_MklFusedBatchMatMulV2": (
+        [(2, 2, 3), (2, 3, 4), (1,), (2, 4)],
+        {"num_args": 2, "fused_ops": (b"Mul", b"Add")},
+        ["BatchMatMulV2", "Mul", "AddV2"],
+    ),
+    "_MklNativeMaxPool": (
+        [IMAGE],
+        {"ksize": (1, 2, 2, 1), "strides": (1, 1, 1, 1), "padding": b"SAME"},
+        ["MaxPool"],
+    ),
+    "_MklLayerNorm": (
+        [(2, 5), (5,), (5,)],
+        {},
+        ["Mean", "SquaredDifference", "Mean", "AddV2", "Rsqrt", "Sub", "Mul", "Mul", "AddV2"],
+    ),
+    "_MklSwish": ([(2, 3)], {}, ["Sigmoid", "Mul"]),
     "_UnaryOpsComposition": ([(3,)], {"op_names": (b"Sqrt", b"Neg")}, ["Sqrt", "Neg"]),
 }
 

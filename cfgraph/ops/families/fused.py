@@ -21,6 +21,8 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # adds an op to the chain: (op, *inputs, **attributes) -> its node
 AddNode = Callable[..., Node]
+# fused ops with a second input; BiasAdd where the bias broadcasts
+_BINARY_OPS: Final = {"Add": "AddV2", "BiasAdd": "AddV2", "Mul": "Mul"}
 
 
 class FusedOp(Op, abstract=True):
@@ -50,7 +52,7 @@ class FusedOp(Op, abstract=True):
             return graph.add(op, *inputs, attrs=attrs)
 
         outputs = cls.unfused(add, node, arguments)
-        chain = [n for n in graph if n.inputs]
+        chain = [n for n in graph if n.op != "Placeholder"]
         kernels = [_plain_kernel(n, xp) for n in chain]
 
         def run(*values: Any) -> Any:
@@ -91,19 +93,24 @@ def shared_attrs(node: Node, op: str) -> dict[str, Any]:
     }
 
 
-def add_epilogue(add: AddNode, node: Node, x: Output, args: Sequence[Output]) -> Output:
-    """Add the ops that `fused_ops` names after the product `x`."""
+def add_epilogue(
+    add: AddNode, node: Node, x: Output, args: Sequence[Output], *, broadcasts_bias: bool = False
+) -> Output:
+    """Add the ops that `fused_ops` names after the product `x`.
+
+    A bias that broadcasts may have leading dimensions of size 1.
+    """
     rest = list(args)
     layout = {"data_format": node.attr("data_format")} if "data_format" in _attrs_of(node) else {}
     for name in map(decode_text, node.attr("fused_ops")):
-        if name == "BiasAdd":
+        if name == "BiasAdd" and not broadcasts_bias:
             x = add("BiasAdd", x, _next(node, rest), **layout).output()
         elif name == "FusedBatchNorm":
             scale, offset, mean, variance = (_next(node, rest) for _ in range(4))
             attrs = {"epsilon": node.attr("epsilon"), "is_training": False, **layout}
             x = add("FusedBatchNormV3", x, scale, offset, mean, variance, **attrs).output()
-        elif name == "Add":
-            x = add("AddV2", x, _next(node, rest)).output()
+        elif name in _BINARY_OPS:
+            x = add(_BINARY_OPS[name], x, _next(node, rest)).output()
         else:
             x = add_activation(add, node, name, x)
     return x
@@ -205,26 +212,6 @@ class _FusedMatMul(FusedProduct):
         f"num_args: int >= 0, {_EPILOGUE}"
     )
     product = "MatMul"
-
-
-class _MklMatMul(FusedOp):
-    """A matrix product by oneDNN."""
-
-    signature = "a: T, b: T -> product: T"
-    attrs = (
-        "transpose_a: bool = false, transpose_b: bool = false, T: {bfloat16, float32, float16}, "
-        "grad_a: bool = false, grad_b: bool = false"
-    )
-
-    @classmethod
-    def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
-        return [add("MatMul", *inputs, **shared_attrs(node, "MatMul")).output()]
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        op = lookup("MatMul")
-        assert op is not None
-        return op.shape(context)
 
 
 class _FusedBatchNormEx(FusedOp):
