@@ -109,7 +109,7 @@ class _MklLayerNorm(FusedOp, SameShape):
         mean = add("Mean", x, axis, keep_dims=True).output()
         squared = add("SquaredDifference", x, mean).output()
         variance = add("Mean", squared, axis, keep_dims=True).output()
-        dtype = x.dtype
+        dtype = node.attr("T")
         epsilon = np.array(node.attr("epsilon"), dtype.numpy)
         least = add("Const", dtype=dtype, value=TensorValue(epsilon)).output()
         inverse = add("Rsqrt", add("AddV2", variance, least).output()).output()
