@@ -21,8 +21,6 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # adds an op to the chain: (op, *inputs, **attributes) -> its node
 AddNode = Callable[..., Node]
-# fused ops with a second input; BiasAdd where the bias broadcasts
-_BINARY_OPS: Final = {"Add": "AddV2", "BiasAdd": "AddV2", "Mul": "Mul"}
 
 
 class FusedOp(Op, abstract=True):
@@ -109,8 +107,10 @@ def add_epilogue(
             scale, offset, mean, variance = (_next(node, rest) for _ in range(4))
             attrs = {"epsilon": node.attr("epsilon"), "is_training": False, **layout}
             x = add("FusedBatchNormV3", x, scale, offset, mean, variance, **attrs).output()
-        elif name in _BINARY_OPS:
-            x = add(_BINARY_OPS[name], x, _next(node, rest)).output()
+        elif name in ("Add", "BiasAdd"):
+            x = add("AddV2", x, _next(node, rest)).output()
+        elif name == "Mul":
+            x = add("Mul", x, _next(node, rest)).output()
         else:
             x = add_activation(add, node, name, x)
     return x
