@@ -1,6 +1,6 @@
 """The figures of docs/devices.md: loops on a cluster of GPUs, in virtual time.
 
-`python -m benchmarks.gpu_cluster` rewrites the two pictures and the table. Nothing is measured, so
+`python -m benchmarks.gpu_cluster` rewrites the pictures and the tables. Nothing is measured, so
 they are the same on every machine.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 import cfgraph
 from benchmarks.chart import Series, chart
 from benchmarks.devices import loop_text
+from benchmarks.unrolling import BATCHES, slowdowns
 from cfgraph.runtime.cost_model import read_costs
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -52,8 +53,19 @@ def files() -> dict[str, str]:
     page = _fill_table(page, "growth", rows)
     rows = [f"| {n} | {a:.1f} |" for n, a in zip(PARALLEL, at_once, strict=True)]
     page = _fill_table(page, "pipeline", rows)
+    forward, training = slowdowns(gradient=False), slowdowns(gradient=True)
+    rows = [
+        f"| {n} | {a:.1f} | {b:.1f} |" for n, a, b in zip(BATCHES, forward, training, strict=True)
+    ]
+    page = _fill_table(page, "unrolling", rows)
     return {
         "devices.md": page,
+        "unrolling.svg": chart(
+            "An LSTM as a loop, relative to the unrolled graph",
+            ("rows of a batch", "% longer"),
+            BATCHES,
+            (Series("with its gradient", training), Series("forward", forward)),
+        ),
         "devices.svg": chart(
             "A loop over GPUs, each of which counts",
             ("GPUs", "µs per iteration"),

@@ -155,13 +155,18 @@ def lstm(units: int, batch: int) -> Graph:
 
     def body(i: Any, h: Any, c: Any) -> Any:
         x = b.GatherV2(inputs, i, b.const(0))
-        z = b.MatMul(b.ConcatV2([x, h], b.const(1)), weights)
-        enter, forget, leave, new = b.Split(b.const(1), z, num_split=4)
-        c = b.AddV2(b.Mul(b.Sigmoid(forget), c), b.Mul(b.Sigmoid(enter), b.Tanh(new)))
-        return b.AddV2(i, b.const(1)), b.Mul(b.Sigmoid(leave), b.Tanh(c)), c
+        return b.AddV2(i, b.const(1)), *lstm_cell(b, x, h, c, weights)
 
     shapes = [[], [batch, units], [batch, units]]
     start = [b.const(0), state, state]
     _, h, _ = b.while_loop(lambda i, h, c: b.Less(i, length), body, start, shape_invariants=shapes)
     b.Sum(h, b.const([0, 1]), name="loss")
     return b.graph
+
+
+def lstm_cell(b: Builder, x: Any, h: Any, c: Any, weights: Any) -> tuple[Any, Any]:
+    """The next states of an LSTM."""
+    z = b.MatMul(b.ConcatV2([x, h], b.const(1)), weights)
+    enter, forget, leave, new = b.Split(b.const(1), z, num_split=4)
+    c = b.AddV2(b.Mul(b.Sigmoid(forget), c), b.Mul(b.Sigmoid(enter), b.Tanh(new)))
+    return b.Mul(b.Sigmoid(leave), b.Tanh(c)), c

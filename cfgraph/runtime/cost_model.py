@@ -6,7 +6,7 @@
     flops = 1e13            # operations per second
     bytes = 1e12            # bytes read and written per second
     launch = 5e-6           # seconds before a kernel starts
-    control = 1e-6          # seconds of a Switch, a Merge, a Send …; default: `launch`
+    control = 1e-6          # seconds of what launches no kernel; default: `launch`
 
     [links."cpu:*>gpu:*"]
     latency = 1e-5          # seconds until the first byte arrives
@@ -16,7 +16,9 @@
     [kernels."gpu:*"]
     MatMul = 2e-5           # seconds of an op, instead of an estimate from sizes
 
-Names are patterns; the last match counts, key by key.
+Names are patterns; the last match counts, key by key. No kernel is launched for control flow,
+messages, constants, forwarded values, shapes, and stacks, nor for int32 arithmetic of a GPU, which
+its host does.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ import numpy as np
 
 from cfgraph.analysis.cost import Costs, DeviceSpeed
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.devices import DeviceName
+from cfgraph.ir.devices import DeviceName, has_own_memory
+from cfgraph.ir.graph import Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ops.opdef.op import Op
+from cfgraph.runtime.memory.placement import is_host_arithmetic
 from cfgraph.runtime.trace.events import TraceEvent
 
 SCHEMA: Final = "cfgraph.costs/1"
@@ -71,16 +75,16 @@ class CostModel:
         return id(self)
 
     def seconds(
-        self, device: str, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Any]
+        self, device: str, node: Node, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> float:
         """The time of a node on a device for its inputs and outputs."""
         seconds = self._kernel(device, op.name)
         if seconds is not None:
             return seconds
         speed, control = self._speed(device)
-        if op.role:
+        if not self._launches_kernel(device, node, op):
             return control
-        if op.aliasing.is_identity or not inputs:
+        if not inputs:
             return speed.launch
         if op.aliasing.reads_region:
             inputs = outputs
@@ -112,6 +116,17 @@ class CostModel:
             float(entries.get("launch", default.launch)),
         )
         return speed, float(entries.get("control", speed.launch))
+
+    @cache  # noqa: B019
+    def _launches_kernel(self, device: str, node: Node, op: type[Op]) -> bool:
+        """False for what the host of a device does: no kernel of the device runs."""
+        if op.role or op.aliasing.is_identity or op.algebra.shape_only:
+            return False
+        if op.placement.swap_role or op.placement.host_only:
+            return False
+        if not node.inputs and not op.effects.stateful:
+            return False
+        return not (has_own_memory(device) and is_host_arithmetic(node, op))
 
     @cache  # noqa: B019
     def _kernel(self, device: str, op: str) -> float | None:

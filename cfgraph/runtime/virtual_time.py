@@ -289,7 +289,9 @@ class VirtualSimulator(Simulator):
             return waited
         cost = 0.0
         if not event.dead and plan is not None:
-            cost = self.model.seconds(event.device, plan.op, self._fired.inputs, event.outputs)
+            cost = self.model.seconds(
+                event.device, plan.node, plan.op, self._fired.inputs, event.outputs
+            )
         if self.observer is not None:
             start = round((now + waited) * _NS)
             end = round((now + waited + cost) * _NS)

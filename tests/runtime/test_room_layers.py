@@ -14,12 +14,12 @@ ORDER = (
         "fetches",
         "trace",
         "feeds",
-        "cost_model",
         "engine",
         "blas_threads",
     ),
     *(
         "memory",
+        "cost_model",
         "gpu",
         "jax",
         "abstract_run",

@@ -50,15 +50,15 @@ def test_every_token_begins_and_ends_when_the_model_says(costs: CostModel) -> No
     (value,) = relay.run(["out:0"], trace=recorder)
     assert value.tolist() == [1, 4]
     assert {event.node: (event.start_ns, event.end_ns) for event in recorder.events} == {
-        "x": (0, 1000),  # launch
-        "s_x": (1000, 1500),  # control
+        "x": (0, 500),  # control: no kernel is launched
+        "s_x": (500, 1000),
         # 8 bytes at 1 ns, then the latency
-        "r_x": (11508, 12008),
+        "r_x": (11008, 11508),
         # launch, and 16 bytes read and written
-        "neg": (12008, 13024),
-        "out": (13024, 16024),  # the table
+        "neg": (11508, 12524),
+        "out": (12524, 15524),  # the table
     }
-    assert relay.elapsed == pytest.approx(16.024e-6, rel=1e-12)
+    assert relay.elapsed == pytest.approx(15.524e-6, rel=1e-12)
 
 
 def test_values_are_those_of_any_run_and_times_those_of_every_run(costs: CostModel) -> None:
@@ -226,3 +226,20 @@ def calls_until(devices: int) -> int:
 def test_a_run_that_stops_at_an_iteration_looks_at_no_other_device() -> None:
     few, many = calls_until(8), calls_until(64)
     assert many < 9 * few
+
+
+@pytest.mark.parametrize(("device", "count"), [("gpu:0", 500), ("cpu:0", 1000)])
+def test_only_what_launches_a_kernel_is_charged_a_launch(
+    costs: CostModel, device: str, count: int
+) -> None:
+    graph = cfgraph.loads(
+        b"x = Const() {dtype=float32, value=float32[2]:[1,2]}\n"
+        b"same = Identity(x)\nshape = Shape(same)\nfirst = Sum(shape, axis)\n"
+        b"axis = Const() {dtype=int32, value=int32[]:0}\n",
+        "graph",
+    )
+    recorder = Recorder()
+    cfgraph.Session(graph, devices=device, costs=costs).run(["first:0"], trace=recorder)
+    took = {event.node: event.end_ns - event.start_ns for event in recorder.events}
+    assert {took[name] for name in ("x", "same", "shape", "axis")} == {500}
+    assert took["first"] // 100 * 100 == count
