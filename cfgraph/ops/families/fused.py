@@ -101,13 +101,15 @@ def add_epilogue(
     rest = list(args)
     layout = {"data_format": node.attr("data_format")} if "data_format" in _attrs_of(node) else {}
     for name in map(decode_text, node.attr("fused_ops")):
-        if name == "BiasAdd" and not broadcasts_bias:
-            x = add("BiasAdd", x, _next(node, rest), **layout).output()
+        if name == "BiasAdd":
+            bias = _next(node, rest)
+            added = add("AddV2", x, bias) if broadcasts_bias else add("BiasAdd", x, bias, **layout)
+            x = added.output()
         elif name == "FusedBatchNorm":
             scale, offset, mean, variance = (_next(node, rest) for _ in range(4))
             attrs = {"epsilon": node.attr("epsilon"), "is_training": False, **layout}
             x = add("FusedBatchNormV3", x, scale, offset, mean, variance, **attrs).output()
-        elif name in ("Add", "BiasAdd"):
+        elif name == "Add":
             x = add("AddV2", x, _next(node, rest)).output()
         elif name == "Mul":
             x = add("Mul", x, _next(node, rest)).output()
