@@ -41,7 +41,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.devices import DeviceName, has_own_memory
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ops.opdef.op import Op
+from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.runtime.memory.placement import is_host_arithmetic
 from cfgraph.runtime.trace.events import TraceEvent
 
@@ -82,7 +82,7 @@ class CostModel:
         if seconds is not None:
             return seconds
         speed, control = self._speed(device)
-        if not self._launches_kernel(device, node, op):
+        if not self._launches_kernel(device, node):
             return control
         if not inputs:
             return speed.launch
@@ -118,8 +118,11 @@ class CostModel:
         return speed, float(entries.get("control", speed.launch))
 
     @cache  # noqa: B019
-    def _launches_kernel(self, device: str, node: Node, op: type[Op]) -> bool:
+    def _launches_kernel(self, device: str, node: Node) -> bool:
         """False for what the host of a device does: no kernel of the device runs."""
+        op = lookup(node.op)
+        if op is None:  # a node without a kernel does not run
+            return False
         if op.role or op.aliasing.is_identity or op.algebra.shape_only:
             return False
         if op.placement.swap_role or op.placement.host_only:
