@@ -25,17 +25,19 @@ class _PausedObjects:
 
     created = 0  # since the last full collection
     collections = 0  # full collections of the process when this was last compared
-    survivors = 0  # after the last full collection in `paused_gc`
+    survivors = 0  # after the last full collection
     pauses = 0  # pauses that have not ended, in all threads
     enabled = False  # true if the collector was enabled before the first of them
     lock = Lock()
 
     @classmethod
     def forget_collected(cls) -> None:
-        """Reset the count after a full collection."""
+        """Reset the counts after a full collection."""
         collections = gc.get_stats()[_OLDEST_GENERATION]["collections"]
         if collections != cls.collections:
-            cls.created, cls.collections = 0, collections
+            with cls.lock:
+                cls.created, cls.collections = 0, collections
+                cls.survivors = _object_count(cls.survivors)
 
 
 def delay_first_collection() -> None:
@@ -67,8 +69,6 @@ def paused_gc(nodes: int = 0) -> Iterator[None]:
     if is_enabled and paused.created > max(least, paused.survivors):
         gc.collect()
         paused.forget_collected()
-        with paused.lock:
-            paused.survivors = _object_count(paused.survivors)
     with paused.lock:
         paused.pauses += 1
         if paused.pauses == 1:

@@ -104,6 +104,20 @@ def test_a_collection_resets_the_count_of_objects() -> None:
     assert gc_pause._PausedObjects.created < len(things)
 
 
+def test_a_large_graph_that_is_gone_does_not_delay_later_collections() -> None:
+    with paused_gc():
+        things = [Thing() for _ in range(200_000)]
+    gc.collect()
+    with paused_gc():
+        pass
+    with_things = gc_pause._PausedObjects.survivors
+    things.clear()
+    gc.collect()
+    with paused_gc():
+        pass
+    assert gc_pause._PausedObjects.survivors <= with_things - 200_000
+
+
 def test_the_collector_of_the_command_starts_late_and_goes_on_as_usual() -> None:
     script = (
         "import gc, cfgraph.__main__\n"
