@@ -235,10 +235,22 @@ def test_a_variant_keeps_its_message() -> None:
     assert got[()].type_name == "tensorflow::TensorList"
 
 
-@pytest.mark.parametrize("dtype", [RESOURCE, VARIANT])
-def test_objects_in_raw_content_have_no_value(dtype: int) -> None:
+def test_a_resource_in_raw_content_has_no_value() -> None:
     with pytest.raises(InvalidInput, match="has no value"):
-        _ = array(proto(dtype, (), (4, b"\x00")))
+        _ = array(proto(RESOURCE, (), (4, b"\x00")))
+
+
+def test_variants_in_raw_content_are_messages_after_their_lengths() -> None:
+    message = wire_message((1, "tensorflow::TensorList"))
+    content = bytes([len(message), 0]) + message
+    first, second = array(proto(VARIANT, (2,), (4, content)))
+    assert [first.type_name, second.type_name] == ["tensorflow::TensorList", ""]
+
+
+@pytest.mark.parametrize("content", [b"\x02", b"\x01\x0f", b"\x03abc"])
+def test_invalid_variants_in_raw_content_are_an_error(content: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        _ = array(proto(VARIANT, (), (4, content)))
 
 
 def test_strings_are_written_as_a_list() -> None:

@@ -137,7 +137,18 @@ def decode_tensor(proto: Any) -> Any:
 def _array_from_content(content: bytes, dtype: DType, count: int) -> Any:
     if not dtype.is_object:
         return np.frombuffer(content, dtype.numpy)
-    return _object_array(_strings_from_content(content, dtype, count))
+    strings = _strings_from_content(content, dtype, count)
+    return _object_array(list(map(_variant, strings)) if dtype is dtypes.variant else strings)
+
+
+def _variant(data: bytes) -> Any:
+    """The message of one variant. Raises InvalidInput if the bytes are none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return tensor_pb2.VariantTensorDataProto.FromString(data)
+    except DecodeError:
+        raise InvalidInput("a variant of the constant is invalid", code="CFG021") from None
 
 
 def _object_array(items: list[Any]) -> Any:
@@ -184,7 +195,7 @@ def _padding_value(flat: Any, dtype: DType) -> Any:
 
 def _string_lengths(content: bytes, dtype: DType, count: int) -> tuple[list[int], int]:
     """The lengths of strings, and the offset of the first: all lengths precede all strings."""
-    if dtype is not dtypes.string:
+    if dtype not in (dtypes.string, dtypes.variant):
         raise InvalidInput(f"a constant of type {dtype} has no value", code="CFG020")
     try:
         lengths, offset = read_varints(content, count)
