@@ -126,9 +126,11 @@ class _PartWriter:
                 self._add(f"feeds[{position}]", (), [target], None)
             return
         if len(line.targets) > 1:
-            arguments = self._used([line.arguments[n] for n in needed])
+            # variables without arguments are declared: each is None
+            form = "{}" if line.arguments else "None"
+            arguments = self._used([line.arguments[n] for n in needed if line.arguments])
             targets = self._used([line.targets[n] for n in needed])
-            self._add(", ".join("{}" for _ in needed), arguments, targets, line.plan)
+            self._add(", ".join([form] * len(needed)), arguments, targets, line.plan)
             return
         arguments, targets = self._used([*line.arguments]), self._used([*line.targets])
         self._add(line.form, arguments, targets, line.plan)

@@ -76,6 +76,37 @@ def test_each_worker_has_its_lines_of_the_program(programs: dict[int, str]) -> N
     assert "send(0, 2, v3)" in programs[1]
 
 
+def loop_with_invariants() -> Graph:
+    """A loop on two devices, with work on invariants on each, and one that crosses."""
+    b = cfgraph.Builder()
+    x, w, n = b.placeholder("x"), b.placeholder("w"), b.placeholder("n", "int32")
+
+    def body(i: Any, v: Any) -> Any:
+        with b.device("/cpu:0"):
+            sine, cosine = b.Sin(b.Neg(w)), b.Cos(b.Neg(w))
+            u = v * sine + cosine
+        with b.device("/cpu:1"):
+            tangent, root = b.Tan(b.Neg(w)), b.Sqrt(w * w)
+            v = b.Tanh(u * tangent + root) * cosine
+        return i + 1, v
+
+    with b.device("/cpu:0"):
+        b.Identity(b.while_loop(lambda i, v: i < n, body, (b.const(0), x))[1], name="y")
+    return b.graph
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_work_on_invariants_runs_in_the_first_iteration(
+    count: int, programs: dict[int, str]
+) -> None:
+    graph = loop_with_invariants()
+    cfgraph.place(graph, devices="cpu:0-1")
+    cfgraph.partition(graph)
+    feeds = {"x:0": np.float32(0.5), "w:0": np.float32(1.25), "n:0": np.int32(count)}
+    agreed(graph, 2, ["y:0"], feeds)
+    assert all(" = None, None" in source for source in programs.values())
+
+
 def test_nested_loops_run_as_generated_code() -> None:
     for outer, inner in ((0, 3), (3, 0), (2, 5)):
         feeds = {"n_outer:0": np.int32(outer), "n_inner:0": np.int32(inner)}
