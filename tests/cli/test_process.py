@@ -95,7 +95,7 @@ def test_an_interrupted_run_says_where_it_was(engine: str, counter: Path) -> Non
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    line = r"interrupted in run, at node 'while/\w+', frame '(/while/while_context\[\d+\])'\n"
+    line = r"interrupted in run, at node 'while/[\w/]+', frame '(/while/while_context\[\d+\])'\n"
     match = re.fullmatch(line, errors.decode())
     assert match, errors
     assert json.loads(output)["error"]["where"]["frame"] == match[1]
