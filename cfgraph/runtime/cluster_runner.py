@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
@@ -140,6 +140,21 @@ _CALL_COST_IN_ELEMENTS: Final = 1000
 _UNKNOWN_SIZE: Final = 1 << 30
 
 
+class SignatureCounts(local):
+    """The new signatures of the run of this thread, since several runs may share the clusters.
+
+    Without permission (`may_compile`) a signature that is not compiled runs on NumPy kernels.
+    """
+
+    may_compile = True
+    compiled = 0
+    missed = 0
+
+    def start_run(self, *, may_compile: bool) -> None:
+        """Count the signatures of a new run."""
+        self.may_compile, self.compiled, self.missed = may_compile, 0, 0
+
+
 class ClusterRunner:
     """Clusters of a session, run by `engine`; with `lazy`, compiled on a signature's second use.
 
@@ -161,9 +176,7 @@ class ClusterRunner:
         self.engine = ("xla" if has_jax() else "numpy") if self.auto_engine else str(engine)
         self.lazy = lazy
         self._prefixes_errors = prefixes_errors
-        # false: signatures that are not compiled run on NumPy kernels
-        self.may_compile = True
-        self._compiled = self._missed = 0
+        self.signatures = SignatureCounts()
         self.clusters: dict[Any, CompiledCluster] = {}
         self._instances: FunctionInstances | None = None
 
@@ -188,17 +201,6 @@ class ClusterRunner:
         if cluster.traceable is not None:
             kernel = _XlaCall(cluster, node, fused, self, device).run
         return _with_locked_state(kernel) if cluster.has_effects else kernel
-
-    def count_signature(self, *, compiled: bool) -> None:
-        """Count a signature that was compiled, or not for lack of permission."""
-        self._compiled += compiled
-        self._missed += not compiled
-
-    def reset_counts(self) -> tuple[int, int]:
-        """The numbers of signatures since the last call that were compiled, and that were not."""
-        counts = self._compiled, self._missed
-        self._compiled = self._missed = 0
-        return counts
 
     def running(self) -> AbstractContextManager[None]:
         """Context in which clusters run."""
@@ -348,8 +350,8 @@ class _XlaCall:
             return cluster.compiled[key]
         if cluster.stopped_compiling:
             return None
-        if not self.owner.may_compile:
-            self.owner.count_signature(compiled=False)
+        if not self.owner.signatures.may_compile:
+            self.owner.signatures.missed += 1
             return None
         if self.auto_engine and _is_small(cluster, inputs):
             cluster.small = True
@@ -368,7 +370,7 @@ class _XlaCall:
             except Exception as error:
                 refused = body.explain_failure(error)
         seconds = time.perf_counter() - start
-        self.owner.count_signature(compiled=True)
+        self.owner.signatures.compiled += 1
         self.record(step, key, compiled, seconds, refused)
         return compiled
 

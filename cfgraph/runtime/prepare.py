@@ -398,15 +398,15 @@ class PreparedRun:
             return ""
         return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
 
-    def by_xla(self, repeated: RepeatedRun) -> PreparedRun:
-        """The same run by XLA, planned once; the run itself if that is impossible."""
+    def by_xla(self, repeated: RepeatedRun) -> PreparedRun | None:
+        """The same run by XLA, planned once; None if that is impossible."""
         assert self.plan_xla is not None
         if self.xla is None:
             try:
                 run, clusters = self.plan_xla()
             except CfgraphError as error:
                 repeated.reject(error.message)
-                return self
+                return None
             self.xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
         return self.xla
 

@@ -297,12 +297,13 @@ class Session:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, names.targets, tuple(fed), without_values, False
         prepared, seconds = self._prepared_run(key, names.opened, trace, timeout, fed)
-        repeated = None
+        repeated = xla = None
         if trace is None and timeout is None and max_iterations is None:
             repeated = prepared.repeated_run(fed.values())
             if repeated is not None and repeated.uses_xla:
                 with self._lock, self.graph.paused_gc():
-                    prepared = prepared.by_xla(repeated)
+                    xla = prepared.by_xla(repeated)
+                prepared = xla or prepared
         with (
             prepared.guard,
             # time spent waiting for another run does not count
@@ -328,9 +329,8 @@ class Session:
                 if repeated is None:
                     simulator.run(list(fed.values()), self._random)
                 else:
-                    repeated.run(
-                        partial(simulator.run, list(fed.values()), None), prepared.clusters
-                    )
+                    work = partial(simulator.run, list(fed.values()), None)
+                    repeated.run(work, None if xla is None else xla.clusters)
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]

@@ -22,7 +22,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import is_product, lookup
-from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 
 # seconds of a compilation, fitted to recorded models: 0.3 to 4 times the time that it takes
 _COMPILE_BASE: Final = 0.2
@@ -107,15 +107,14 @@ class RepeatedRun:
         """True if the next run may compile."""
         return self.phase is Phase.TRIAL and self.compiling.count < _MAX_COMPILING_RUNS
 
-    def run(self, work: Callable[[], None], clusters: ClusterRunner) -> None:
-        """Run once, and count the run."""
-        by_xla = self.uses_xla
-        if by_xla:
-            clusters.may_compile = self.may_compile
+    def run(self, work: Callable[[], None], clusters: ClusterRunner | None) -> None:
+        """Run once, and count the run: one of XLA, with its clusters, or of generated code."""
+        if clusters is not None:
+            clusters.signatures.start_run(may_compile=self.may_compile)
         start = clock()
         work()
-        if by_xla:
-            self.add_xla(clock() - start, clusters)
+        if clusters is not None:
+            self.add_xla(clock() - start, clusters.signatures)
         else:
             self.add_generated(clock() - start)
 
@@ -127,19 +126,18 @@ class RepeatedRun:
         if self.phase is Phase.GENERATED and is_paid:
             self.phase = Phase.TRIAL
 
-    def add_xla(self, seconds: float, clusters: ClusterRunner) -> None:
+    def add_xla(self, seconds: float, signatures: SignatureCounts) -> None:
         """Count a run of XLA, after which it may be rejected."""
-        compiled, missed = clusters.reset_counts()
-        if compiled:
+        if signatures.compiled:
             self.compiling.add(seconds)
             return
-        if missed:
+        if signatures.missed:
             self.misses += 1
             if self.misses > _MAX_MISSES or self.phase is Phase.TRIAL:
                 self.reject("shapes or constants in it change from run to run")
             return
         self.xla.add(seconds)
-        if self.phase is Phase.TRIAL and self.xla.count == _TRIAL_RUNS:
+        if self.phase is Phase.TRIAL and self.xla.count >= _TRIAL_RUNS:
             times = f"{_duration(self.xla.least)} a run, generated code {self._generated_time}"
             if self.xla.least > _WORTH * self.generated.least:
                 self.reject(f"it takes {times}")

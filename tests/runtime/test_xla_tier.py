@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime import xla_run, xla_tier
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.recorder import Recorder
@@ -199,6 +201,54 @@ def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.Monke
     run.add_generated(0.6)
     assert run.uses_xla
     assert run.may_compile
+
+
+@needs_jax
+def test_threads_count_their_own_runs(at_once: None) -> None:
+    clusters, runs = ClusterRunner("xla"), [RepeatedRun(0.0), RepeatedRun(0.0)]
+    for run in runs:
+        run.phase = Phase.TRIAL
+
+    def compile_one() -> None:
+        clusters.signatures.compiled += 1
+        other = Thread(target=runs[1].run, args=(lambda: None, clusters))
+        other.start()
+        other.join()
+
+    runs[0].run(compile_one, clusters)
+    assert [run.compiling.count for run in runs] == [1, 0]
+    assert [run.xla.count for run in runs] == [0, 1]
+
+
+@needs_jax
+def test_a_run_of_generated_code_that_ends_in_the_trial_is_one_of_generated_code(
+    at_once: None,
+) -> None:
+    run = RepeatedRun(0.0)
+    run.run(lambda: setattr(run, "phase", Phase.TRIAL), None)
+    assert (run.generated.count, run.xla.count) == (1, 0)
+
+
+@needs_jax
+def test_threads_with_different_shapes_compile_once_each(at_once: None) -> None:
+    run = initialized(TRAINING)
+    # the tier of the run
+    steps(run, 2)
+
+    def repeat(size: int) -> None:
+        for _ in range(20):
+            run.run(FETCHES, {"x": np.ones((size, 3), np.float32)}, ["step"])
+
+    threads = [Thread(target=repeat, args=(size,)) for size in range(4, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for size in range(4, 8):
+        repeat(size)
+        assert phase(run) is Phase.XLA
+        assert run._repeated is not None
+        assert (run._repeated.compiling.count, run._repeated.misses) == (1, 0)
 
 
 LOOKUP = """
