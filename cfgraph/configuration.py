@@ -6,8 +6,8 @@
     [run]
     engine = "tokens"
 
-A file comes with a graph and is as little trusted: no option that reads or writes a file, or that
-lets a graph do so, can be set in one.
+A file comes with a graph and is as little trusted: no option that reads or writes a file, lets a
+graph do so, or starts processes can be set in one, and no limit can be raised.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typer.core import TyperCommand, TyperOption
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.units import format_byte_size, parse_byte_size
+from cfgraph.limits import DEFAULT_MAX_NODES, default_max_memory
 from cfgraph.options import plain_message
 
 CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
@@ -32,7 +34,14 @@ SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "quiet", "verbose
 NO_CONFIG_HELP: Final = "Read no configuration file (cfgraph.toml or pyproject.toml)."
 _PREFIX: Final = "CFGRAPH_"
 _SECTION: Final = "tool.cfgraph"
+# a project may have one; the parser of TOML decides
+_MAY_HAVE_SECTION: Final = re.compile(rb"^[ \t\"'\[]*+(?:tool\b.*?)?\bcfgraph\b", re.MULTILINE)
 _MAX_BYTES: Final = 1 << 20
+_MAX_SHOWN: Final = 100
+# tomllib takes quadratic time for a dotted key
+_MAX_KEY_PARTS: Final = 16
+_KEY_PART: Final = r"""(?:(?<![\w-])[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_LONG_KEY: Final = re.compile(rf"{_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{_MAX_KEY_PARTS}}}")
 _NAMES_A_FILE: Final = re.compile(r"FILE|FOLDER|DIR|PATH")
 _READS_FILES: Final = "its values may name files"
 # options that only a command line can set, each with the reason
@@ -44,8 +53,11 @@ _COMMAND_LINE_ONLY: Final = {
     "format": "it decides what the output is",
     "grad_ys": _READS_FILES,
     "json": "it decides what the output is",
+    "no_config": "no file would be read",
     "passes": _READS_FILES,
     "ray": "it connects to other machines",
+    "with_constants": "it decides what leaves the machine",
+    "workers": "it starts processes",
 }
 
 
@@ -149,16 +161,17 @@ class Configuration:
             expected = (
                 f"a string or a list of strings ({expected})" if option.multiple else expected
             )
-            message = f"{key} = {value!r}: expected {expected}"
+            message = f"{key} = {_shortened(value)}: expected {expected}"
             raise self._error(message, key, table, hint=None)
         checked = items if option.multiple else value
         try:
-            option.process_value(typer.Context(command), checked)
+            limit = option.process_value(typer.Context(command), checked)
+            _require_default_limit(option.name or "", limit)
         except Exception as error:
             reason = getattr(error, "message", None)
             if reason is None:
                 raise
-            message = f"{key} = {value!r}: {plain_message(reason).rstrip('.')}"
+            message = f"{key} = {_shortened(value)}: {plain_message(reason).rstrip('.')}"
             raise self._error(message, key, table, hint=getattr(error, "hint", None)) from None
         return checked
 
@@ -198,7 +211,7 @@ def _read_configuration(path: Path) -> Configuration | None:
         if is_project:
             return None
         raise InvalidInput(f"cannot read the file: {error.strerror}", path=path) from None
-    if is_project and _SECTION.encode() not in data:
+    if is_project and _MAY_HAVE_SECTION.search(data) is None:
         return None
     if len(data) > _MAX_BYTES:
         raise InvalidInput("a configuration has at most 1 MiB", path=path, hint="use --no-config")
@@ -206,6 +219,10 @@ def _read_configuration(path: Path) -> Configuration | None:
 
     try:
         text = data.decode()
+        if long := _LONG_KEY.search(text):
+            line = text.count("\n", 0, long.start()) + 1
+            message = f"a key has more than {_MAX_KEY_PARTS} parts"
+            raise InvalidInput(message, path=f"{path}, line {line}", hint="use --no-config")
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         reason = str(error) or "nested too deeply"
@@ -225,6 +242,23 @@ def _is_settable(option: TyperOption) -> bool:
     return command_line_only(option) is None and not option.hidden
 
 
+def _require_default_limit(name: str, limit: Any) -> None:
+    """Raise UsageError for a limit above its default, which protects from the graph."""
+    if name == "max_memory" and parse_byte_size(limit) > default_max_memory():
+        default = format_byte_size(default_max_memory())
+    elif name == "max_nodes" and limit > DEFAULT_MAX_NODES:
+        default = str(DEFAULT_MAX_NODES)
+    else:
+        return
+    hint = f"use --{name.replace('_', '-')}, or ${_PREFIX}{name.upper()}"
+    raise UsageError(f"a file cannot raise the limit above its default, {default}", hint=hint)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
 def _parameter(key: str) -> str:
     return key.replace("-", "_")
 
@@ -235,9 +269,9 @@ def _line_of(text: str, prefix: str, table: str, key: str) -> int | None:
     own_table = f"{wanted}.{key}" if wanted else key
     current = ""
     for number, line in enumerate(text.splitlines(), 1):
-        head = re.fullmatch(r"\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?", line)
-        if head:
-            current = head[1].replace('"', "").replace("'", "").replace(" ", "")
+        head = line.partition("#")[0].strip()
+        if head.startswith("[") and head.endswith("]"):
+            current = re.sub(r"[\"'\s\[\]]", "", head)
             if current == own_table:
                 return number
         elif current == wanted and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):

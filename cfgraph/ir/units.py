@@ -9,6 +9,7 @@ from cfgraph.errors import UsageError
 
 _KILO: Final = 1024
 _BYTE_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_MAX_SIZE: Final = 1 << 62
 _BYTE_UNITS: Final = {
     "": 1,
     "b": 1,
@@ -27,7 +28,7 @@ def parse_byte_size(text: str) -> int:
     if match is None or unit is None:
         hint = "write a number and B, KiB, MiB, GiB, TiB (powers of 1024) or kB, MB, GB, TB"
         raise UsageError(f"{text!r} is not a size in bytes", hint=hint)
-    size = int(float(match[1]) * unit)
+    size = int(min(float(match[1]) * unit, _MAX_SIZE))
     if size < 1:
         raise UsageError(f"{text!r} is less than one byte", hint="for example 4GiB")
     return size

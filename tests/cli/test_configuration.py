@@ -66,6 +66,13 @@ def test_shared_options_lists_and_flags(command: Any, counter: Path, project: Pa
         ("[run]\nallow_io = true", 2, "'allow_io' cannot be set in a file|--allow-io"),
         ("[run]\nsave-variables = 'd'", 2, "'save-variables' cannot be set in a file"),
         ("[run]\nfeed = ['n=@/etc/passwd']", 2, "'feed' cannot be set in a file"),
+        ("[run]\nworkers = 64", 2, "'workers' cannot be set in a file: it starts processes"),
+        ("max-memory = '512TiB'", 2, "cannot raise the limit|line 1|$CFGRAPH_MAX_MEMORY"),
+        ("[run]\nmax-nodes = 2000001", 2, "above its default, 2000000|line 2"),
+        ("max-memory = 'much'", 2, "not a size in bytes|line 1"),
+        ("\n[run]\n" + ".".join("a" * 60_000) + " = 1", 3, "more than 16 parts|line 3"),
+        ("x = [\n[" + " " * 100_000 + "]]", 2, "unknown key 'x'|line 1"),
+        ("[run]\ntrace = '" + "x" * 9999 + "'", 2, "xxx…: expected true or false"),
         ("[run]\ntrace = 3", 2, "trace = 3: expected true or false|line 2"),
         ("[run]\nseed = true", 2, "seed = True: expected"),
         ("[run]\nseed = 'x'", 2, "seed = 'x': 'x' is not a whole number"),
@@ -87,6 +94,32 @@ def test_a_wrong_file_is_reported_with_its_place(
     assert [part for part in message.split("|") if part not in done.err] == []
     assert command("run", counter, "--feed", "n=2", "--no-config").code == 0
     assert command("run", "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["tool" . cfgraph . run]\nengin = 3',
+        "[tool]\ncfgraph = {run = {engin = 3}}",
+        "tool.cfgraph.run.engin = 3",
+    ],
+)
+def test_any_form_of_the_section_counts(
+    text: str, command: Any, counter: Path, project: Path
+) -> None:
+    (project / "pyproject.toml").write_text(text)
+    assert "unknown key 'engin' in [run]" in command("run", counter, "--feed", "n=2").err
+
+
+def test_the_user_may_raise_a_limit_that_a_file_may_only_lower(
+    command: Any, graphs: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "cfgraph.toml").write_text("max-nodes = 1\n")
+    line = ("lower", graphs / "cond_functional.pb", "-o", project / "o.pb")
+    assert command(*line).code == 4
+    assert command(*line, "--max-nodes", "3000000").code == 0
+    monkeypatch.setenv("CFGRAPH_MAX_NODES", "3000000")
+    assert command(*line).code == 0
 
 
 def test_the_environment_grants_no_files(
@@ -127,6 +160,7 @@ def test_nothing_that_can_be_set_names_a_file_or_grants_io() -> None:
     names = set(re.findall(r"`([\w-]+)`", table))
     granting = (
         r"output|out|out-dir|html|svg|.*-out|.*-io|feeds?|variables|save-.*|expect|costs|rules"
+        r"|workers|ray|with-constants|no-config"
     )
     assert [name for name in names if re.fullmatch(granting, name)] == ["fan-out"]  # a number
     assert {"engine", "fail-level", "devices"} <= names

@@ -18,6 +18,7 @@ from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size
         ("7", 7),
         ("7B", 7),
         ("1tib", 1 << 40),
+        ("9" * 400, 1 << 62),
     ],
 )
 def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
