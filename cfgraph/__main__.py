@@ -48,8 +48,8 @@ def main() -> None:
     watchdog = Watchdog(_START, report)
     try:
         watchdog.start()
-        progress.start(sys.argv[1:])
-        code = run(sys.argv[1:], watchdog)
+        progress.start()
+        code = run(sys.argv[1:], watchdog, progress)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:

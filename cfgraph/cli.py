@@ -19,6 +19,7 @@ from cfgraph import __version__
 from cfgraph.command_files import (
     COMMANDS,
     DEBUG,
+    PROGRESS,
     WATCHDOG,
     CommandFiles,
     store_debug,
@@ -37,6 +38,7 @@ from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.limits import out_of_memory_error
 from cfgraph.options import plain_message
+from cfgraph.progress import ProgressLine
 from cfgraph.watchdog import Interruption, Watchdog
 
 EXIT_CODES = """\b
@@ -166,16 +168,19 @@ def cfgraph(
         raise UsageError("--json follows the command", hint="cfgraph COMMAND --json")
 
 
-def run(args: Sequence[str], watchdog: Watchdog | None = None) -> int:
+def run(
+    args: Sequence[str], watchdog: Watchdog | None = None, progress: ProgressLine | None = None
+) -> int:
     """Run a command line and return its exit code; only a broken pipe propagates.
 
-    `watchdog` enforces the limits of the command in its own process.
+    `watchdog` enforces the limits of the command in its own process, and `progress` is its line on
+    the terminal, which a quiet command ends.
     """
     group = get_command(app)
     if instruction := os.environ.get(_COMPLETE):
         done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
         return done
-    return _run(group, args, watchdog)
+    return _run(group, args, watchdog, progress)
 
 
 def run_function(function: Callable[..., None], args: Sequence[str], name: str) -> int:
@@ -187,15 +192,22 @@ def run_function(function: Callable[..., None], args: Sequence[str], name: str) 
         add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     script.command()(function)
-    return _run(get_command(script), args, None, name)
+    return _run(get_command(script), args, None, None, name)
 
 
-def _run(group: Any, args: Sequence[str], watchdog: Watchdog | None, name: str = "cfgraph") -> int:
+def _run(
+    group: Any,
+    args: Sequence[str],
+    watchdog: Watchdog | None,
+    progress: ProgressLine | None,
+    name: str = "cfgraph",
+) -> int:
     ctx: Any = None
     start_document()
     try:
         ctx = group.make_context(name, list(args))
         ctx.meta[WATCHDOG] = watchdog
+        ctx.meta[PROGRESS] = progress
         with ctx:
             group.invoke(ctx)
     except typer.Exit as request:

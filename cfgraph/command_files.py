@@ -43,6 +43,7 @@ COMMANDS: Final = "cfgraph.commands"
 # keys of the context's `meta`
 DEBUG: Final = "cfgraph.debug"
 WATCHDOG: Final = "cfgraph.watchdog"
+PROGRESS: Final = "cfgraph.progress"
 _NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
@@ -79,6 +80,8 @@ class FileCommand(TyperCommand):
         # other commands decide by themselves which remarks they print
         verbosity = Verbosity.quiet if is_quiet and self.shares_quiet else Verbosity.normal
         VERBOSITY.set(Verbosity.verbose if is_verbose else verbosity)
+        if is_quiet and (progress := ctx.meta.get(PROGRESS)) is not None:
+            progress.end()
         start = time.monotonic()
         try:
             return self._invoke_within_limits(ctx)

@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import IO, Final
 
 from cfgraph.ir.printable import clean_lines
@@ -24,7 +23,6 @@ _PERIOD: Final = 0.5
 _PATIENCE: Final = 0.1
 _ERASE: Final = b"\r\x1b[2K"
 _STDERR: Final = 2
-_QUIET: Final = {"--quiet", "-q"}
 
 
 class _Stream(io.TextIOWrapper):
@@ -47,11 +45,9 @@ class ProgressLine:
         self._at_line_start = True
         self._previous: tuple[str, int, float] | None = None
 
-    def start(self, args: Sequence[str]) -> None:
-        """Show progress from now on, unless stderr is no terminal or the arguments forbid it."""
+    def start(self) -> None:
+        """Show progress from now on, unless stderr is no terminal; a quiet command ends it."""
         if not _is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
-            return
-        if not _QUIET.isdisjoint(args):
             return
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)

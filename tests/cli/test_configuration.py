@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from typer.core import TyperOption
 
+from cfgraph.cli import run
 from cfgraph.command_files import COMMANDS, CommandFiles
 from cfgraph.configuration import SHARED_OPTIONS, command_line_only
+from cfgraph.progress import ProgressLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ENGINE = "--explain-engine"
@@ -159,8 +161,23 @@ def test_nothing_that_can_be_set_names_a_file_or_grants_io() -> None:
     table = PAGE.read_text().partition("<!-- options -->")[2]
     names = set(re.findall(r"`([\w-]+)`", table))
     granting = (
-        r"output|out|out-dir|html|svg|.*(?<!fan)-out|.*-io|feeds?|variables|save-.*|expect|costs|rules"
+        r"output|out|out-dir|html|svg|.*-out|.*-io|feeds?|variables|save-.*|expect|costs|rules"
         r"|workers|ray|with-constants|no-config"
     )
     assert [name for name in names if re.fullmatch(granting, name)] == ["fan-out"]  # a number
     assert {"engine", "fail-level", "devices"} <= names
+
+
+@pytest.mark.parametrize("source", ["file", "environment", "option", "nothing"])
+def test_a_quiet_command_ends_the_progress_line(
+    source: str, counter: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source == "file":
+        (project / "cfgraph.toml").write_text("quiet = true\n")
+    if source == "environment":
+        monkeypatch.setenv("CFGRAPH_QUIET", "1")
+    ended: list[str] = []
+    line = ProgressLine()
+    monkeypatch.setattr(line, "end", lambda: ended.append(source))
+    assert run(["show", str(counter), *["-q"] * (source == "option")], progress=line) == 0
+    assert bool(ended) is (source != "nothing")
