@@ -217,14 +217,15 @@ class Session:
     def recover(self, variables: State | None = None) -> None:
         """Replace all workers after one was lost, and set the variables, as `restore` returns them.
 
-        Without `variables` they must be initialized again. The next run starts the workers.
+        Without `variables` they must be initialized again. The next run starts the workers. Random
+        numbers are those of a new session with these variables.
         """
         if self._workers is None:
             raise UsageError("a session without workers has nothing to recover")
         with self._lock:
             self._workers.reset()
             self._workers.state.replace(variables)
-            self._prepared.clear()
+            self._prepared, self._run_numbers = {}, count(1)
 
     def reuse_plans(self, other: Session) -> None:
         """Reuse the plans of another session on the same graph with the same options."""

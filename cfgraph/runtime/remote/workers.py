@@ -164,9 +164,11 @@ class Workers:
         futures = [handle.call(method, *args) for handle in self.handles]
         return [self.result(worker, future, seconds) for worker, future in enumerate(futures)]
 
-    def call_living(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of every worker that answers."""
-        futures = [handle.call(method, *args) for handle in self.handles]
+    def variables(self) -> list[Sequence[Variable]]:
+        """The variables of each worker; once one was lost, those of the workers that answer."""
+        if self._lost is None:
+            return self.call_all("variables")
+        futures = [handle.call("variables") for handle in self.handles]
         wait(futures, self.options.lost_after)
         return [each.result() for each in futures if each.done() and not each.exception()]
 
@@ -260,7 +262,8 @@ def listed(names: Sequence[str]) -> str:
 class RemoteState(State):
     """The variables of a session on workers: read from the workers that own them.
 
-    Variables that are set before the first run go to their owners then.
+    Variables that are set before the first run go to their owners then. A worker that is first
+    found lost while they are read raises WorkerLost; afterwards they are those of the others.
     """
 
     def __init__(self, workers: Workers, initial: State | None) -> None:
@@ -291,6 +294,6 @@ class RemoteState(State):
         """The variables, each with its container and name."""
         found = dict(super().variables())
         if self._workers is not None:
-            for variables in self._workers.call_living("variables"):
+            for variables in self._workers.variables():
                 found.update(((one.container, one.name), one) for one in variables)
         return iter(found.items())

@@ -179,6 +179,35 @@ def test_a_killed_worker_takes_its_variables_with_it(kind: Any) -> None:
         assert session.run(["read_w:0"]) == [3]
 
 
+def test_variables_of_a_worker_that_is_lost_between_runs_are_not_omitted() -> None:
+    with cfgraph.Session(graph(VARIABLES), workers=Threads(2)) as session:
+        session.run([], targets=["set_v", "set_w"])
+        session._workers.handles[1].kill()  # type: ignore[union-attr]
+        with pytest.raises(WorkerLost, match="lost variables: w; kept: v"):
+            session.state.copy()
+        assert named(session.state) == {"v": 1}
+
+
+def test_a_recovered_session_draws_the_numbers_of_a_new_one() -> None:
+    text = partitioned(
+        A="""
+dims = Const() {dtype=int32, value=int32[1]:[3]}
+noise = RandomStandardNormal(dims) {dtype=float32, seed=3}
+s = _Send(noise) {SEND A->B noise}
+""",
+        B="""
+r = _Recv() {RECV A->B noise float32}
+y = Neg(r)
+""",
+    )
+    with cfgraph.Session(graph(text), workers=Threads(2)) as session:
+        first, second = session.run(["y:0"])[0], session.run(["y:0"])[0]
+        session.recover()
+        again = session.run(["y:0"])[0]
+    assert list(first) != list(second)
+    assert list(first) == list(again)
+
+
 @pytest.mark.parametrize(
     ("sent", "limit", "reason"),
     [(signal.SIGKILL, 5.0, "was killed"), (signal.SIGSTOP, 4.0, "has sent nothing")],
