@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from cfgraph.console.graph_files import artifact
 from cfgraph.console.json_output import document, print_document, render_json
 from cfgraph.console.output import note
 from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps, load
 from cfgraph.ir.functions import Function
@@ -31,9 +33,16 @@ from cfgraph.ir.graph import Graph
 
 # integers and Booleans of so few elements are shapes, axes, and bounds of loops
 _MAX_KEPT: Final = 16
+# longer texts of attributes are no names: compiled programs with their constants, such as XLA's
+_MAX_TEXT: Final = 1024
 _MAX_OUTPUT: Final = 1 << 20
+# options that write to standard output for -
+_OUTPUT_OPTIONS: Final = frozenset({"-o", "--output"})
+_UNSAFE_IN_NAME: Final = re.compile(r"[^\w.-]|^\.+", re.ASCII)
 _TRACED: Final = "run"
 _TRACE_OPTION: Final = "--trace-out"
+_TRACE: Final = "trace.jsonl"
+_STDERR: Final = "stderr"
 _README: Final = """\
 A bug report of cfgraph. Look at the files before you send them.
 
@@ -50,7 +59,8 @@ def strip_constants(graph: Graph) -> int:
     """Replace the values of constants by zeros, in functions too; returns their number.
 
     Integers and Booleans of at most 16 elements stay: without shapes and bounds nothing runs.
-    Fields of the file that cfgraph does not know are dropped.
+    Texts of more than 1024 bytes in attributes, such as compiled programs, become empty, and fields
+    of the file that cfgraph does not know are dropped.
     """
     count = 0
     graph.origin = None
@@ -67,12 +77,21 @@ def strip_constants(graph: Graph) -> int:
             attrs = _stripped_attrs(body_node.attrs)
             count += len(attrs)
             nodes.append(replace(body_node, attrs={**body_node.attrs, **attrs}, origin=None))
-        graph.functions[name] = Function(name, replace(definition, nodes=tuple(nodes)))
+        stripped = replace(
+            definition,
+            nodes=tuple(nodes),
+            attrs={**definition.attrs, **_stripped_attrs(definition.attrs)},
+            arg_attrs={
+                index: {**attrs, **_stripped_attrs(attrs)}
+                for index, attrs in definition.arg_attrs.items()
+            },
+        )
+        graph.functions[name] = Function(name, stripped)
     return count
 
 
 def _stripped_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes with tensors, with zeros instead of values."""
+    """Return the attributes with values of constants, without these values."""
     changed = {key: _stripped(value) for key, value in attrs.items()}
     return {key: value for key, value in changed.items() if value is not attrs[key]}
 
@@ -80,17 +99,30 @@ def _stripped_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def _stripped(value: Any) -> Any:
     if isinstance(value, TensorValue):
         return _zeros(value)
-    if isinstance(value, tuple) and any(isinstance(item, TensorValue) for item in value):
-        return tuple(map(_stripped, value))
+    if isinstance(value, EncodedAttr):
+        return EncodedAttr(b"")
+    if isinstance(value, Func):
+        attrs = _stripped_attrs(value.attrs)
+        return Func(value.name, {**value.attrs, **attrs}) if attrs else value
+    if isinstance(value, str | bytes) and len(value) > _MAX_TEXT:
+        return type(value)()
+    if isinstance(value, tuple):
+        items = tuple(map(_stripped, value))
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return value
 
 
-def _zeros(value: TensorValue) -> TensorValue:
+def _zeros(value: TensorValue) -> TensorValue | EncodedAttr:
     array = value.array
     if array.dtype.kind in "iub" and array.size <= _MAX_KEPT:
         return value
-    empty = np.full(array.shape, b"", object) if array.dtype.kind == "O" else np.zeros_like(array)
-    return TensorValue(empty)
+    if array.dtype.kind != "O":
+        zero = np.zeros((), array.dtype)
+    elif value.dtype is dtypes.string:
+        zero = np.array(b"", object)
+    else:
+        return EncodedAttr(b"")
+    return TensorValue(np.broadcast_to(zero, array.shape))
 
 
 def write_bundle(
@@ -100,9 +132,7 @@ def write_bundle(
 
     Raises UsageError for a command that reads standard input.
     """
-    if "-" in command:
-        message = "a command that reads standard input cannot be repeated"
-        raise UsageError(message, hint="name a file instead of -")
+    _require_repeatable(path, command)
     constants = "" if with_constants else _STRIPPED
     members: dict[str, bytes] = {"README.txt": _README.format(constants=constants).encode()}
     installation = inspect_installation()
@@ -111,11 +141,15 @@ def write_bundle(
     if command:
         for text in command:
             _add_graph(members, text, with_constants)
-        done, trace = _repeat(command)
-        outcome |= {"exit_code": done.returncode, "stdout_bytes": len(done.stdout)}
-        members["stderr.txt"] = done.stderr[-_MAX_OUTPUT:]
-        if trace is not None:
-            members["trace.jsonl"] = trace if with_constants else _without_values(trace)
+        with tempfile.TemporaryDirectory() as folder:
+            outcome |= _repeat(command, Path(folder))
+            with Path(folder, _STDERR).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_OUTPUT))
+                members["stderr.txt"] = file.read()
+            trace = Path(folder, _TRACE)
+            if trace.exists():
+                data = trace.read_bytes()
+                members["trace.jsonl"] = data if with_constants else _without_values(data)
     members["command.json"] = _rendered(outcome)
     with StagedFiles() as files:
         files.write(path, _zipped(members))
@@ -132,6 +166,17 @@ def write_bundle(
     return 0
 
 
+def _require_repeatable(path: str, command: Sequence[str]) -> None:
+    """Raise UsageError for a command that cannot run again, or whose file would be replaced."""
+    previous = ["", *command]
+    if any(a not in _OUTPUT_OPTIONS for a, b in zip(previous, command, strict=False) if b == "-"):
+        message = "a command that reads standard input cannot be repeated"
+        raise UsageError(message, hint="name a file instead of -")
+    if Path(path).resolve() in [Path(text).resolve() for text in command]:
+        message = "the bundle would replace a file of the command"
+        raise UsageError(message, path=path, hint="use --bundle with another name, such as bug.zip")
+
+
 def _rendered(value: Any) -> bytes:
     return f"{render_json(value)}\n".encode()
 
@@ -142,31 +187,48 @@ def _add_graph(members: dict[str, bytes], text: str, with_constants: bool) -> No
         return
     try:
         graph = load(text)
+        if not with_constants:
+            strip_constants(graph)
+        data = dumps(graph, "pb")
     except CfgraphError:
         return  # not a graph, or an invalid one: a report of it needs its sender
-    if not with_constants:
-        strip_constants(graph)
-    name = Path(text.rstrip("/")).name.removesuffix(".gz")
-    stem, number = f"graphs/{Path(name).stem}", 1
-    while f"{stem}.pb" in members:
+    name = Path(Path(text).name.removesuffix(".gz")).stem
+    # names that mean the same on every system, in every program for archives
+    stem, number = f"graphs/{_UNSAFE_IN_NAME.sub('_', name) or 'graph'}", 1
+    member = f"{stem}.pb"
+    while member in members:
         number += 1
-        stem = f"graphs/{Path(name).stem}-{number}"
-    members[f"{stem}.pb"] = dumps(graph, "pb")
+        member = f"{stem}-{number}.pb"
+    members[member] = data
 
 
-def _repeat(command: Sequence[str]) -> tuple[subprocess.CompletedProcess[bytes], bytes | None]:
-    """Run a command in a process of its own, with a traceback, and a trace if it is `run`."""
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder, "trace.jsonl")
-        traced = _TRACED in command and not any(text.startswith(_TRACE_OPTION) for text in command)
-        more = [_TRACE_OPTION, str(trace)] * traced
+def _repeat(command: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Run a command in a process of its own; returns how it ended.
+
+    The folder receives its messages with a traceback, and a trace if it is `run`.
+    """
+    name = next((text for text in command if not text.startswith("-")), "")
+    traced = name == _TRACED and not any(text.startswith(_TRACE_OPTION) for text in command)
+    line = list(command)
+    if traced:
+        start = line.index(name) + 1
+        line[start:start] = [_TRACE_OPTION, str(folder / _TRACE)]
+    # -P: modules come from the path of this process alone, not from the current folder
+    path = os.pathsep.join(item or os.getcwd() for item in sys.path)
+    with (
+        Path(folder, _STDERR).open("wb") as errors,
+        Path(folder, "stdout").open("wb") as output,
+    ):
         done = subprocess.run(
-            [sys.executable, "-m", "cfgraph", "--debug", *command, *more],
+            [sys.executable, "-P", "-m", "cfgraph", "--debug", *line],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=output,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": path},
             check=False,
         )
-        return done, trace.read_bytes() if trace.exists() else None
+        size = os.fstat(output.fileno()).st_size
+    return {"exit_code": done.returncode, "stdout_bytes": size}
 
 
 def _without_values(trace: bytes) -> bytes:

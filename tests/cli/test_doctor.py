@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import pytest
 import cfgraph
 from cfgraph.console.bug_report import strip_constants
 from cfgraph.console.json_output import schema
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue
+from cfgraph.proto.attr_value_pb2 import AttrValue
 
 SECRET = 1234.5678
 
@@ -132,6 +135,79 @@ def test_constants_stay_on_request(command: Any, secret_graph: Path, tmp_path: P
     assert command(*line).code == 0
     with zipfile.ZipFile(bundle) as archive:
         assert np.float32(SECRET).tobytes() in archive.read("graphs/g.pb")
+
+
+def test_a_bundle_imports_nothing_from_the_current_folder(
+    command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [item for item in sys.path if item])
+    Path("cfgraph").mkdir()
+    for name in ("numpy.py", "cfgraph/__init__.py", "cfgraph/__main__.py"):
+        Path(name).write_text("open('executed', 'w')")
+    assert command("doctor", "--bundle", "b.zip", "--", "show", counter).code == 0
+    assert not Path("executed").exists()
+    with zipfile.ZipFile("b.zip") as archive:
+        assert json.loads(archive.read("command.json"))["exit_code"] == 0
+
+
+@pytest.mark.parametrize("name", ["..\\..\\x.pb", "\udcff.pb", "a\x1b[31m\n.pb", "...pb", "ü.pb"])
+def test_members_have_names_that_every_archiver_accepts(
+    name: str, command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(counter.read_bytes())
+    Path("inner").mkdir()
+    Path("inner", name).write_bytes(counter.read_bytes())
+    line = ("doctor", "--bundle", "b.zip", "--", "diff", name, Path("inner", name))
+    assert command(*line).code == 0
+    with zipfile.ZipFile("b.zip") as archive:
+        members = [item for item in archive.namelist() if item.startswith("graphs/")]
+    assert len(set(members)) == 2
+    assert all(re.fullmatch(r"graphs/[\w-][\w.-]*\.pb", item, re.ASCII) for item in members)
+
+
+def test_only_the_run_command_is_traced(command: Any, counter: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "b.zip"
+    for line in (("show", counter, "--node", "run"), ("lower", counter, "-o", "-")):
+        assert command("doctor", "--bundle", bundle, "-q", "--", *line).code == 0
+        with zipfile.ZipFile(bundle) as archive:
+            assert b"no such option" not in archive.read("stderr.txt")
+            assert "trace.jsonl" not in archive.namelist()
+
+
+def test_a_bundle_replaces_no_file_of_its_command(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "g.pb"
+    path.write_bytes(counter.read_bytes())
+    assert command("doctor", "--bundle", path, "--", "show", path).code == 2
+    assert path.read_bytes() == counter.read_bytes()
+
+
+def test_constants_in_any_attribute_are_stripped() -> None:
+    secret = TensorValue(np.full(3, SECRET, np.float32))
+    program = b"\0" * 2000 + np.float32(SECRET).tobytes()
+    b = cfgraph.Builder()
+    b.placeholder("x", shape=[2])
+    node = b.graph["x"]
+    for name, value in {
+        "_call": Func("f", {"value": secret}),
+        "_list": (Func("f", {"value": secret}),),
+        "_module": program,
+        "_encoded": EncodedAttr(AttrValue(tensor={"tensor_content": program}).SerializeToString()),
+    }.items():
+        b.graph.set_attr(node, name, value)
+    assert np.float32(SECRET).tobytes() in cfgraph.dumps(b.graph)
+    strip_constants(b.graph)
+    assert np.float32(SECRET).tobytes() not in cfgraph.dumps(b.graph)
+
+
+def test_a_repeated_element_takes_no_memory() -> None:
+    b = cfgraph.Builder()
+    b.Const(value=np.broadcast_to(np.float32(SECRET), (1 << 40,)), dtype="float32", name="w")
+    strip_constants(b.graph)
+    assert len(cfgraph.dumps(b.graph)) < 1000
 
 
 @pytest.mark.parametrize(
