@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph import Graph
 from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, int32
-from cfgraph.ir.graph import Graph
 
 
 def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
