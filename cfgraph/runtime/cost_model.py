@@ -75,14 +75,23 @@ class CostModel:
         return id(self)
 
     def seconds(
-        self, device: str, node: Node, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Any]
+        self,
+        device: str,
+        op: type[Op],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        *,
+        launches: bool = True,
     ) -> float:
-        """The time of a node on a device for its inputs and outputs."""
+        """The time of an op on a device for its inputs and outputs.
+
+        A node of it may launch no kernel (`launches_kernel`).
+        """
         seconds = self._kernel(device, op.name)
         if seconds is not None:
             return seconds
         speed, control = self._speed(device)
-        if not self._launches_kernel(device, node):
+        if op.role or not launches:
             return control
         if not inputs:
             return speed.launch
@@ -118,23 +127,23 @@ class CostModel:
         return speed, float(entries.get("control", speed.launch))
 
     @cache  # noqa: B019
-    def _launches_kernel(self, device: str, node: Node) -> bool:
-        """False for what the host of a device does: no kernel of the device runs."""
-        op = lookup(node.op)
-        if op is None:  # a node without a kernel does not run
-            return False
-        if op.role or op.aliasing.is_identity or op.algebra.shape_only:
-            return False
-        if op.placement.swap_role or op.placement.host_only:
-            return False
-        if not node.inputs and not op.effects.stateful:
-            return False
-        return not (has_own_memory(device) and is_host_arithmetic(node, op))
-
-    @cache  # noqa: B019
     def _kernel(self, device: str, op: str) -> float | None:
         seconds = _matching_entries(self.kernels, device).get(op)
         return None if seconds is None else float(seconds)
+
+
+def launches_kernel(device: str, node: Node) -> bool:
+    """False for what the host of a device does: no kernel of the device runs."""
+    op = lookup(node.op)
+    if op is None:  # a node without a kernel does not run
+        return False
+    if op.role or op.aliasing.is_identity or op.algebra.shape_only:
+        return False
+    if op.placement.swap_role or op.placement.host_only:
+        return False
+    if not node.inputs and not op.effects.stateful:
+        return False
+    return not (has_own_memory(device) and is_host_arithmetic(node, op))
 
 
 def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from cfgraph.ir.devices import host_device, short_device_name
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.limits import current_limits
-from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.cost_model import CostModel, launches_kernel
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.link import FireWrapper, message_bytes, trace_wrapper
 from cfgraph.runtime.engine.plan import NodePlan, Plan
@@ -187,6 +187,7 @@ class VirtualSimulator(Simulator):
         self.now = 0.0
         self.until: int | None = None
         self._fired = _FiredToken()
+        self._launches: dict[Node, bool] = {}
         self._outbox: list[tuple[_DelayedChannel, Tag, Any]] = []
         self._events: list[tuple[float, int, Any]] = []
         self._progress = LoopProgress(None)
@@ -289,8 +290,11 @@ class VirtualSimulator(Simulator):
             return waited
         cost = 0.0
         if not event.dead and plan is not None:
+            launches = self._launches.get(plan.node)
+            if launches is None:
+                launches = self._launches[plan.node] = launches_kernel(event.device, plan.node)
             cost = self.model.seconds(
-                event.device, plan.node, plan.op, self._fired.inputs, event.outputs
+                event.device, plan.op, self._fired.inputs, event.outputs, launches=launches
             )
         if self.observer is not None:
             start = round((now + waited) * _NS)

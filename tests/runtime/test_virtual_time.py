@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import cfgraph
 from benchmarks.devices import loop_text
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
+from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import AbstractTensor
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from tests.recorder import Recorder
@@ -243,3 +245,17 @@ def test_only_what_launches_a_kernel_is_charged_a_launch(
     took = {event.node: event.end_ns - event.start_ns for event in recorder.events}
     assert {took[name] for name in ("x", "same", "shape", "axis")} == {500}
     assert took["first"] // 100 * 100 == count
+
+
+def test_a_cost_model_retains_no_nodes() -> None:
+    def run(model: CostModel) -> None:
+        text = "x = Placeholder() {dtype=float32, shape=[]}\nmortal = Tanh(x)\n"
+        cfgraph.Session(cfgraph.loads(text.encode(), "graph"), costs=model).run(
+            ["mortal:0"], {"x:0": 1.0}
+        )
+
+    model = CostModel()
+    run(model)
+    gc.collect()
+    nodes = [each for each in gc.get_objects() if isinstance(each, Node)]
+    assert "mortal" not in [node.name for node in nodes]
