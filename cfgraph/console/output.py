@@ -26,6 +26,7 @@ _READABLE: Final = 78
 _MIN_PIECE: Final = 8
 # columns that a folded cell needs, to stay readable
 _MIN_FOLDED: Final = 6
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _BREAKABLE: Final = re.compile(r"[^/ ,_]*[/ ,_]*")
 
 
@@ -113,7 +114,8 @@ def width(text: str) -> int:
     """Return the number of terminal columns that a text occupies."""
     if text.isascii():
         return len(text)
-    return sum(map(_char_width, text))
+    # most characters of a text with an ellipsis are ASCII, which need no look-up
+    return len(text) + sum(_char_width(char) - 1 for char in _NOT_ASCII.findall(text))
 
 
 def _char_width(char: str) -> int:
