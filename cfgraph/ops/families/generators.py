@@ -127,6 +127,18 @@ class GeneratorSampler(Op, abstract=True):
 
 _SAMPLER: Final = "resource: resource, algorithm: int64, shape: shape_dtype -> output: dtype"
 _FLOAT: Final = "dtype: type = float32, shape_dtype: type = int64"
+_NOT_FLOAT: Final = (
+    "bool, complex64, complex128, int8, int16, int32, int64, uint8, uint16, uint32, uint64"
+)
+_FLOAT_SUPPORT: Final = CompilerSupport(
+    compiled=True, constant_inputs=(2,), uncompiled_types=_NOT_FLOAT
+)
+_INTEGER_SUPPORT: Final = CompilerSupport(
+    compiled=True,
+    constant_inputs=(2,),
+    uncompiled_types="bfloat16, bool, complex64, complex128, float16, float32, float64, int8, "
+    "int16, uint8, uint16",
+)
 
 
 class StatefulUniform(GeneratorSampler):
@@ -134,6 +146,7 @@ class StatefulUniform(GeneratorSampler):
 
     signature = _SAMPLER
     attrs = _FLOAT
+    compilation = _FLOAT_SUPPORT
     draw = staticmethod(philox.draw_uniform)
 
 
@@ -142,6 +155,7 @@ class StatefulStandardNormalV2(GeneratorSampler):
 
     signature = _SAMPLER
     attrs = _FLOAT
+    compilation = _FLOAT_SUPPORT
     draw = staticmethod(philox.draw_normal)
 
 
@@ -150,6 +164,7 @@ class StatefulTruncatedNormal(GeneratorSampler):
 
     signature = _SAMPLER
     attrs = _FLOAT
+    compilation = _FLOAT_SUPPORT
     draw = staticmethod(philox.draw_truncated_normal)
 
 
@@ -158,6 +173,7 @@ class StatefulUniformFullInt(GeneratorSampler):
 
     signature = _SAMPLER
     attrs = "dtype: type = uint64, shape_dtype: type = int64"
+    compilation = _INTEGER_SUPPORT
     draw = staticmethod(philox.draw_full_range_integers)
 
 
@@ -197,6 +213,7 @@ class StatefulUniformInt(GeneratorSampler):
         "-> output: dtype"
     )
     attrs = "dtype: type = int64, shape_dtype: type = int64"
+    compilation = _INTEGER_SUPPORT
     placement = HostPlacement(host_inputs=(1, 2, 3, 4))
 
     @classmethod
@@ -224,6 +241,7 @@ class StatefulRandomBinomial(GeneratorSampler):
         "S: {int32, int64}, T: {float16, float32, float64, int32, int64} = float64, "
         "dtype: {float16, float32, float64, int32, int64} = int64"
     )
+    compilation = CompilerSupport(compiled=False)
     placement = HostPlacement(host_inputs=(1, 2, 3, 4))
 
     @classmethod

@@ -11,6 +11,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -118,6 +119,10 @@ class ExtractImagePatches(PatchOp):
         "T: {bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, "
         f"uint32, uint64, complex64, complex128, bool}}, {_PADDING}"
     )
+    compilation = CompilerSupport(
+        uncompiled_types="bool, complex64, complex128, int8, int16, int64, uint8, uint16, uint32, "
+        "uint64"
+    )
     rank = 4
 
 
@@ -129,4 +134,5 @@ class ExtractVolumePatches(PatchOp):
         "ksizes: list(int) >= 5, strides: list(int) >= 5, T: {float32, float64, int32, uint8, "
         f"int16, int8, int64, bfloat16, uint16, float16, uint32, uint64}}, {_PADDING}"
     )
+    compilation = CompilerSupport(compiled=False)
     rank = 5

@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -236,9 +236,10 @@ class QuantizeAndDequantizeV2(SameShape):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         bits, up = node.attr("num_bits"), node.attr("round_mode") == b"HALF_UP"
-        return computed_in_float32(
+        simulate = computed_in_float32(
             lambda x, low, high: simulated(node, x, low, high, bits, up=up), node.attr("T")
         )
+        return run_on_host(xp, simulate)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -258,10 +259,11 @@ class QuantizeAndDequantizeV3(SameShape):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(
+        simulate = computed_in_float32(
             lambda x, low, high, bits: simulated(node, x, low, high, int(bits), up=False),
             node.attr("T"),
         )
+        return run_on_host(xp, simulate)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:

@@ -130,7 +130,7 @@ class StatelessParameterizedTruncatedNormal(Op):
     @staticmethod
     def kernel(xp: ModuleType, shape: Any, seed: Any, *parameters: Any) -> Any:
         sizes, stream = check_shape(shape), stream_of_seed(seed)
-        flat = np.broadcast_arrays(*(np.asarray(x) for x in parameters))
+        flat = np.broadcast_arrays(*map(getattr(xp, "asnumpy", np.asarray), parameters))
         samples, count = samples_per_parameter(sizes, flat[0].shape)
         result = np.empty((count, samples), flat[0].dtype)
         if samples:

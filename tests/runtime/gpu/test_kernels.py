@@ -39,6 +39,8 @@ WAITS = {
     *("ListDiff", "MaxPoolGradWithArgmax", "SparseTensorDenseAdd"),
     *("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
     *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
+    *("DrawBoundingBoxes", "DrawBoundingBoxesV2", "ExtractGlimpse", "ExtractGlimpseV2"),
+    *("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3"),
     *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
 }
 _SORTING = "Sorting arrays with dtype"
