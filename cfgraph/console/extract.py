@@ -127,8 +127,12 @@ class CutValues:
             if event.dead or not event.frame.startswith(outer.rstrip("/") + "/"):
                 return
         else:
-            self.started = max(self.started, event.iteration + 1)
-            if event.frame != self._path(self.frames.of[node]):
+            frame = self.frames.of[node]
+            path = self._path(frame)
+            is_inner = frame is next(iter(self.iterations), None)
+            if is_inner and event.frame.rpartition("[")[0] == path.rpartition("[")[0]:
+                self.started = max(self.started, event.iteration + 1)
+            if event.frame != path:
                 return
         for tensor in tensors:
             value = event.outputs[tensor.port] if not event.dead else None
@@ -211,12 +215,15 @@ def extract_file(
     names = signature_names(source, run.signature, run.variables)
     wanted, cut = request.resolve(names)
     values: dict[str, Any] = {}
+    iteration: str | None = None
     if run.runs:
         feeds = read_feeds(graph, run.feeds, run.archives, names=names.inputs)
         plan = ExtractionPlan(graph, wanted, cut)
         if not plan.cut:
             plan = ExtractionPlan(graph, wanted, [graph.tensor(name).name for name in feeds])
         values = captured_values(source, plan, run, feeds)
+        numbers = [*run.iterations(plan.frame).values()]
+        iteration = ",".join(map(str, reversed(numbers))) or None
         cut = [tensor.name for tensor in plan.cut]
     report = extract(graph, outputs=wanted, inputs=cut, values=values)
     with StagedFiles() as files:
@@ -235,7 +242,7 @@ def extract_file(
             summary={"before": entry["nodes"], "after": len(graph)},
             result={
                 "frame": report.frame,
-                "iteration": run.iteration if run.runs else None,
+                "iteration": iteration,
                 "inputs": table.to_json(),
                 "outputs": report.outputs,
                 "loops": report.loops,

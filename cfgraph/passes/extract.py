@@ -125,9 +125,10 @@ class ExtractionPlan:
         read = {tensor for node in self.nodes for tensor in node.inputs}
         awaited = {control for node in self.nodes for control in node.controls} - kept
         outputs_cut = {item for item in self.targets if isinstance(item, Output)}
-        self.cut = [
-            item for item in cut if item in read or item in outputs_cut or item.node in awaited
-        ]
+        # one tensor of a node is enough for the control edges from it
+        first = {item.node: item for item in reversed(cut)}
+        needed = read | outputs_cut | {first[node] for node in awaited if node in first}
+        self.cut = [item for item in cut if item in needed]
         needed_cut = set(self.cut)
         self.unread = [item for item in requested if item not in needed_cut]
         self._require_whole_loops(kept)
@@ -141,12 +142,13 @@ class ExtractionPlan:
         if self.frame is self.frames.root:
             return
         merges = self._loop_merges(self.frame.merges)
-        queue = [node.output() for node in reversed((*merges, *self.frame.invariants))]
-        entering = set(queue)
+        queue = [node.output() for node in reversed(self.frame.invariants)]
+        # the index of the live input differs from one iteration to the next, too
+        queue += [node.output(port) for node in reversed(merges) for port in (1, 0)]
         seen: set[Output] = set()
         while queue:
             tensor = queue.pop()
-            if tensor in seen or (tensor in self.targets and tensor not in entering):
+            if tensor in seen:
                 continue
             seen.add(tensor)
             if not _is_opaque(tensor):
@@ -185,15 +187,11 @@ class ExtractionPlan:
                     hint="name inputs outside of the loop, or outputs inside of it for one "
                     "iteration",
                 )
-        cut = frozenset(self.cut)
         for frame in self.opened:
-            merges = [
-                node
-                for node in self._loop_merges(frame.merges)
-                if node in kept and node.output() not in cut
-            ]
+            merges = [node for node in self._loop_merges(frame.merges) if node in kept]
             if merges:
-                names = [node.output().name for node in merges]
+                ports = [node.output(port) for node in merges for port in (0, 1)]
+                names = [item.name for item in ports if item.port == 0 or item in self.targets]
                 raise UsageError(
                     f"an output depends on {first_names(names, _MAX_NAMES)}, which the loop "
                     f"{frame.path} carries from one iteration to the next",

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+INNER = "while/while/add_1"
+
 
 def test_an_iteration_with_its_values_runs_without_feeds(command: Any, counter: Path) -> None:
     line = ("--outputs", "while/add", "--feed", "n=5", "--iteration", "3")
@@ -14,6 +16,40 @@ def test_an_iteration_with_its_values_runs_without_feeds(command: Any, counter: 
     assert "one iteration of /while/while_context" in done.err
     ran = command("run", "-", stdin=done.data)
     assert ran.out.split() == ["while/add:0", "int32[]", "=", "4"]
+
+
+def test_the_default_iteration_is_reported(command: Any, graphs: Path, tmp_path: Path) -> None:
+    written = ("-o", tmp_path / "o.pb", "--json")
+    lines = {
+        ("counter.pb", "while/add", "--feed", "n=5"): "0",
+        ("counter.pb", "count", "--feed", "n=5"): None,
+        ("counter.pb", "while/add"): None,
+        ("nested.pb", INNER, "--iteration", "1"): "0,1",
+        ("nested.pb", INNER, "--iteration", "1,0"): "1,0",
+    }
+    for (name, output, *options), iteration in lines.items():
+        done = command("extract", graphs / name, "--outputs", output, *options, *written)
+        assert done.json["result"]["iteration"] == iteration
+    done = command("extract", graphs / "nested.pb", "--outputs", INNER, "--iteration", "0,999")
+    assert "the loop started 101 iterations" in done.err
+
+
+@pytest.mark.parametrize("iteration", [0, 1, 3])
+def test_the_index_of_a_merge_is_that_of_the_iteration(
+    iteration: int, command: Any, counter: Path
+) -> None:
+    line = ("--outputs", "while/Merge:1", "--feed", "n=5", "--iteration", str(iteration))
+    data = command("extract", counter, *line).data
+    assert command("run", "-", stdin=data).out.split()[-1] == str(min(iteration, 1))
+    done = command("extract", counter, "--outputs", "while/Merge:1", "--inputs", "while/Merge")
+    assert (done.code, "while/Merge:1" in done.err) == (2, True)
+
+
+def test_a_value_from_a_stack_that_is_an_output_needs_no_stack(command: Any, graphs: Path) -> None:
+    feeds = ("--feed", "W=f32[512,1024]:zeros", "--feed", "x=f32[3,32,256]:zeros")
+    pop = "gradients/lstm/MatMul_grad/MatMul_1/StackPopV2"
+    done = command("extract", graphs / "lstm_grad.pb", *feeds, "--outputs", pop)
+    assert command("run", "-", stdin=done.data).code == 0
 
 
 def test_the_iteration_of_a_gradient_needs_no_stack(
