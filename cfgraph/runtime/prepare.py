@@ -389,7 +389,10 @@ class PreparedRun:
                 self.plan_xla = None
                 return None
             self.tier = XlaTier(self.run.plans[0].nodes)
-        return self.tier.repeated_run(feeds)
+        repeated = self.tier.repeated_run(feeds)
+        if self.xla is not None and not self.tier.uses_xla:
+            self.xla = None  # its code, and constants in it, take memory
+        return repeated
 
     @property
     def xla_estimate(self) -> str:
@@ -401,14 +404,16 @@ class PreparedRun:
     def by_xla(self, repeated: RepeatedRun) -> PreparedRun | None:
         """The same run by XLA, planned once; None if that is impossible."""
         assert self.plan_xla is not None
-        if self.xla is None:
+        xla = self.xla
+        if xla is None:
             try:
                 run, clusters = self.plan_xla()
             except CfgraphError as error:
                 repeated.reject(error.message)
                 return None
-            self.xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
-        return self.xla
+            xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
+            self.xla = xla
+        return xla
 
     def acquire(self, observer: Observer | None) -> RunExecutor:
         """A simulator for one run; an observed run has a new one."""

@@ -180,6 +180,11 @@ class XlaTier:
         self.estimate = compile_seconds(nodes)
         self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
 
+    @property
+    def uses_xla(self) -> bool:
+        """True if a run with feeds of some shapes is one of XLA."""
+        return any(run.uses_xla for run in list(self._runs.values()))
+
     def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
         """The repeated run with feeds of these shapes; None if there are too many."""
         shapes = tuple([getattr(value, "shape", None) for value in feeds])

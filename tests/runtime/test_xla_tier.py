@@ -98,6 +98,8 @@ def test_generated_code_continues_with_the_variables_of_a_rejected_trial(
     ours, expected = steps(auto, 14), steps(compiled, 14)
     assert phase(auto) is Phase.REJECTED
     assert "a run, generated code" in auto.xla_choice
+    assert auto._last_run is not None
+    assert auto._last_run.xla is None
     np.testing.assert_allclose([v[0] for v in ours], [v[0] for v in expected], rtol=1e-5)
 
 
