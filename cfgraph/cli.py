@@ -34,6 +34,7 @@ from cfgraph.console.json_output import (
     schema,
     start_document,
 )
+from cfgraph.environment import variable_that_sets
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.limits import out_of_memory_error
@@ -320,13 +321,17 @@ def _usage_error(failure: Any) -> UsageError:
     ctx = getattr(failure, "ctx", None)
     close = getattr(failure, "possibilities", None)
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
+    param: Any = getattr(failure, "param", None)
+    if type(failure).__name__ == "MissingParameter" and getattr(param, "metavar", None):
+        description = re.split(r"[.:;](?:\s|$)", getattr(param, "help", None) or "")[0]
+        hint = f"{param.opts[0]} {param.metavar}: {description}; {hint}" if description else hint
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     message = failure.message if close else failure.format_message()
     variable = _environment_variable(failure)
     if variable is None:
-        message = re.sub(r" \(env var: .*?\): ", ": ", message, count=1)
-    message = plain_message(message)
+        message = re.sub(r" \(env var: '.*?'\)(?=: |\.|$)", "", message, count=1)
+    message = re.sub(r"\s*\n\s*", " ", plain_message(message))
     if variable is not None:
         message = f"${variable}: {message}"
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
@@ -339,7 +344,7 @@ def _environment_variable(failure: Any) -> str | None:
         return None
     if ctx.get_parameter_source(param.name).name != "ENVIRONMENT":
         return None
-    return next(str(name) for name in param.envvar if name in os.environ)
+    return variable_that_sets(param)
 
 
 def _error_lines(

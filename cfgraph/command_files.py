@@ -15,11 +15,12 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
-from cfgraph.configuration import (
-    NO_CONFIG_HELP,
+from cfgraph.configuration import NO_CONFIG_HELP, Configuration, nearest_configuration, options_of
+from cfgraph.environment import (
     environment_names,
-    nearest_configuration,
     reject_environment,
+    require_expected_word,
+    variable_that_sets,
 )
 from cfgraph.errors import UsageError
 from cfgraph.ir.units import format_byte_size, parse_byte_size
@@ -47,6 +48,10 @@ PROGRESS: Final = "cfgraph.progress"
 _NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
+# key of the context's `meta`, and sources of parameters
+_CONFIGURATION: Final = "cfgraph.configuration"
+_FROM_ENVIRONMENT: Final = "ENVIRONMENT"
+_FROM_FILE: Final = "DEFAULT_MAP"
 _QUIET: Final = "quiet"
 _VERBOSE: Final = "verbose"
 
@@ -68,10 +73,16 @@ class FileCommand(TyperCommand):
             configuration = nearest_configuration() if reads_file else None
             if configuration is not None:
                 ctx.default_map = configuration.defaults(self, ctx.info_name, self.names)
-        return super().parse_args(ctx, args)
+                ctx.meta[_CONFIGURATION] = configuration
+        rest = super().parse_args(ctx, args)
+        for option in options_of(self) if not ctx.resilient_parsing else ():
+            if _source(ctx, option) == _FROM_ENVIRONMENT:
+                require_expected_word(option, ctx.params.get(option.name))
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command within its limits; the time since the start of the process counts."""
+        values = dict(ctx.params)
         is_verbose = ctx.params.pop(_VERBOSE)
         is_quiet = ctx.params.pop(_QUIET) if self.shares_quiet else ctx.params[_QUIET]
         if is_quiet and is_verbose:
@@ -85,10 +96,27 @@ class FileCommand(TyperCommand):
         start = time.monotonic()
         try:
             return self._invoke_within_limits(ctx)
+        except UsageError as error:
+            for origin in self._origins(ctx, values, error.message):
+                error.add_note(origin)
+            raise
         finally:
             if is_verbose:
                 seconds = time.monotonic() - start
                 typer.echo(f"{ctx.info_name}: {seconds:.3f} s{_peak_memory()}", err=True)
+
+    def _origins(self, ctx: Any, values: Mapping[str, Any], message: str) -> Iterator[str]:
+        """Name the file or the variable of each value in a message that no argument sets."""
+        for option in options_of(self):
+            source, value = _source(ctx, option), values.get(option.name or "")
+            if not isinstance(value, str) or repr(value) not in message:
+                continue
+            if source == _FROM_ENVIRONMENT:
+                yield f"{option.opts[0]} is set by ${variable_that_sets(option)}"
+            elif source == _FROM_FILE:
+                configuration: Configuration = ctx.meta[_CONFIGURATION]
+                position = configuration.position(option, ctx.info_name)
+                yield f"{option.opts[0]} is set by {position}"
 
     def _invoke_within_limits(self, ctx: Any) -> Any:
         timeout, max_memory, max_nodes = (ctx.params.pop(name) for name in _LIMITS)
@@ -148,7 +176,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command.params += [_debug_option(), _no_config_option()]
         for option in command.params:
             if isinstance(option, TyperOption):
-                option.envvar = environment_names(name, option)
+                option.envvar = environment_names(name, option) or None
         return command
 
     def __contains__(self, name: object) -> bool:
@@ -164,6 +192,11 @@ class CommandFiles(Mapping[str, TyperCommand]):
         """Read the first line of the command's docstring without importing the command."""
         with self.files[name].open(encoding="utf-8") as file:
             return file.readline().strip().strip('"')
+
+
+def _source(ctx: Any, option: TyperOption) -> str:
+    """Name of the source of an option's value."""
+    return str(getattr(ctx.get_parameter_source(option.name), "name", ""))
 
 
 def _shared_options(*names: str) -> list[Any]:

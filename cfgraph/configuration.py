@@ -12,7 +12,6 @@ graph do so, or starts processes can be set in one, and no limit can be raised.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
 # options of all commands, which a file sets at its top
 SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "quiet", "verbose")
 NO_CONFIG_HELP: Final = "Read no configuration file (cfgraph.toml or pyproject.toml)."
-_PREFIX: Final = "CFGRAPH_"
+ENVIRONMENT_PREFIX: Final = "CFGRAPH_"
 _SECTION: Final = "tool.cfgraph"
 # a project may have one; the parser of TOML decides
 _MAY_HAVE_SECTION: Final = re.compile(rb"^[ \t\"'\[]*+(?:tool\b.*?)?\bcfgraph\b", re.MULTILINE)
@@ -43,6 +42,9 @@ _MAX_KEY_PARTS: Final = 16
 _KEY_PART: Final = r"""(?:(?<![\w-])[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"{_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{_MAX_KEY_PARTS}}}")
 _NAMES_A_FILE: Final = re.compile(r"FILE|FOLDER|DIR|PATH")
+# metavars of options whose values are fixed words, and of those with a comma-separated list
+_WORDS: Final = re.compile(r"[a-z]+(?:\|[a-z]+)*")
+_LISTS: Final = ("CODES", "LIST")
 _READS_FILES: Final = "its values may name files"
 # options that only a command line can set, each with the reason
 _COMMAND_LINE_ONLY: Final = {
@@ -61,29 +63,22 @@ _COMMAND_LINE_ONLY: Final = {
 }
 
 
+def option_key(option: TyperOption) -> str:
+    """Key of an option in a file: its long name without dashes."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def expected_words(option: TyperOption) -> tuple[str, ...]:
+    """The words that an option accepts; empty for an option that accepts other values."""
+    metavar = option.metavar or ""
+    return tuple(metavar.split("|")) if _WORDS.fullmatch(metavar) else ()
+
+
 def command_line_only(option: TyperOption) -> str | None:
     """Reason why only a command line can set an option, or None."""
     if option.metavar and _NAMES_A_FILE.search(option.metavar):
         return "it names a file"
     return _COMMAND_LINE_ONLY.get(option.name or "")
-
-
-def environment_names(command: str, option: TyperOption) -> list[str]:
-    """Environment variables of an option, the most specific one first."""
-    if command_line_only(option):
-        return []
-    name = (option.name or "").upper()
-    shared = [_PREFIX + name] if option.name in SHARED_OPTIONS else []
-    return [f"{_PREFIX}{command.replace('-', '_').upper()}_{name}", *shared]
-
-
-def reject_environment(command: TyperCommand, name: str) -> None:
-    """Raise UsageError for a variable that would set an option of the command line only."""
-    for option in _options(command):
-        variable = f"{_PREFIX}{name.replace('-', '_').upper()}_{(option.name or '').upper()}"
-        if variable in os.environ and (reason := command_line_only(option)):
-            message = f"${variable} cannot set {option.opts[0]}: {reason}"
-            raise UsageError(message, hint=f"unset it, and write {option.opts[0]} in the command")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +104,24 @@ class Configuration:
                 raise self._error(f"unknown table [{key}]", key, hint=hint)
             if not is_table and _parameter(key) not in SHARED_OPTIONS:
                 raise self._misplaced(key, commands)
-        options = {option.name: option for option in _options(command) if option.name}
+        options = _options_by_key(command)
         values: dict[str, Any] = {}
         for key, value in self.tables.items():
-            if _parameter(key) in options and not isinstance(value, Mapping):
-                values[_parameter(key)] = self._value(command, options[_parameter(key)], key, value)
+            option = options.get(_parameter(key))
+            if option is not None and option.name and not isinstance(value, Mapping):
+                values[option.name] = self._value(command, option, key, value)
         for key, value in self.tables.get(name, {}).items():
             option = self._option(command, options, name, key)
-            values[_parameter(key)] = self._value(command, option, key, value, name)
+            values[option.name or ""] = self._value(command, option, key, value, name)
         return values
+
+    def position(self, option: TyperOption, name: str) -> str:
+        """File and line that set an option of a command."""
+        keys = {_parameter(option_key(option)), option.name}
+        table = self.tables.get(name, {})
+        of_command = next((key for key in table if _parameter(key) in keys), None)
+        shared = next((key for key in self.tables if _parameter(key) in keys), option_key(option))
+        return self._position(of_command or shared, name if of_command else "")
 
     def _misplaced(self, key: str, commands: Collection[str]) -> UsageError:
         shown = [option.replace("_", "-") for option in SHARED_OPTIONS]
@@ -143,7 +147,7 @@ class Configuration:
                 name,
                 hint="write it in the command",
             )
-        known = [known.replace("_", "-") for known in options if _is_settable(options[known])]
+        known = dict.fromkeys(option_key(item) for item in options.values() if _is_settable(item))
         hint = did_you_mean(key.replace("_", "-"), known) or f"see `cfgraph {name} --help`"
         raise self._error(f"unknown key {key!r} in [{name}]", key, name, hint=hint)
 
@@ -152,12 +156,15 @@ class Configuration:
     ) -> Any:
         """Check a value as the command does, and return it. Raises UsageError."""
         items = value if isinstance(value, list) else [value]
+        if not option.multiple and option.metavar in _LISTS and _are_strings(items):
+            value = ",".join(items)
         expected = "true or false" if option.is_flag else option.metavar or "a value"
         is_scalar = (
             isinstance(value, str | int | float) and isinstance(value, bool) == option.is_flag
         )
-        is_list = option.multiple and all(isinstance(item, str) for item in items)
-        if not (is_list if option.multiple else is_scalar):
+        words = expected_words(option)
+        is_valid = _are_strings(items) if option.multiple else is_scalar
+        if not is_valid or (words and value not in words):
             expected = (
                 f"a string or a list of strings ({expected})" if option.multiple else expected
             )
@@ -176,9 +183,11 @@ class Configuration:
         return checked
 
     def _error(self, message: str, key: str, table: str = "", *, hint: str | None) -> UsageError:
+        return UsageError(message, path=self._position(key, table), hint=hint)
+
+    def _position(self, key: str, table: str) -> str:
         line = _line_of(self.text, self._prefix(), table, key)
-        position = f"{self.path}, line {line}" if line else str(self.path)
-        return UsageError(message, path=position, hint=hint)
+        return f"{self.path}, line {line}" if line else str(self.path)
 
     def _prefix(self) -> str:
         return _SECTION if self.path.name == CONFIGURATION_FILES[1] else ""
@@ -234,8 +243,20 @@ def _read_configuration(path: Path) -> Configuration | None:
     return Configuration(path, text, tables) if tables or not is_project else None
 
 
-def _options(command: TyperCommand) -> Iterator[TyperOption]:
+def options_of(command: TyperCommand) -> Iterator[TyperOption]:
+    """The options of a command."""
     return (param for param in command.params if isinstance(param, TyperOption))
+
+
+def _options_by_key(command: TyperCommand) -> dict[str, TyperOption]:
+    """The options by their keys, with underscores, and by the names of their parameters."""
+    options = [option for option in options_of(command) if option.name]
+    names = {option.name: option for option in options if option.name}
+    return names | {_parameter(option_key(option)): option for option in options}
+
+
+def _are_strings(items: list[Any]) -> bool:
+    return all(isinstance(item, str) for item in items)
 
 
 def _is_settable(option: TyperOption) -> bool:
@@ -250,7 +271,7 @@ def _require_default_limit(name: str, limit: Any) -> None:
         default = str(DEFAULT_MAX_NODES)
     else:
         return
-    hint = f"use --{name.replace('_', '-')}, or ${_PREFIX}{name.upper()}"
+    hint = f"use --{name.replace('_', '-')}, or ${ENVIRONMENT_PREFIX}{name.upper()}"
     raise UsageError(f"a file cannot raise the limit above its default, {default}", hint=hint)
 
 

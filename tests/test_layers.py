@@ -20,6 +20,7 @@ CLI = (
         "command_files",
         "configuration",
         "console",
+        "environment",
         "options",
         "progress",
         "run_options",

@@ -23,6 +23,7 @@ from cfgraph.console.devices import (
 )
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
+from cfgraph.environment import environment_errors, unknown_variables
 from cfgraph.errors import DISTRIBUTION, CfgraphError, install_hint
 from cfgraph.ir.units import format_byte_size
 from cfgraph.options import Color
@@ -116,6 +117,7 @@ def inspect_installation() -> Installation:
     """Collect versions, devices, caches, and faults."""
     packages = tuple(installed_packages())
     path, faults = _configuration()
+    faults += _environment_faults()
     cache = cache_status()
     faults += [
         InstallationFault("error", f"the dependency {item.package} is not installed", hint=_INSTALL)
@@ -155,6 +157,16 @@ def _configuration() -> tuple[str | None, list[InstallationFault]]:
             text = f"{error.message}, {error.path}"
             faults[text] = InstallationFault("error", text, hint=error.hint)
     return str(found.path), list(faults.values())
+
+
+def _environment_faults() -> Iterator[InstallationFault]:
+    """Yield variables that have an invalid value, and those that nothing reads."""
+    commands = CommandFiles(COMMANDS)
+    for error in environment_errors(commands):
+        yield InstallationFault("error", error.message, hint=error.hint)
+    for name, hint in unknown_variables(commands).items():
+        message = f"unknown variable ${name}"
+        yield InstallationFault("warning", message, hint=hint or "docs/configuration.md lists all")
 
 
 def run_doctor(*, json: bool, color: Color) -> int:

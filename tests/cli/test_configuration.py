@@ -11,7 +11,7 @@ from typer.core import TyperOption
 
 from cfgraph.cli import run
 from cfgraph.command_files import COMMANDS, CommandFiles
-from cfgraph.configuration import SHARED_OPTIONS, command_line_only
+from cfgraph.configuration import SHARED_OPTIONS, command_line_only, option_key
 from cfgraph.progress import ProgressLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -78,6 +78,8 @@ def test_shared_options_lists_and_flags(command: Any, counter: Path, project: Pa
         ("[run]\ntrace = 3", 2, "trace = 3: expected true or false|line 2"),
         ("[run]\nseed = true", 2, "seed = True: expected"),
         ("[run]\nseed = 'x'", 2, "seed = 'x': 'x' is not a whole number"),
+        ("\n[run]\nengine = 'foo'", 2, "engine = 'foo': expected auto|tokens|compiled|xla|line 3"),
+        ("[run]\nblas-threads = 'many'", 2, "--blas-threads is set by|line 2"),
         ("[run]\ntap = [1]", 2, "a list of strings"),
         ("timeout = nan", 2, "timeout = nan: NaN"),
         ("run = 3", 2, "unknown key 'run'"),
@@ -136,13 +138,50 @@ def test_the_environment_grants_no_files(
     assert done.err.startswith("error: $CFGRAPH_RUN_SEED: 'x' is not a whole number")
 
 
+def test_a_list_of_a_file_is_the_list_of_an_option(
+    command: Any, graphs: Path, project: Path
+) -> None:
+    line = ("check", graphs / "deadness_mismatch.pb", "--json")
+    assert [item["code"] for item in command(*line).json["findings"]] == ["CFG224"]
+    (project / "cfgraph.toml").write_text("[check]\nignore = ['CFG3*', 'CFG2*']\n")
+    assert command(*line).json["findings"] == []
+    (project / "cfgraph.toml").write_text("[check]\nselect = ['CFG3*', 2]\n")
+    assert "select = ['CFG3*', 2]: expected CODES" in command(*line).err
+
+
+@pytest.mark.parametrize("key", ["from", "from-format", "from_format"])
+def test_a_key_is_the_name_of_the_option(
+    key: str, command: Any, counter: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "cfgraph.toml").write_text(f"[convert]\n{key} = 'pbtxt'\n")
+    assert command("convert", counter, "--to", "graph").code == 3
+    (project / "cfgraph.toml").write_text("")
+    monkeypatch.setenv(f"CFGRAPH_CONVERT_{key.replace('-', '_').upper()}", "pbtxt")
+    assert command("convert", counter, "--to", "graph").code == 3
+
+
+def test_an_invalid_variable_is_named(
+    command: Any, counter: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFGRAPH_RUN_ENGINE", "foo")
+    monkeypatch.setenv("CFGRAPH_RUN_ENGIN", "tokens")
+    monkeypatch.setenv("CFGRAPH_CONVERT_TO", "nothing")
+    done = command("run", counter)
+    assert (done.code, "$CFGRAPH_RUN_ENGINE: unknown value 'foo'" in done.err) == (2, True)
+    assert command("run", counter, "--feed", "n=2", "--engine", "tokens").code == 0
+    assert "--to is set by $CFGRAPH_CONVERT_TO" in command("convert", counter).err
+    done = command("doctor")
+    assert (done.code, "error: $CFGRAPH_RUN_ENGINE: unknown" in done.out) == (1, True)
+    assert "warning: unknown variable $CFGRAPH_RUN_ENGIN\n" in done.out
+
+
 def test_the_page_lists_the_options_that_can_be_set(update: bool) -> None:
     files = CommandFiles(COMMANDS)
     rows = []
     for name in sorted(files):
         options = [param for param in files[name].params if isinstance(param, TyperOption)]
         settable = [
-            f"`{(option.name or '').replace('_', '-')}`"
+            f"`{option_key(option)}`"
             for option in options
             if option.expose_value and not option.hidden and command_line_only(option) is None
             if option.name not in SHARED_OPTIONS

@@ -60,6 +60,19 @@ def test_every_command_is_quiet_or_verbose(command: Any, fixtures: Path, tmp_pat
     assert command("check", counter, "-v", "-q").code == 2
 
 
+def test_a_missing_value_and_help_name_no_empty_variable(command: Any, fixtures: Path) -> None:
+    counter = fixtures / "graphs" / "counter.pb"
+    done = command("extract", counter, "--output", "count")
+    assert done.err.splitlines() == [
+        "error: missing option '--outputs'",
+        "  hint: --outputs LIST: Tensors to compute, or nodes as ^NODE, separated by commas; "
+        "see `cfgraph extract --help`",
+    ]
+    assert "env var" not in command("pipeline", counter).err
+    assert command("completion").err.count("\n") == 2
+    assert "[env var: ]" not in " ".join(command("run", "--help").out.split())
+
+
 @pytest.mark.parametrize(
     ("option", "value", "wording"),
     [
