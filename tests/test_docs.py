@@ -81,3 +81,17 @@ def test_the_map_lists_every_page() -> None:
 def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert not [link for link in links if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_an_anchor_of_a_page_is_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text())
+    targets = [(page.parent / name if name else page, anchor) for name, anchor in links]
+    assert not [(path, anchor) for path, anchor in targets if anchor not in _anchors(path)]
+
+
+def _anchors(page: Path) -> set[str]:
+    text = page.read_text()
+    named = re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text)
+    headings = re.findall(r"^#+ +(.+)$", text, flags=re.MULTILINE)
+    return {*named, *(re.sub(r"[^\w -]", "", item).lower().replace(" ", "-") for item in headings)}
