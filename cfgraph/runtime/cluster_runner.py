@@ -144,15 +144,17 @@ class SignatureCounts(local):
     """The new signatures of the run of this thread, since several runs may share the clusters.
 
     Without permission (`may_compile`) a signature that is not compiled runs on NumPy kernels.
+    `failed` is the reason why a compiled function failed, or empty.
     """
 
     may_compile = True
     compiled = 0
     missed = 0
+    failed = ""
 
     def start_run(self, *, may_compile: bool) -> None:
         """Count the signatures of a new run."""
-        self.may_compile, self.compiled, self.missed = may_compile, 0, 0
+        self.may_compile, self.compiled, self.missed, self.failed = may_compile, 0, 0, ""
 
 
 class ClusterRunner:
@@ -319,10 +321,14 @@ class _XlaCall:
         try:
             result = compiled.run(inputs)
         except DeferredCheckFailed:
-            result = self.fused(step, *inputs)  # reports an index or a limit
-            self.reject(step, key)
+            reason = "a list is accessed beyond its capacity, or a matrix has no finite result"
+        except RuntimeError as error:  # of XLA, such as exhausted memory; nothing is assigned
+            reason = str(error).partition("\n")[0]
+        else:
+            cluster.count_call(fused=False)
             return result
-        cluster.count_call(fused=False)
+        result = self.fused(step, *inputs)  # reports an index or a limit
+        self.reject(step, key, reason)
         return result
 
     def signature(self, inputs: Sequence[Any]) -> InputSignature:
@@ -374,11 +380,11 @@ class _XlaCall:
         self.record(step, key, compiled, seconds, refused)
         return compiled
 
-    def reject(self, step: Any, key: InputSignature) -> None:
-        """Run a signature on NumPy kernels from now on, since a check of it fails."""
+    def reject(self, step: Any, key: InputSignature, reason: str) -> None:
+        """Run a signature on NumPy kernels from now on, since its compiled function fails."""
+        self.owner.signatures.failed = reason
         with self.cluster.lock:
-            refused = "a list is accessed beyond its capacity, or a matrix has no finite result"
-            self.record(step, key, None, 0.0, refused)
+            self.record(step, key, None, 0.0, reason)
 
     def record(
         self,

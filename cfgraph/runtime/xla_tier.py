@@ -109,14 +109,19 @@ class RepeatedRun:
 
     def run(self, work: Callable[[], None], clusters: ClusterRunner | None) -> None:
         """Run once, and count the run: one of XLA, with its clusters, or of generated code."""
-        if clusters is not None:
-            clusters.signatures.start_run(may_compile=self.may_compile)
+        signatures = None if clusters is None else clusters.signatures
+        if signatures is not None:
+            signatures.start_run(may_compile=self.may_compile)
         start = clock()
-        work()
-        if clusters is not None:
-            self.add_xla(clock() - start, clusters.signatures)
-        else:
+        try:
+            work()
+        finally:
+            if signatures is not None and signatures.failed:
+                self.reject(signatures.failed)
+        if signatures is None:
             self.add_generated(clock() - start)
+        elif not signatures.failed:
+            self.add_xla(clock() - start, signatures)
 
     def add_generated(self, seconds: float) -> None:
         """Count a run of generated code; the next may be the first of XLA."""

@@ -13,6 +13,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime import xla_run, xla_tier
 from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.jax.compile import CompiledFunction
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.xla_tier import Phase, RepeatedRun
 from tests.recorder import Recorder
@@ -251,6 +252,24 @@ def test_threads_with_different_shapes_compile_once_each(at_once: None) -> None:
         assert phase(run) is Phase.XLA
         assert run._repeated is not None
         assert (run._repeated.compiling.count, run._repeated.misses) == (1, 0)
+
+
+@needs_jax
+@pytest.mark.parametrize("engine", ["auto", "xla"])
+def test_a_run_continues_on_numpy_if_xla_has_no_memory(
+    at_once: None, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    def fail(self: CompiledFunction, inputs: Any) -> Any:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore")
+
+    monkeypatch.setattr(CompiledFunction, "run", fail)
+    run, compiled = initialized(TRAINING, engine=engine), initialized(TRAINING, engine="compiled")
+    ours, expected = steps(run, 8), steps(compiled, 8)
+    np.testing.assert_allclose([v[0] for v in ours], [v[0] for v in expected], rtol=1e-5)
+    if engine == "auto":
+        assert phase(run) is Phase.REJECTED
+        text = "XLA is not used: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
+        assert run.xla_choice == text
 
 
 LOOKUP = """
