@@ -16,6 +16,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import RunStep, State
@@ -199,8 +200,9 @@ class EvaluationPoint:
         self._seed, self._io = seed, io
         self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
         self._state = State() if state is None else state.copy()
+        effects = _effects(graph)
         # random ops depend on the number of runs of a session
-        self._can_reuse_session = not any(_is_random(node) for node in graph)
+        self._can_reuse_session = not any(item.stateful and item.random for item in effects)
         self._instances: FunctionInstances = (
             FunctionInstances(graph.functions) if previous is None else previous._instances
         )
@@ -295,9 +297,12 @@ class EvaluationPoint:
         return cell
 
 
-def _is_random(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.effects.random and op.effects.stateful
+def _effects(graph: Graph) -> list[SideEffects]:
+    """Return the effects of the ops in a graph and its functions; unknown ones have state."""
+    bodies = (function.definition.nodes for function in graph.functions.values())
+    names = graph.ops.union(node.op for body in bodies for node in body)
+    ops = map(lookup, names.difference(graph.functions))
+    return [SideEffects(stateful=True) if op is None else op.effects for op in ops]
 
 
 def _missing_variable() -> NoReturn:
