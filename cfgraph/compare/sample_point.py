@@ -206,7 +206,13 @@ class EvaluationPoint:
         self._instances: FunctionInstances = (
             FunctionInstances(graph.functions) if previous is None else previous._instances
         )
-        self._session: Session = self._new_session(None if previous is None else previous._session)
+        # without state, runs at other points are as independent as those at this one
+        is_stateless = not any(item.stateful for item in effects)
+        self._session: Session = (
+            previous._session
+            if previous is not None and is_stateless and previous._io == io
+            else self._new_session(None if previous is None else previous._session)
+        )
         for name in inits:
             self._session.run((), self.feeds, [name], **self._limits)
         self._initial_values = {cell: cell.value for cell in self.cells().values()}

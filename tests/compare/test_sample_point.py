@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.ir.graph import Graph
+from cfgraph.runtime.session import Session
 
 X = "x = Placeholder() {dtype=float32, shape=[]}\n"
 SQUARE = f"{X}y = Mul(x, x)"
@@ -44,6 +48,22 @@ def test_a_function_draws_other_numbers_with_another_seed() -> None:
     first = EvaluationPoint(graph, {"x": np.float32(1)}, seed=3)
     second = EvaluationPoint(graph, {"x": np.float32(1)}, seed=4, previous=first)
     assert not np.array_equal(first.run(["y"]), second.run(["y"]))
+
+
+def test_points_share_the_executor_of_a_graph_without_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # before, each of the 4 points of a graph linked one, and large graphs collected the garbage
+    executors, make = [], Session._make_simulator
+
+    def counted(session: Session, *args: Any) -> Any:
+        executors.append(make(session, *args))
+        return executors[-1]
+
+    monkeypatch.setattr(Session, "_make_simulator", counted)
+    options = ComparisonRunOptions(fetches=("y",), cases=4)
+    assert not compare_runs(_graph(SQUARE), _graph(SQUARE), options)
+    assert len(executors) == 2
 
 
 @pytest.mark.parametrize(("text", "expected"), [(SQUARE, 9.0), (ACCUMULATOR, 5.0)])
