@@ -55,6 +55,9 @@ Exit codes:
   130  interrupted
   141  output pipe closed
   143  terminated
+
+\b
+Defaults: $CFGRAPH_COMMAND_OPTION, such as $CFGRAPH_RUN_ENGINE, then cfgraph.toml.
 """
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
@@ -329,11 +332,9 @@ def _usage_error(failure: Any) -> UsageError:
         hint = f"did you mean {' or '.join(close)}?"
     message = failure.message if close else failure.format_message()
     variable = _environment_variable(failure)
-    if variable is None:
-        message = re.sub(r" \(env var: '.*?'\)(?=: |\.|$)", "", message, count=1)
-    message = re.sub(r"\s*\n\s*", " ", plain_message(message))
     if variable is not None:
-        message = f"${variable}: {message}"
+        message = re.sub(r"^Invalid value for '.*?': ", f"${variable}: ", message)
+    message = re.sub(r"\s*\n\s*", " ", plain_message(message))
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 
 

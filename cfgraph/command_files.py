@@ -177,6 +177,8 @@ class CommandFiles(Mapping[str, TyperCommand]):
         for option in command.params:
             if isinstance(option, TyperOption):
                 option.envvar = environment_names(name, option) or None
+                # the names follow one rule, which the main help states
+                option.show_envvar = False
         return command
 
     def __contains__(self, name: object) -> bool:

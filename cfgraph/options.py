@@ -292,9 +292,9 @@ def use_color(choice: Color, stream: IO[Any] | None) -> bool:
 
 def plain_message(message: str) -> str:
     """Simplify typer's messages about invalid values."""
-    message = re.sub(r"^Invalid value for .* \(env var: .*\): ", "", message)
     message = message.replace(" is not in the range x>=", " is less than ")
     message = re.sub(
         r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
     )
+    message = re.sub(r" is not a valid boolean\b.*", " is neither 1 nor 0", message)
     return re.sub(r" is not a valid float(?: range)?\b", " is not a number", message)

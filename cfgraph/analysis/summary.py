@@ -16,6 +16,7 @@ from cfgraph.analysis.feeds_and_fetches import (
     must_be_fed,
 )
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.ir import registry
@@ -69,6 +70,17 @@ def initializers(
     Initializers that need a feed or are `unrunnable` are skipped; a node that waits for all of
     them, such as `init`, replaces them.
     """
+    every = list(_initializer_of(graph, resources, unrunnable).values())
+    if len(every) > 1:
+        group = _group_node(graph, every)
+        return every if group is None else [group]
+    return every
+
+
+def _initializer_of(
+    graph: Graph, resources: Collection[Node], unrunnable: Collection[Node]
+) -> dict[Node, Node]:
+    """The first initializer of each resource that has one."""
     effects, known = EffectAnalysis(), set(resources)
     initializer_of: dict[Node, Node] = {}
     for node in graph:
@@ -78,11 +90,7 @@ def initializers(
         resource = effects.origin(node.inputs[0]).node
         if resource in known and resource not in initializer_of and _needs_no_feed(graph, node):
             initializer_of[resource] = node
-    every = list(initializer_of.values())
-    if len(every) > 1:
-        group = _group_node(graph, every)
-        return every if group is None else [group]
-    return every
+    return initializer_of
 
 
 def _group_node(graph: Graph, nodes: Collection[Node]) -> Node | None:
@@ -264,7 +272,20 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     fetches = [f"--fetch {shlex.quote(tensor.name)}" for tensor in fetched]
     first = [] if restored else initializers(graph, needed, stuck)
     inits = [f"--init {shlex.quote(node.name)}" for node in first]
-    return " ".join([shlex.join(["cfgraph", "run", path]), *inits, *feeds, *fetches])
+    variables = ["--variables PATH"] * (not restored and _needs_values(graph, needed, stuck))
+    return " ".join([shlex.join(["cfgraph", "run", path]), *variables, *inits, *feeds, *fetches])
+
+
+def _needs_values(graph: Graph, needed: Collection[Node], stuck: Collection[Node]) -> bool:
+    """True if a run reads a variable that neither it nor an initializer assigns."""
+    variables = [node for node in needed if is_variable(node)]
+    initialized = _initializer_of(graph, variables, stuck) if variables else {}
+    running = set(needed)
+    return any(
+        node not in initialized
+        and not any(use.node in running and _assigns(use.node) for use in node.uses)
+        for node in variables
+    )
 
 
 _MAX_FETCHES = 3

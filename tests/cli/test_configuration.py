@@ -133,6 +133,9 @@ def test_the_environment_grants_no_files(
     done = command("run", counter, "--feed", "n=2")
     assert (done.code, "$CFGRAPH_RUN_ALLOW_IO cannot set --allow-io" in done.err) == (2, True)
     monkeypatch.delenv("CFGRAPH_RUN_ALLOW_IO")
+    monkeypatch.setenv("CFGRAPH_RUN_SOFT", "maybe")
+    assert "$CFGRAPH_RUN_SOFT: 'maybe' is neither 1 nor 0" in command("run", counter).err
+    monkeypatch.delenv("CFGRAPH_RUN_SOFT")
     monkeypatch.setenv("CFGRAPH_RUN_SEED", "x")
     done = command("run", counter)
     assert done.err.startswith("error: $CFGRAPH_RUN_SEED: 'x' is not a whole number")
@@ -173,6 +176,11 @@ def test_an_invalid_variable_is_named(
     done = command("doctor")
     assert (done.code, "error: $CFGRAPH_RUN_ENGINE: unknown" in done.out) == (1, True)
     assert "warning: unknown variable $CFGRAPH_RUN_ENGIN\n" in done.out
+
+
+def test_the_help_states_the_rule_of_the_names_once(command: Any) -> None:
+    assert "$CFGRAPH_RUN_ENGINE" in command("--help").out
+    assert "env var" not in command("run", "--help").out
 
 
 def test_the_page_lists_the_options_that_can_be_set(update: bool) -> None:

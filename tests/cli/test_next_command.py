@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,16 @@ def test_variables_that_are_read_are_initialized_first(command: Any, tmp_path: P
     line = command("show", path).lines[-1].split()[1:]
     assert line[2:6] == ["--init", "w/Assign", "--init", "v/Assign"]
     assert command(*line, "--expect", "sum=5").code == 0
+
+
+def test_variables_of_a_derived_graph_come_from_a_file(
+    command: Any, tmp_path: Path, fixtures: Path
+) -> None:
+    source, path = fixtures / "saved_model", tmp_path / "lowered.pb"
+    assert command("lower", source, "-o", path).code == 0
+    line = command("show", path).lines[-1].strip()
+    assert "--variables PATH" in line
+    assert command(*shlex.split(line.replace("PATH", str(source)))[1:]).code == 0
 
 
 def test_one_node_that_initializes_all_stands_for_them(command: Any, tmp_path: Path) -> None:
