@@ -44,7 +44,7 @@ from cfgraph.runtime.engine.plan import (
     make_plans,
 )
 from cfgraph.runtime.engine.references import fetched_value
-from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.gpu.context import available_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.gpu_simulator import GpuSimulator
@@ -358,7 +358,7 @@ class PreparedRun:
     guard: AbstractContextManager[object]
     clusters: ClusterRunner
     blas_threads: int | None = None
-    plan_xla: Callable[[], tuple[PlannedRun, ClusterRunner]] | None = None
+    plan_xla: Callable[[State], tuple[PlannedRun, ClusterRunner]] | None = None
     tier: XlaTier | None = None
     has_run: bool = False
     xla: PreparedRun | None = None
@@ -401,13 +401,13 @@ class PreparedRun:
             return ""
         return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
 
-    def by_xla(self, repeated: RepeatedRun) -> PreparedRun | None:
+    def by_xla(self, repeated: RepeatedRun, state: State) -> PreparedRun | None:
         """The same run by XLA, planned once; None if that is impossible."""
         assert self.plan_xla is not None
         xla = self.xla
         if xla is None:
             try:
-                run, clusters = self.plan_xla()
+                run, clusters = self.plan_xla(state)
             except CfgraphError as error:
                 repeated.reject(error.message)
                 return None

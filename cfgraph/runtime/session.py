@@ -303,7 +303,7 @@ class Session:
             repeated = prepared.repeated_run(fed.values())
             if repeated is not None and repeated.uses_xla:
                 with self._lock, self.graph.paused_gc():
-                    xla = prepared.by_xla(repeated)
+                    xla = prepared.by_xla(repeated, self.state)
                 prepared = xla or prepared
         with (
             prepared.guard,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import Unsupported
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.prepare import PlannedRun, plan_run
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
@@ -18,16 +20,26 @@ _MOST_REMAINING: Final = 0.5
 
 
 def plan_xla_run(
-    spec: RunSpec, opened: InlinedClusters, config: RunConfig, generated: PlannedRun
+    spec: RunSpec,
+    opened: InlinedClusters,
+    config: RunConfig,
+    generated: PlannedRun,
+    state: State,
 ) -> tuple[PlannedRun, ClusterRunner]:
     """Plan a run of generated code again, with clusters that XLA compiles, and their runner.
 
     Its errors are explained by the same token executor. Raises Unsupported with the reason if XLA
-    compiles too little of it.
+    compiles too little of it, or a variable has no value: clusters may read it although the run
+    does not.
     """
     if is_partitioned(spec.graph):
         message = "the graph is partitioned"
         raise Unsupported(message)
+    valued = {key for key, variable in state.variables() if variable.initialized}
+    for node in filter(is_variable, generated.plans[0].nodes):
+        if variable_key(node) not in valued:
+            message = f"the variable {node.name} has no value"
+            raise Unsupported(message)
     clusters = ClusterRunner("xla", prefixes_errors=False)
     run = plan_run(spec, opened, replace(config, jit="xla", regions=True), clusters, "")
     remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)

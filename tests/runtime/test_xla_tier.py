@@ -11,6 +11,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError
+from cfgraph.ir.graph import Graph
 from cfgraph.runtime import xla_run, xla_tier
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.jax.compile import CompiledFunction
@@ -270,6 +271,39 @@ def test_a_run_continues_on_numpy_if_xla_has_no_memory(
         assert phase(run) is Phase.REJECTED
         text = "XLA is not used: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
         assert run.xla_choice == text
+
+
+def loop_without_iterations() -> Graph:
+    """A loop that reads a variable, and another variable that counts the runs."""
+    b = cfgraph.Builder()
+    n, x = b.placeholder("n", "int32", []), b.placeholder("x", "float32", [])
+    handles = [
+        b.VarHandleOp(dtype="float32", shape=[], shared_name=name, name=name) for name in "vw"
+    ]
+    b.AssignVariableOp(handles[1], x, name="init")
+
+    def body(i: Any, y: Any) -> Any:
+        for _ in range(6):
+            y = b.Tanh(y + b.ReadVariableOp(handles[0], dtype="float32"))
+        return i + 1, b.EnsureShape(y, shape=[])
+
+    y = b.while_loop(lambda i, y: i < n, body, (b.const(0), x))[1]
+    b.Identity(y, name="y")
+    b.AssignAddVariableOp(handles[1], y, name="step")
+    return b.graph
+
+
+@needs_jax
+def test_a_variable_without_a_value_that_a_run_does_not_read_is_no_error(
+    at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xla_run, "_MOST_REMAINING", 1.0)
+    run = Session(loop_without_iterations())
+    feeds = {"n": np.int32(0), "x": np.float32(2)}
+    run.run([], feeds, ["init"])
+    for _ in range(6):
+        assert run.run(["y:0"], feeds, ["step"]) == [2.0]
+    assert run.xla_choice == "XLA is not used: the variable v has no value"
 
 
 LOOKUP = """
