@@ -114,7 +114,7 @@ Full = Annotated[
     bool,
     typer.Option(
         "--full",
-        help="Print everything, including values of more than 1024 elements (in JSON too).",
+        help="Print everything, including values of more than 200 elements (in JSON: 1024).",
     ),
 ]
 Out = Annotated[

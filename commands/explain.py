@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict
 from functools import partial
@@ -106,6 +107,9 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
     from cfgraph.errors import UsageError
 
     if not re.fullmatch(r"(?i)cfg\w*", code):
+        if not os.path.exists(code) and code != "-":
+            message = f"{code!r} is neither a file nor an error code such as CFG201"
+            raise UsageError(message, hint="to explain a node: cfgraph explain GRAPH NODE")
         hint = f"to explain a node of a graph: cfgraph explain {code} NODE"
         raise UsageError(
             f"no node is named, and {code!r} is not an error code such as CFG201", hint=hint

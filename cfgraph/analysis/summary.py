@@ -27,7 +27,8 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.traversal import OpRoles, ancestors, is_transfer, reachable_from
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.families.resource_variables import ReadVariableOp
+from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 
@@ -200,10 +201,14 @@ def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
 
 
 def _outputs_of(graph: Graph, graph_frames: Frames) -> Iterator[Endpoint]:
-    """The likely outputs; unused loop results come last."""
+    """The likely outputs; values of variables, then unused loop results, come last."""
     shapes = StaticShapes({}, {}, {}) if structural_errors(graph) else infer_shapes(graph)
     tensors = sinks(graph, graph_frames)
-    for tensor in sorted(tensors, key=lambda tensor: role_of(tensor.node) is Role.EXIT):
+
+    def order(tensor: Output) -> tuple[bool, bool]:
+        return role_of(tensor.node) is Role.EXIT, _is_variable_value(tensor)
+
+    for tensor in sorted(tensors, key=order):
         yield Endpoint(tensor.name, format_type(tensor.dtype, shapes[tensor]))
 
 
@@ -254,7 +259,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     """The suggested next command: a run of the graph, or the command that explains why it cannot
     run.
 
-    `restored` variables need no initializer.
+    `restored` variables need no initializer; variables without one are restored from a path.
     """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     tensors = [graph.tensor(endpoint.name) for endpoint in summary.outputs]
@@ -264,6 +269,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
         return shlex.join(["cfgraph", "check", path])
     fetched = [tensor for tensor in tensors if role_of(tensor.node) is not Role.EXIT]
     fetched = [tensor for tensor in fetched if not _assigns(tensor.node)] or fetched
+    fetched = [tensor for tensor in fetched if not _is_variable_value(tensor)] or fetched
     fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
     needed = ancestors(graph, [tensor.node for tensor in fetched or tensors])
     feeds = [feed_option(graph, node.output()) for node in needed if must_be_fed(node)]
@@ -296,6 +302,12 @@ def _assigns(node: Node) -> bool:
     """True for a node that outputs a variable that it has just assigned."""
     op = lookup(node.op)
     return op is not None and op.effects.initializes
+
+
+def _is_variable_value(tensor: Output) -> bool:
+    """True for a variable, and for a tensor that only reads one."""
+    node = strip_identities(tensor).node
+    return is_variable(node) or is_a(node, ReadVariableOp)
 
 
 def _by_ancestor_count(graph: Graph, tensors: list[Output]) -> list[Output]:

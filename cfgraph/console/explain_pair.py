@@ -145,7 +145,7 @@ def _gradient_text(graph: Graph, graph_frames: Frames, x: Output, y: Output) -> 
 
 
 def _cluster_text(graph: Graph, source: Node, target: Node) -> str:
-    report = cluster(copy_graph(graph), explain=True)
+    report = cluster(copy_graph(graph), explain=True, gains=False)
     cluster_of = {name: formed.name for formed in report.clusters for name in formed.nodes}
     first, second = cluster_of.get(source.name), cluster_of.get(target.name)
     if first is not None and first == second:

@@ -151,7 +151,7 @@ def pipeline_file(
     if not outputs.quiet:
         out = page(stream=sys.stderr)
         out.heading("pipeline", f"{len(done)} of {passes} passes" if changed else "")
-        out.table(_passes_table(done, request.time_passes))
+        out.table(_with_percentages(_passes_table(done, request.time_passes)))
     verdicts = observer.verdicts
     if changed is not None:
         verdicts.append(changed.verdict)
@@ -221,6 +221,14 @@ def _passes_table(outcomes: Sequence[PassOutcome], with_times: bool) -> OutputTa
         for outcome in outcomes
     ]
     return OutputTable(columns, [*rows])
+
+
+def _with_percentages(table: OutputTable) -> OutputTable:
+    """The table with its shares of the time, the last column, as text."""
+    rows = [
+        (*cells, None if share is None else f"{100 * share:.1f} %") for *cells, share in table.rows
+    ]
+    return OutputTable(table.columns, [*rows])
 
 
 def _op_changes(outcome: PassOutcome) -> list[dict[str, Any]]:

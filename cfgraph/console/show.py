@@ -95,7 +95,9 @@ def print_summary(
     if summary.targets and not has_signatures:
         out.line()
         out.heading("targets", "run for their side effects")
-        out.items(summary.targets[:MAX_LISTED])
+        hidden = len(summary.targets) - MAX_LISTED
+        more = [f"and {hidden} more"] if hidden > 0 else []
+        out.items([*summary.targets[:MAX_LISTED], *more])
     _print_remarks(out, summary)
     out.line()
     out.heading("next")

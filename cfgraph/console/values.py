@@ -19,7 +19,9 @@ from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.families.variables import Variable
 
+# elements of a value that are shown: in JSON, and as text
 MAX_ELEMENTS: Final = 1024
+MAX_TEXT_ELEMENTS: Final = 200
 LINE_WIDTH: Final = 78
 _EDGE: Final = 3
 _GAP: Final = "…"
@@ -69,7 +71,7 @@ def _dtype_name(array: Any) -> str:
 def value_text(value: Any, full: bool = False) -> str:
     """Format a value as JSON that `--feed` reads; long values take several lines.
 
-    More than 1024 elements are elided unless `full`.
+    More than 200 elements are elided unless `full`.
     """
     array = _as_array(value)
     if isinstance(array, AbstractTensor):
@@ -77,8 +79,8 @@ def value_text(value: Any, full: bool = False) -> str:
     element = _element_text(array)
     if array.ndim == 0:
         return element(array[()])
-    whole = full or _list_count(array.shape) <= MAX_ELEMENTS
-    edge, left = (None, count()) if whole else (_EDGE, iter(range(MAX_ELEMENTS)))
+    whole = full or _list_count(array.shape) <= MAX_TEXT_ELEMENTS
+    edge, left = (None, count()) if whole else (_EDGE, iter(range(MAX_TEXT_ELEMENTS)))
     nested = _nested_texts(array, element, edge, left)
     line = _single_line(nested, array.ndim)
     return line if len(line) <= LINE_WIDTH else "\n".join(_multi_line(nested, array.ndim))
@@ -202,7 +204,9 @@ def value_json(value: Any, full: bool = False) -> dict[str, Any]:
 def statistics_text(value: Any, full: bool = False) -> str:
     """Describe the elements of an elided value; empty for other values."""
     array = _as_array(value)
-    if full or isinstance(array, AbstractTensor) or _list_count(array.shape) <= MAX_ELEMENTS:
+    if full or isinstance(array, AbstractTensor):
+        return ""
+    if _list_count(array.shape) <= MAX_TEXT_ELEMENTS:
         return ""
     found = _statistics(array)
     parts = [f"{key} {found[key]:.6g}" for key in ("min", "max", "mean") if key in found]

@@ -11,6 +11,7 @@ import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.build.builder import Builder
 from cfgraph.ir.shapes import Shape
+from cfgraph.passes.cluster import cluster
 from tests.cli.conftest import Command
 
 
@@ -212,6 +213,22 @@ def test_what_was_compiled_again_and_why(command: Command, tmp_path: Path) -> No
     assert command("cluster", tmp_path / "grow.pb", "-o", tmp_path / "clustered.pb").code == 0
     done = command("run", tmp_path / "clustered.pb", *feeds, "--engine", "xla")
     assert "as switch_1 is [4], was [2]" in done.err
+
+
+def test_a_pair_plans_its_clusters_once(
+    command: Command, graphs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[object] = []
+    monkeypatch.setattr(cluster, "kernel_gains", lambda *plan: planned.append(plan) or ())
+    assert command("explain", graphs / "deadness_mismatch.pb", "B", "C").code == 0
+    assert planned == []
+    assert command("cluster", graphs / "deadness_mismatch.pb", "--explain").code == 0
+    assert len(planned) == 1
+
+
+def test_a_name_that_is_no_file_is_reported(command: Command, tmp_path: Path) -> None:
+    done = command("explain", tmp_path / "nope.pb")
+    assert (done.code, "is neither a file nor an error code" in done.err) == (2, True)
 
 
 def test_a_pair_takes_no_feeds(command: Command, counter: Path) -> None:

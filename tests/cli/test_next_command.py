@@ -62,6 +62,7 @@ def test_variables_of_a_derived_graph_come_from_a_file(
     assert command("lower", source, "-o", path).code == 0
     line = command("show", path).lines[-1].strip()
     assert "--variables PATH" in line
+    assert "ReadVariableOp" not in line
     assert command(*shlex.split(line.replace("PATH", str(source)))[1:]).code == 0
 
 

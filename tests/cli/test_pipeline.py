@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def test_times_are_those_of_each_pass(command: Any, graphs: Path, tmp_path: Path
     passes = command(*line, "--time-passes").json["result"]["passes"]
     assert sum(item["share"] for item in passes) == pytest.approx(1, abs=0.01)
     assert all(item["ms"] > 0 for item in passes)
+    assert re.search(r"  \d+\.\d %$", command(*line[:-1], "--time-passes").err, re.MULTILINE)
     assert {item["ms"] for item in command(*line).json["result"]["passes"]} == {None}
 
 

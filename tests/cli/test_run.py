@@ -266,6 +266,17 @@ def test_large_values_are_elided_unless_requested(command: Any, tmp_path: Path) 
     assert again.data == full.data
 
 
+def test_text_summarizes_values_that_json_contains(command: Any, tmp_path: Path) -> None:
+    line = ("run", echo(dtypes.float32, tmp_path), "--feed")
+    assert "…" not in command(*line, "x=f32[200]:zeros").out
+    done = command(*line, "x=f32[201]:zeros")
+    assert len(done.lines) <= 2
+    assert "[0.0, 0.0, 0.0, …, 0.0, 0.0, 0.0]" in done.out
+    assert "max 0" in done.out
+    (value,) = command(*line, "x=f32[1024]:zeros", "--json").json["result"]["values"]
+    assert len(value["data"]) == 1024
+
+
 def test_json_values_are_exact_and_strict(command: Any, tmp_path: Path) -> None:
     def data(dtype: dtypes.DType, value: str) -> Any:
         answer = command("run", echo(dtype, tmp_path), "--feed", f"x={value}", "--json").json

@@ -183,6 +183,13 @@ def test_an_output_that_the_node_does_not_have_is_a_usage_error(
     assert f"at node '{node.rpartition('572/')[2]}'" in done.err
 
 
+def test_targets_that_are_not_listed_are_counted(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    path.write_text("".join(f"n{i} = NoOp()\n" for i in range(23)))
+    shown = command("show", path).out
+    assert ("n19, and 3 more" in " ".join(shown.split()), "n20" in shown) == (True, False)
+
+
 def test_large_constants_are_elided_unless_requested(command: Any, tmp_path: Path) -> None:
     graph = Graph()
     value = TensorValue(np.full(2000, 7, np.int32))

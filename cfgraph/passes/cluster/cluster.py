@@ -56,6 +56,7 @@ def cluster(
     fetches: Iterable[str] | None = None,
     feeds: Iterable[str] = (),
     explain: bool = False,
+    gains: bool | None = None,
     what_if: Collection[str] = (),
     regions: bool = False,
 ) -> Clustering:
@@ -73,9 +74,9 @@ def cluster(
     not clustered.
 
     `explain` adds to the report the reason for each edge that remains between clusters, and the
-    gain in clustered nodes if XLA compiled one more op, for frequent ops; `what_if` adds the gain
-    for several ops together. `regions` also clusters whole loops and conditionals whose nodes all
-    compile.
+    gain in clustered nodes if XLA compiled one more op, for frequent ops, each of which plans
+    again; `gains=False` omits these. `what_if` adds the gain for several ops together. `regions`
+    also clusters whole loops and conditionals whose nodes all compile.
 
     Raises InvalidInput for an invalid graph, UsageError for an unknown name, op, or mode, and
     Unsupported for nodes that cannot be lowered; the graph is then unchanged.
@@ -103,8 +104,9 @@ def cluster(
         lowered = lower(graph)
         ops = {node.name: node.op for node in graph}
         sizes = ClusterSizes(min_size, max_size)
+        with_gains = explain if gains is None else gains
         clustered = _cluster_lowered(
-            graph, deadness, sizes, constraints_of, regions, explain, what_if
+            graph, deadness, sizes, constraints_of, regions, explain, with_gains, what_if
         )
         report = replace(
             clustered,
@@ -130,6 +132,7 @@ def _cluster_lowered(
     constraints_of: Callable[[Graph], ClusterConstraints],
     regions: bool,
     explain: bool,
+    with_gains: bool,
     what_if: Collection[str],
 ) -> Clustering:
     """Cluster a lowered graph, with the requested explanations."""
@@ -138,7 +141,7 @@ def _cluster_lowered(
         functionalizer = functionalize_regions(graph, mode, sizes, constraints_of)
         constraints = functionalizer.cluster_constraints()
     plan = plan_clusters(graph, liveness_rule(graph, mode), sizes, constraints)
-    gains = kernel_gains(graph, plan, sizes, constraints) if explain else ()
+    gains = kernel_gains(graph, plan, sizes, constraints) if with_gains else ()
     gain = gain_if_compiled(graph, plan, sizes, constraints, what_if) if what_if else None
     edges = tuple(plan.edges()) if explain else ()
     report = _apply_plan(graph, plan, constraints, functionalizer)

@@ -322,7 +322,7 @@ def plan_clusters(
 def _size_rejection(members: list[Node], size: int) -> RejectionReason:
     if len(members) == 1:
         return RejectionReason("alone", "no edge to merge along", {"size": size})
-    return RejectionReason("too small", f"{size} computing nodes", {"size": size})
+    return RejectionReason("too small", f"{size} computing node{'s' * (size != 1)}", {"size": size})
 
 
 def _copied_constants(
