@@ -36,6 +36,7 @@ _MAX_KEPT: Final = 16
 # longer texts of attributes are no names: compiled programs with their constants, such as XLA's
 _MAX_TEXT: Final = 1024
 _MAX_OUTPUT: Final = 1 << 20
+_MAX_TRACE: Final = 16 << 20
 # options that write to standard output for -
 _OUTPUT_OPTIONS: Final = frozenset({"-o", "--output"})
 _UNSAFE_IN_NAME: Final = re.compile(r"[^\w.-]|^\.+", re.ASCII)
@@ -143,13 +144,10 @@ def write_bundle(
             _add_graph(members, text, with_constants)
         with tempfile.TemporaryDirectory() as folder:
             outcome |= _repeat(command, Path(folder))
-            with Path(folder, _STDERR).open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_OUTPUT))
-                members["stderr.txt"] = file.read()
-            trace = Path(folder, _TRACE)
-            if trace.exists():
-                data = trace.read_bytes()
-                members["trace.jsonl"] = data if with_constants else _without_values(data)
+            members["stderr.txt"] = _end_of_file(Path(folder, _STDERR), _MAX_OUTPUT)
+            if Path(folder, _TRACE).exists():
+                trace = _end_of_trace(Path(folder, _TRACE))
+                members["trace.jsonl"] = trace if with_constants else _without_values(trace)
     members["command.json"] = _rendered(outcome)
     with StagedFiles() as files:
         files.write(path, _zipped(members))
@@ -229,6 +227,22 @@ def _repeat(command: Sequence[str], folder: Path) -> dict[str, Any]:
         )
         size = os.fstat(output.fileno()).st_size
     return {"exit_code": done.returncode, "stdout_bytes": size}
+
+
+def _end_of_file(path: Path, size: int) -> bytes:
+    """Return the last bytes of a file."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+        return file.read(size)
+
+
+def _end_of_trace(path: Path) -> bytes:
+    """Return the first line of a trace, which is its header, and the last events."""
+    if path.stat().st_size <= _MAX_TRACE:
+        return path.read_bytes()
+    with path.open("rb") as file:
+        header = file.readline()
+    return header + _end_of_file(path, _MAX_TRACE).partition(b"\n")[2]
 
 
 def _without_values(trace: bytes) -> bytes:

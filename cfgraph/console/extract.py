@@ -98,9 +98,14 @@ class ExtractRunOptions:
             raise UsageError(message, hint="write N, or one number per nested loop: OUTER,INNER")
         numbers = [int(number) for number in reversed(text.split(","))]
         if self.iteration is not None and len(numbers) > len(chain):
-            loops = "outside of loops" if not chain else f"in {len(chain)} nested loops"
+            loops = ("in no loop", "in one loop", f"in {len(chain)} nested loops")[
+                min(len(chain), 2)
+            ]
             message = f"--iteration {text}, but the outputs are {loops}"
-            raise UsageError(message, hint="name outputs inside of the loop")
+            hint = "write one number per loop that contains the outputs"
+            if not chain:
+                hint = "name outputs inside of the loop; run `cfgraph lower` for functional loops"
+            raise UsageError(message, hint=hint)
         return dict(zip(chain, numbers + [0] * len(chain), strict=False))
 
 

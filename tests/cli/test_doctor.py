@@ -167,6 +167,20 @@ def test_members_have_names_that_every_archiver_accepts(
     assert all(re.fullmatch(r"graphs/[\w-][\w.-]*\.pb", item, re.ASCII) for item in members)
 
 
+def test_the_end_of_a_long_trace_is_enough(
+    command: Any, counter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfgraph.console.bug_report._MAX_TRACE", 1000)
+    bundle = tmp_path / "b.zip"
+    assert command("doctor", "--bundle", bundle, "--", "run", counter, "--feed", "n=9").code == 0
+    with zipfile.ZipFile(bundle) as archive:
+        lines = archive.read("trace.jsonl").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert events[0]["schema"] == "cfgraph.trace/1"
+    assert events[-1]["iter"] >= 8
+    assert 1 < len(events) < 10
+
+
 def test_only_the_run_command_is_traced(command: Any, counter: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "b.zip"
     for line in (("show", counter, "--node", "run"), ("lower", counter, "-o", "-")):

@@ -84,8 +84,8 @@ def test_feeds_outside_of_loops_become_constants(command: Any, graphs: Path) -> 
     ("line", "code", "message"),
     [
         ("--outputs while/add --feed n=2 --iteration 9", 2, "the loop started 3 iterations"),
-        ("--outputs while/add --feed n=2 --iteration 1,2", 2, "in 1 nested loops"),
-        ("--outputs count --feed n=2 --iteration 1", 2, "outside of loops"),
+        ("--outputs while/add --feed n=2 --iteration 1,2", 2, "in one loop"),
+        ("--outputs count --feed n=2 --iteration 1", 2, "the outputs are in no loop"),
         ("--outputs while/add --iteration x", 2, "invalid --iteration 'x'"),
         ("--outputs count --inputs while/add", 2, "as a whole"),
         ("--outputs while/Exitt", 2, "did you mean 'while/Exit'?"),
