@@ -235,6 +235,9 @@ FAMILIES: Final = {
         "SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum "
         "SparseSegmentSumGrad SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments"
     ),
+    "sparse_serialization": (
+        "DeserializeManySparse DeserializeSparse SerializeManySparse SerializeSparse"
+    ),
     "special": (
         "BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 "
         "BesselK1e BesselY0 BesselY1 Betainc Dawsn Digamma Erfinv Expint FresnelCos FresnelSin "

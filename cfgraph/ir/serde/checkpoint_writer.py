@@ -16,6 +16,7 @@ import numpy as np
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType, string
 from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.serde.wire import write_varint
 from cfgraph.proto import tensor_bundle_pb2
 
 DATA_SUFFIX: Final = ".data-00000-of-00001"
@@ -73,7 +74,7 @@ def _write_strings(data: IO[bytes], name: bytes, array: Any) -> int:
         raise Unsupported(f"{shown!r} holds no numbers or strings, which a checkpoint stores")
     checksum = 0
     for text in strings:
-        data.write(_varint(len(text)))
+        data.write(write_varint(len(text)))
         checksum = _extended(
             checksum, len(text).to_bytes(4 if len(text) < 1 << 32 else 8, "little")
         )
@@ -105,7 +106,7 @@ def table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
 def _append_block(contents: bytearray, block: _TableBlock) -> bytes:
     """Append a block with its compression, none, and checksum; return its offset and size."""
     data = block.finish()
-    handle = _varint(len(contents)) + _varint(len(data))
+    handle = write_varint(len(contents)) + write_varint(len(data))
     contents += data + b"\0" + _UINT32.pack(_masked(_extended(0, data + b"\0")))
     return handle
 
@@ -134,7 +135,9 @@ class _TableBlock:
             most = min(len(key), len(self._last))
             while shared < most and key[shared] == self._last[shared]:
                 shared += 1
-        self._data += _varint(shared) + _varint(len(key) - shared) + _varint(len(value))
+        self._data += (
+            write_varint(shared) + write_varint(len(key) - shared) + write_varint(len(value))
+        )
         self._data += key[shared:] + value
         self._last = key
         self._count += 1
@@ -143,15 +146,6 @@ class _TableBlock:
         """The block: its entries, the offsets of the restarts, and their number."""
         restarts = b"".join(map(_UINT32.pack, self._restarts))
         return bytes(self._data) + restarts + _UINT32.pack(len(self._restarts))
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number >= 0x80:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
 
 
 def _extended(checksum: int, data: bytes) -> int:

@@ -11,7 +11,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue, repeated_element
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.serde.wire import message_bytes, read_varints
+from cfgraph.ir.serde.wire import message_bytes, read_varints, write_varint
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
 from cfgraph.proto import tensor_pb2
@@ -239,6 +239,35 @@ def write_array(array: Any, dtype: DType, proto: Any) -> None:
         _write_list(array.reshape(-1)[:1] if repeats else array.reshape(-1), dtype, proto)
     else:
         proto.tensor_content = np.ascontiguousarray(array).tobytes()
+
+
+def tensor_to_bytes(array: Any, dtype: DType) -> bytes:
+    """Serialize an array as a TensorProto with raw content, as TensorFlow's ops do.
+
+    The content of strings is their lengths as varints, then their bytes.
+    """
+    proto: Any = tensor_pb2.TensorProto()
+    proto.dtype = dtype.number
+    proto.tensor_shape.SetInParent()
+    encode_shape(Shape(array.shape), proto.tensor_shape)
+    if dtype is dtypes.string:
+        items = [_as_bytes(item) for item in array.reshape(-1).tolist()]
+        proto.tensor_content = b"".join([*(write_varint(len(item)) for item in items), *items])
+    else:
+        proto.tensor_content = np.ascontiguousarray(array).tobytes()
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data
+
+
+def tensor_from_bytes(data: bytes) -> tuple[Any, DType]:
+    """Return the array and the type of a serialized TensorProto. Raises InvalidInput."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = tensor_pb2.TensorProto.FromString(data)
+    except DecodeError:
+        raise InvalidInput("a serialized tensor is truncated or corrupt", code="CFG021") from None
+    return decode_tensor(proto), DType.from_number(proto.dtype)
 
 
 def _write_list(flat: Any, dtype: DType, proto: Any) -> None:

@@ -84,3 +84,13 @@ def read_varints(data: bytes | bytearray, count: int) -> tuple[list[int], int]:
         number, offset = read_varint(data, offset, len(data))
         numbers.append(number)
     return numbers, offset
+
+
+def write_varint(number: int) -> bytes:
+    """The bytes of a number from 0: seven bits each, the lowest first."""
+    data = bytearray()
+    while number >= 0x80:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType, float32, int64, string
+from cfgraph.ir.serde.tensor import tensor_to_bytes
 from tests.ops.harness import case
 
 F16, F32, F64, I32, I64 = np.float16, np.float32, np.float64, np.int32, np.int64
@@ -51,6 +53,37 @@ SUMS = [
         error=True,
     ),
 ]
+STRINGS = np.array([b"a", b"", b"bcd", b"e" * 200], object)
+SERIALIZED = [
+    *(
+        case(op, [A, values, SIZES])
+        for op in ("SerializeSparse", "SerializeManySparse")
+        for values in (X, X.astype(F64), I32([1, 2, 3, 4]), STRINGS, X > 0)
+    ),
+    case("SerializeManySparse", [A[:, :1], X, SIZES[:1]], error=True),
+    case("SerializeSparse", [A[0], X, SIZES], error=True),
+]
+
+
+def serialized(values, sizes=SIZES):
+    """The row of a sparse tensor with the coordinates of A."""
+    parts = ((A, int64), (values, DType.from_numpy(values.dtype)), (sizes, int64))
+    return [tensor_to_bytes(part, dtype) for part, dtype in parts]
+
+
+ROWS = np.array([serialized(X), serialized(Y, SIZES + 1)], object)
+SERIALIZED += [
+    case("DeserializeSparse", [strings], {"dtype": float32})
+    for strings in (ROWS[0], ROWS, ROWS[:, None], ROWS[:1])
+]
+SERIALIZED += [
+    case("DeserializeManySparse", [ROWS], {"dtype": float32}),
+    case("DeserializeSparse", [np.array(serialized(STRINGS), object)], {"dtype": string}),
+    case("DeserializeManySparse", [ROWS[0]], {"dtype": float32}, error=True),
+    case("DeserializeSparse", [ROWS[:, :2]], {"dtype": float32}, error=True),
+    case("DeserializeSparse", [ROWS], {"dtype": int64}, error=True),
+    case("DeserializeSparse", [np.array([b"x"] * 3, object)], {"dtype": float32}, error=True),
+]
 REDUCTIONS = [
     *(
         case(op, [CUBE, CUBE_VALUES.astype(t), CUBE_SIZES, I32(axes)], {"keep_dims": keep})
@@ -65,11 +98,12 @@ REDUCTIONS = [
     case("SparseSoftmax", [A, X, SIZES]),
     case("SparseSoftmax", [A[:, :1], X, SIZES[:1]], error=True),
 ]
-CASES = SUMS + REDUCTIONS
+CASES = SUMS + SERIALIZED + REDUCTIONS
 NO_GRADIENT = dict.fromkeys(
     [
         *("SparseAddGrad", "SparseSliceGrad", "SparseReduceMax"),
         *("SparseReduceMaxSparse", "SparseReduceSumSparse"),
+        *("SerializeSparse", "SerializeManySparse", "DeserializeSparse", "DeserializeManySparse"),
     ],
     "TensorFlow has none",
 )
