@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from cfgraph import __version__
@@ -325,7 +325,8 @@ def _usage_error(failure: Any) -> UsageError:
     close = getattr(failure, "possibilities", None)
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     param: Any = getattr(failure, "param", None)
-    if type(failure).__name__ == "MissingParameter" and getattr(param, "metavar", None):
+    is_missing = type(failure).__name__ == "MissingParameter"
+    if is_missing and isinstance(param, TyperOption) and param.metavar:
         description = re.split(r"[.:;](?:\s|$)", getattr(param, "help", None) or "")[0]
         hint = f"{param.opts[0]} {param.metavar}: {description}; {hint}" if description else hint
     if close:

@@ -152,6 +152,14 @@ def test_a_list_of_a_file_is_the_list_of_an_option(
     assert "select = ['CFG3*', 2]: expected CODES" in command(*line).err
 
 
+def test_the_example_of_the_page_is_valid(command: Any, counter: Path, project: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (project / "cfgraph.toml").write_text(example)
+    assert command("check", counter).code == 0
+    assert engine(command, counter) == "tokens"
+    assert "error: " not in command("doctor").out
+
+
 @pytest.mark.parametrize("key", ["from", "from-format", "from_format"])
 def test_a_key_is_the_name_of_the_option(
     key: str, command: Any, counter: Path, project: Path, monkeypatch: pytest.MonkeyPatch
