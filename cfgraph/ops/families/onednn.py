@@ -39,6 +39,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 TYPES: Final = "{bfloat16, float32, float16}"
 FLOATS: Final = f"T: {TYPES}"
+_WITH_DOUBLE: Final = "T: {bfloat16, float16, float32, float64}"
 FORMAT: Final = "data_format: {'NHWC', 'NCHW'} = 'NHWC'"
 WINDOW: Final = f"strides: list(int), padding: {{'SAME', 'VALID'}}, {FORMAT}"
 EXPLICIT: Final = (
@@ -156,7 +157,7 @@ class _MklNativeDepthwiseConv2dNative(OneDnnOp):
 
     ordinary = "DepthwiseConv2dNative"
     signature = "input: T, filter: T -> output: T"
-    attrs = f"{FLOATS}, {EXPLICIT}, {CONSTANT}, {DILATIONS}"
+    attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {CONSTANT}, {DILATIONS}"
 
 
 class _MklNativeConv3D(OneDnnOp):
@@ -188,7 +189,7 @@ class _MklNativeDepthwiseConv2dNativeBackpropInput(OneDnnOp):
 
     ordinary = "DepthwiseConv2dNativeBackpropInput"
     signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
-    attrs = f"{FLOATS}, {EXPLICIT}, {DILATIONS}"
+    attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}"
 
 
 class _MklNativeDepthwiseConv2dNativeBackpropFilter(OneDnnOp):
@@ -196,7 +197,7 @@ class _MklNativeDepthwiseConv2dNativeBackpropFilter(OneDnnOp):
 
     ordinary = "DepthwiseConv2dNativeBackpropFilter"
     signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
-    attrs = f"{FLOATS}, {EXPLICIT}, {DILATIONS}"
+    attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}"
 
 
 class _MklNativeConv3DBackpropInputV2(OneDnnOp):
@@ -220,7 +221,7 @@ class _MklNativeAvgPool(OneDnnOp):
 
     ordinary = "AvgPool"
     signature = "value: T -> output: T"
-    attrs = f"{_POOL}, {WINDOW}, {FLOATS}"
+    attrs = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
 
 
 class _MklNativeAvgPool3D(OneDnnOp):
@@ -228,7 +229,7 @@ class _MklNativeAvgPool3D(OneDnnOp):
 
     ordinary = "AvgPool3D"
     signature = "value: T -> output: T"
-    attrs = f"{_POOL_3D}, {_VOLUME}, {FLOATS}"
+    attrs = f"{_POOL_3D}, {_VOLUME}, {_WITH_DOUBLE}"
 
 
 class _MklNativeAvgPoolGrad(OneDnnOp):
@@ -236,7 +237,7 @@ class _MklNativeAvgPoolGrad(OneDnnOp):
 
     ordinary = "AvgPoolGrad"
     signature = "orig_input_shape: int32, grad: T -> output: T"
-    attrs = f"{_POOL}, {WINDOW}, {FLOATS}"
+    attrs = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
 
 
 class _MklNativeAvgPool3DGrad(OneDnnOp):
@@ -244,7 +245,7 @@ class _MklNativeAvgPool3DGrad(OneDnnOp):
 
     ordinary = "AvgPool3DGrad"
     signature = "orig_input_shape: int32, grad: T -> output: T"
-    attrs = f"{_POOL_3D}, {_VOLUME}, {FLOATS}"
+    attrs = f"{_POOL_3D}, {_VOLUME}, {_WITH_DOUBLE}"
 
 
 class _MklNativeFusedBatchNorm(OneDnnOp):
@@ -308,7 +309,7 @@ class _MklNativeFusedConv2D(OneDnnOp):
 
     ordinary = "_FusedConv2D"
     signature = _FusedConv2D.signature
-    attrs = f"{_FusedConv2D.attrs}, {CONSTANT}"
+    attrs = f"{_FusedConv2D.attrs.replace('T: {', 'T: {bfloat16, ', 1)}, {CONSTANT}"
 
 
 class _MklNativeFusedDepthwiseConv2dNative(OneDnnOp):
