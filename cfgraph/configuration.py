@@ -37,9 +37,9 @@ _SECTION: Final = "tool.cfgraph"
 _MAY_HAVE_SECTION: Final = re.compile(rb"^[ \t\"'\[]*+(?:tool\b.*?)?\bcfgraph\b", re.MULTILINE)
 _MAX_BYTES: Final = 1 << 20
 _MAX_SHOWN: Final = 100
-# tomllib takes quadratic time for a dotted key
+# tomllib takes quadratic time for a dotted key; parts that are longer are few
 _MAX_KEY_PARTS: Final = 16
-_KEY_PART: Final = r"""(?:(?<![\w-])[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_KEY_PART: Final = r"""(?:(?<![\w-])[\w-]++|"(?:\\.|[^"\\\n]){0,99}+"|'[^'\n]{0,99}+')"""
 _LONG_KEY: Final = re.compile(rf"{_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{_MAX_KEY_PARTS}}}")
 _NAMES_A_FILE: Final = re.compile(r"FILE|FOLDER|DIR|PATH")
 # metavars of options whose values are fixed words, and of those with a comma-separated list

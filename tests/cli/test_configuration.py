@@ -73,6 +73,7 @@ def test_shared_options_lists_and_flags(command: Any, counter: Path, project: Pa
         ("[run]\nmax-nodes = 2000001", 2, "above its default, 2000000|line 2"),
         ("max-memory = 'much'", 2, "not a size in bytes|line 1"),
         ("\n[run]\n" + ".".join("a" * 60_000) + " = 1", 3, "more than 16 parts|line 3"),
+        ('"\\' * 200_000, 3, "invalid TOML"),
         ("x = [\n[" + " " * 100_000 + "]]", 2, "unknown key 'x'|line 1"),
         ("[run]\ntrace = '" + "x" * 9999 + "'", 2, "xxx…: expected true or false"),
         ("[run]\ntrace = 3", 2, "trace = 3: expected true or false|line 2"),
