@@ -20,6 +20,12 @@ SMOOTH = [case for case in CASES if "random" not in case.values[0]["tags"]]
 # the gradient of a gradient array that grows: the array has a fixed size
 _FIXED_SIZE = "tensor_array_ops_test_v1/TensorArrayTest.testSkipEagerTensorArraySplitDynamic/grad56"
 
+# TensorFlow takes over five minutes and 12 GB to differentiate the gradients of their loops
+_UNBOUNDED = (
+    "v2/ControlFlowTest.testWhileAndTensorArray/grad19",
+    "v1/ControlFlowTest.testWhileAndTensorArrayWithControlFlowV2/grad75",
+)
+
 
 @pytest.mark.parametrize("case", sampled([case for case in SMOOTH if case.id != _FIXED_SIZE], 12))
 def test_second_order_is_the_slope_of_the_first(case: dict[str, Any]) -> None:
@@ -75,6 +81,9 @@ def test_every_second_order_of_tensorflow_agrees(case: dict[str, Any]) -> None:
         return
     if case["id"].endswith(_HALVED):
         assert disagreement(case)
+        assert not second_order.difference_from_slopes(case)
+        return
+    if case["id"].endswith(_UNBOUNDED):
         assert not second_order.difference_from_slopes(case)
         return
     assert not disagreement(case)
