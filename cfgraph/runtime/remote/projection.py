@@ -273,7 +273,7 @@ class Projection:
         ]
 
     def lines(self, worker: int) -> Iterator[PartLine]:
-        """What a worker does at each line of the program."""
+        """The action of a worker at each line of the program."""
         for index, line in enumerate(self._lines):
             owner, plan = self._owner[index], line.plan
             if line.opens is not None:
