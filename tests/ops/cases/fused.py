@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cfgraph.ir import registry
 from tests.ops.harness import case
 
 F32, F64 = np.float32, np.float64
@@ -68,7 +69,9 @@ CASES = PRODUCTS
 NO_GRADIENT = dict.fromkeys(
     ["_FusedMatMul", "_FusedConv2D", "_UnaryOpsComposition"], "TensorFlow has none"
 )
+# those of oneDNN are computed as the ordinary ops that they replace
+_ONEDNN = [name for name in registry.op_names() if name.startswith("_Mkl")]
 WITHOUT_CASE = dict.fromkeys(
-    ["_FusedBatchNormEx", "_FusedDepthwiseConv2dNative", "_MklMatMul"],
-    "TensorFlow has kernels with oneDNN or on a GPU only; see the tests of unfusing",
+    ["_FusedBatchNormEx", "_FusedDepthwiseConv2dNative", *_ONEDNN],
+    "TensorFlow has kernels with oneDNN or on a GPU only; see the tests of unfusing and of dumps",
 )

@@ -103,7 +103,6 @@ NO_GRADIENT = dict.fromkeys(
     [
         *("SparseAddGrad", "SparseSliceGrad", "SparseReduceMax"),
         *("SparseReduceMaxSparse", "SparseReduceSumSparse"),
-        *("SerializeSparse", "SerializeManySparse", "DeserializeSparse", "DeserializeManySparse"),
     ],
     "TensorFlow has none",
 )
