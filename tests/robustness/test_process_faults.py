@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import random
 import resource
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -181,22 +179,11 @@ def _resources() -> tuple[int, int]:
 def test_memory_and_files_do_not_grow(
     action: Callable[[Path], None], warm_up: int, rounds: int, mebibytes: int, graphs: Path
 ) -> None:
-    # a process of its own: the heap of other tests delays collections and hides what is freed
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        memory, files = pool.submit(_growth, action, warm_up, rounds, graphs).result()
-    assert not files
-    assert memory < mebibytes << 20
-
-
-def _growth(
-    action: Callable[[Path], None], warm_up: int, rounds: int, graphs: Path
-) -> tuple[int, int]:
-    """Bytes and open files that some rounds of an action add."""
     for _ in range(warm_up):
         action(graphs)
     memory, files = _resources()
     for _ in range(rounds):
         action(graphs)
     memory_after, files_after = _resources()
-    return memory_after - memory, files_after - files
+    assert files_after == files
+    assert memory_after - memory < mebibytes << 20
