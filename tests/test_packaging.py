@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pydoc
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -63,6 +64,7 @@ def sdist(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, copy = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("copy")
     for name in ("cfgraph", "commands", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         subprocess.run(["cp", "-r", str(root / name), str(copy)], check=True, timeout=60)
+    shutil.copytree(root / "docs" / "man", copy / "docs" / "man")
     return built("sdist", copy, folder)
 
 
@@ -80,7 +82,11 @@ def test_the_wheel_holds_only_cfgraph(root: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     distribution = f"{DISTRIBUTION.replace('-', '_')}-{cfgraph.__version__}"
     assert wheel.name == f"{distribution}-py3-none-any.whl"
-    assert {name.split("/")[0] for name in names} == {"cfgraph", f"{distribution}.dist-info"}
+    folders = {name.split("/")[0] for name in names}
+    assert folders == {"cfgraph", f"{distribution}.dist-info", f"{distribution}.data"}
+    pages = {f"data/share/man/man1/{file.name}" for file in (root / "docs" / "man").iterdir()}
+    data = {name for name in names if name.startswith(f"{distribution}.data/")}
+    assert data == {f"{distribution}.data/{page}" for page in pages}
     modules = {f"cfgraph/{file.relative_to(root / 'cfgraph')}" for file in _sources(root)}
     commands = {f"cfgraph/commands/{file.name}" for file in (root / "commands").glob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules | commands
@@ -164,6 +170,14 @@ def test_the_command_works_where_only_the_wheel_is_installed(
     )
     assert done.returncode == 0, done.stderr
     assert output in done.stdout
+
+
+def test_man_finds_the_pages_next_to_the_command(root: Path, installed: Path) -> None:
+    pages = root / "docs" / "man"
+    written = installed.parent / "share" / "man" / "man1"
+    assert {file.name: file.read_text() for file in written.iterdir()} == {
+        file.name: file.read_text() for file in pages.iterdir()
+    }
 
 
 def test_the_library_works_where_only_the_wheel_is_installed(installed: Path) -> None:
