@@ -14,16 +14,15 @@ Generated code merges the devices of a run, so that its graph is placed and not 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, Unsupported, UsageError
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import array_copy
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
@@ -31,10 +30,9 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.limits import current_limits, reserve
+from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import Resource, is_functional, lookup
 from cfgraph.runtime.abstract_run import use_abstract_values
-from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import (
@@ -44,12 +42,11 @@ from cfgraph.runtime.engine.plan import (
     make_plans,
 )
 from cfgraph.runtime.engine.references import fetched_value
-from cfgraph.runtime.engine.step import RunStep, State
+from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.gpu.context import available_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.gpu_simulator import GpuSimulator
 from cfgraph.runtime.io_policy import ALLOW_IO_HINT, FORBIDDEN_FILE_CODE
-from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.run_config import RunConfig
@@ -58,7 +55,6 @@ from cfgraph.runtime.run_passes import cluster_run, lowered_copy, partition_run,
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual_time import VirtualSimulator
-from cfgraph.runtime.xla_tier import RepeatedRun, XlaTier
 
 if TYPE_CHECKING:
     from cfgraph.runtime.code_cache import CacheEntry
@@ -246,10 +242,6 @@ def _compiled(
         return None, error.text
 
 
-# simulators that stay linked per fetch-set while no run uses them
-MAX_IDLE_SIMULATORS: Final = 8
-
-
 class RunExecutor(Protocol):
     """An engine with the state of one run: a simulator, or generated code."""
 
@@ -314,9 +306,6 @@ def _caller_copy(value: Any) -> Any:
     return array_copy(value)
 
 
-SimulatorMaker = Callable[[PlannedRun, Observer | None], RunExecutor]
-
-
 def make_executor(
     run: PlannedRun,
     step: RunStep,
@@ -342,93 +331,3 @@ def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
     """The token executor of a run that generated code runs otherwise."""
     spec, plans = run.executor.get()
     return Simulator(spec.graph, plans, step, spec.fetches)
-
-
-@dataclass(slots=True, eq=False)
-class PreparedRun:
-    """A fetch-set that is ready to run.
-
-    `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
-    plans: a second simulator needs its own plans. `clusters` runs its clusters. `plan_xla` plans a
-    run that may move to XLA; the second run makes its `tier`.
-    """
-
-    run: PlannedRun
-    make: SimulatorMaker
-    guard: AbstractContextManager[object]
-    clusters: ClusterRunner
-    blas_threads: int | None = None
-    plan_xla: Callable[[State], tuple[PlannedRun, ClusterRunner]] | None = None
-    tier: XlaTier | None = None
-    has_run: bool = False
-    xla: PreparedRun | None = None
-    idle: list[RunExecutor] = field(default_factory=list)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph as the token executor executes it."""
-        return self.run.executor.get()[0].graph
-
-    @property
-    def is_shared(self) -> bool:
-        """True if several simulators may be linked from the plans."""
-        return isinstance(self.guard, nullcontext)
-
-    def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
-        """The times of this run with feeds of these shapes, if it may move to XLA.
-
-        A run with limits stays, since code of XLA looks at them less often.
-        """
-        if self.plan_xla is None or current_limits().bounds_loops:
-            return None
-        if not self.has_run:
-            self.has_run = True
-            return None
-        if self.tier is None:
-            if not has_jax():
-                self.plan_xla = None
-                return None
-            self.tier = XlaTier(self.run.plans[0].nodes)
-        repeated = self.tier.repeated_run(feeds)
-        if self.xla is not None and not self.tier.uses_xla:
-            self.xla = None  # its code, and constants in it, take memory
-        return repeated
-
-    @property
-    def xla_estimate(self) -> str:
-        """A description of the time to compile this run, if it may move to XLA."""
-        if self.plan_xla is None or not has_jax():
-            return ""
-        return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
-
-    def by_xla(self, repeated: RepeatedRun, state: State) -> PreparedRun | None:
-        """The same run by XLA, planned once; None if that is impossible."""
-        assert self.plan_xla is not None
-        xla = self.xla
-        if xla is None:
-            try:
-                run, clusters = self.plan_xla(state)
-            except CfgraphError as error:
-                repeated.reject(error.message)
-                return None
-            xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
-            self.xla = xla
-        return xla
-
-    def acquire(self, observer: Observer | None) -> RunExecutor:
-        """A simulator for one run; an observed run has a new one."""
-        if observer is None or not self.is_shared:
-            try:
-                return self.idle.pop()
-            except IndexError:
-                pass
-        with self.run.spec.graph.paused_gc():
-            return self.make(self.run, observer)
-
-    def release(self, simulator: RunExecutor) -> None:
-        """Make a simulator available to later runs. Only one keeps the values of its last run."""
-        if self.idle:
-            simulator.clear()
-        self.idle.append(simulator)
-        # after the append, so that the bound holds for concurrent calls
-        del self.idle[MAX_IDLE_SIMULATORS:]

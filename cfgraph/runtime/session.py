@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Lock, RLock
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.devices import is_gpu, parse_devices
-from cfgraph.ir.files import dumps
-from cfgraph.ir.graph import Graph, Node, Output, require_graph
+from cfgraph.ir.devices import parse_devices
+from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import limited, out_of_memory_error
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
-from cfgraph.runtime.blas_threads import auto_threads, checked_threads, limited_threads
+from cfgraph.runtime.blas_threads import checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.code_cache import CacheEntry, CodeCache
+from cfgraph.runtime.code_cache import CodeCache
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.executor import MISSING
-from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import RunStep, State
-from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
+from cfgraph.runtime.gpu.context import GpuContext, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
@@ -38,28 +33,19 @@ from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 from cfgraph.runtime.prepare import (
     DEFAULT_DEVICE,
     PlannedRun,
-    PreparedRun,
     RunExecutor,
     fetched_values,
     make_executor,
-    plan_run,
 )
+from cfgraph.runtime.prepared_runs import TRACED, PreparedRun, PreparedRuns
 from cfgraph.runtime.run_config import RunConfig, current_options
-from cfgraph.runtime.run_names import InlinedClusters, NameResolver, fetch_names
+from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual_time import VirtualSimulator
-from cfgraph.runtime.xla_run import plan_xla_run
 from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions, Workers
-
-# a session keeps this many prepared fetch-sets and drops the oldest
-MAX_PREPARED_RUNS: Final = 32
-
-# fetches, targets, feeds, values are omitted, the run is only traced
-RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool, bool]
-_TRACED: Final = "the run is traced"
 
 
 @contextmanager
@@ -171,7 +157,6 @@ class Session:
             blas_threads=checked_threads(blas_threads),
             workers=workers,
         )
-        self._observed = self.config.token_executor_reason()
         self.state = State() if state is None else state
         self._workers: Workers | None = None
         if workers is not None:
@@ -179,9 +164,6 @@ class Session:
 
             self._workers = Workers(workers, state)
             self.state = self._workers.state
-        self.cluster_runner = ClusterRunner(
-            jit or ("numpy" if engine == "compiled" else None), lazy=lazy
-        )
         self.elapsed: float | None = None
         self._last_run: PreparedRun | None = None
         self.gpu_plan: GpuPlan | None = None
@@ -193,13 +175,18 @@ class Session:
             self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._run_numbers = count(1)
-        self._prepared: dict[RunKey, PreparedRun] = {}
-        self._cache = CodeCache() if cache is True else cache or None
-        self._digest: tuple[Any, str] = None, ""  # a version of the graph, and its digest
-        if self._cache is not None and self._cache.graph_digest:
-            self._digest = self._version, self._cache.graph_digest
-        self._planned: Any = None  # the version of the graph that the runs are prepared for
         self._lock = RLock()  # held to prepare a run, and during runs that wait for each other
+        self.cluster_runner = ClusterRunner(
+            jit or ("numpy" if engine == "compiled" else None), lazy=lazy
+        )
+        self._prepared = PreparedRuns(
+            graph,
+            self.config,
+            self.cluster_runner,
+            self._make_simulator,
+            self._lock,
+            CodeCache() if cache is True else cache or None,
+        )
         self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)
 
@@ -225,20 +212,13 @@ class Session:
         with self._lock:
             self._workers.reset()
             self._workers.state.replace(variables)
-            self._prepared, self._run_numbers = {}, count(1)
+            self._prepared.clear()
+            self._run_numbers = count(1)
 
     def reuse_plans(self, other: Session) -> None:
         """Reuse the plans of another session on the same graph with the same options."""
-        self.cluster_runner, self._planned = other.cluster_runner, other._planned
-        for key, prepared in dict(other._prepared).items():
-            if prepared.is_shared:
-                new = replace(prepared, make=self._make_simulator, plan_xla=None, idle=[])
-                self._prepared[key] = new
-
-    @property
-    def _version(self) -> Any:
-        """The state of the graph; equal states have equal runs."""
-        return self.graph.edits, tuple(self.graph.functions.values())
+        self._prepared.reuse(other._prepared)
+        self.cluster_runner = other.cluster_runner
 
     @property
     def rules(self) -> PlacementRules:
@@ -297,7 +277,7 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, names.targets, tuple(fed), without_values, False
-        prepared, seconds = self._prepared_run(key, names.opened, trace, timeout, fed)
+        prepared, seconds = self._prepared.get(key, names.opened, trace, timeout, fed)
         repeated = xla = None
         if trace is None and timeout is None and max_iterations is None:
             repeated = prepared.repeated_run(fed.values())
@@ -347,7 +327,7 @@ class Session:
                 self.fallback = prepared.run.fallback or simulator.fallback
                 self._repeated = repeated
                 if trace is not None and not self.fallback:
-                    self.fallback = _TRACED
+                    self.fallback = TRACED
                 self._end_run(prepared, simulator, completed=completed)
                 if trace is None:
                     prepared.release(simulator)
@@ -359,84 +339,6 @@ class Session:
             self.gpus, self.gpu_plan = simulator.gpus, simulator.gpu_plan
             if completed:
                 self.elapsed = simulator.elapsed
-
-    def _prepared_run(
-        self,
-        key: RunKey,
-        opened: InlinedClusters,
-        trace: Observer | None,
-        timeout: float | None,
-        fed: dict[Output, Any],
-    ) -> tuple[PreparedRun, float]:
-        """The prepared run of fetches, targets, and feeds, made once, and the time this took.
-
-        If plans cannot be shared, a traced run has its own. A traced run compiles nothing.
-        """
-        version = self._version
-        if self._planned == version:
-            prepared = self._known_run(key, trace)
-            if prepared is not None and (trace is None or prepared.is_shared):
-                return prepared, 0.0
-        with self._lock, self.graph.paused_gc(), limited(timeout=timeout):
-            start = time.monotonic()
-            if self._planned != version:
-                self._prepared, self._planned = {}, version
-            prepared = self._known_run(key, trace)
-            if prepared is not None and (trace is None or prepared.is_shared):
-                return prepared, 0.0
-            fetches, targets, feeds, without_values, _ = key
-            spec = RunSpec(opened.graph, fetches, targets, feeds)
-            observed = self._observed or ("values are omitted" if without_values else "")
-            if trace is not None and not observed:
-                observed, key = _TRACED, (*key[:4], True)
-            run = plan_run(
-                spec,
-                opened,
-                self.config,
-                self.cluster_runner,
-                observed,
-                without_values=without_values,
-                entry=None if observed else self._cache_entry(spec),
-            )
-            guard = self._lock if self._is_exclusive() else nullcontext()
-            threads = self.config.blas_threads
-            if isinstance(threads, str):
-                values = dict(zip(run.spec.feeds, fed.values(), strict=True))
-                threads = auto_threads(run.spec.graph, run.plans, values)
-            prepared = PreparedRun(run, self._make_simulator, guard, self.cluster_runner, threads)
-            if run.compiled is not None and self.config.has_xla_choice and not opened.groups:
-                prepared.plan_xla = partial(plan_xla_run, spec, opened, self.config, run)
-            if trace is None or not prepared.is_shared:
-                prepared.idle.append(self._make_simulator(run, trace))
-            if trace is None or prepared.is_shared:
-                while len(self._prepared) >= MAX_PREPARED_RUNS:
-                    del self._prepared[next(iter(self._prepared))]
-                self._prepared[key] = prepared
-            return prepared, time.monotonic() - start
-
-    def _cache_entry(self, spec: RunSpec) -> CacheEntry | None:
-        """The entry of a run in the cache of generated code, if the session has a cache."""
-        if self._cache is None:
-            return None
-        if self._digest[0] != self._planned:
-            self._digest = self._planned, hashlib.sha256(dumps(self.graph)).hexdigest()
-        return self._cache.entry(self._digest[1], *spec.names, self.config.planning_options)
-
-    def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
-        """The prepared run of a key; for a traced run also one that is only traced."""
-        prepared = self._prepared.get(key)
-        if prepared is None and trace is not None:
-            prepared = self._prepared.get((*key[:4], True))
-        return prepared
-
-    def _is_exclusive(self) -> bool:
-        """True if runs wait for each other: they count memory, or may use a real GPU."""
-        if self._meter is not None or self._workers is not None:
-            return True
-        if self.config.costs is not None or self.config.gpu == "simulated":
-            return False
-        devices = self.config.devices or named_devices(self.graph)
-        return any(map(is_gpu, devices)) and available_gpu(self.config.gpu) is not None
 
     def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
         """The executor of one run at a time."""

@@ -190,7 +190,7 @@ def test_a_device_is_ahead_of_another_by_no_more_than_parallel_iterations(parall
 def test_finished_messages_are_let_go() -> None:
     both = session(counting())
     both.run(["out:0"], {"n": 200})
-    (prepared,) = both._prepared.values()
+    (prepared,) = both._prepared
     (simulator,) = prepared.idle
     assert not any(channel.messages for channel in simulator.rendezvous.values())
     for executor in simulator.executors:

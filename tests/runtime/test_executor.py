@@ -7,7 +7,7 @@ import pytest
 
 from cfgraph.errors import ExecutionError, InvalidInput, RunTimeout, Unsupported, UsageError
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.session import MAX_PREPARED_RUNS
+from cfgraph.runtime.prepared_runs import MAX_PREPARED_RUNS
 from tests.recorder import Recorder
 from tests.runtime.graphs import loop, session
 
@@ -456,7 +456,7 @@ def test_a_session_keeps_a_bounded_number_of_plans() -> None:
 def test_finished_iterations_are_let_go() -> None:
     counting = session(loop())
     counting.run(["out:0"], {"n": 500})
-    (prepared,) = counting._prepared.values()
+    (prepared,) = counting._prepared
     (executor,) = prepared.idle[0].executors
     assert executor.root is not None
     assert not executor.root.newest.children

@@ -29,7 +29,7 @@ ORDER = (
         "quiescent_state",
     ),
     *("deadlock", "simulator", "gpu_simulator", "virtual_time", "compiled", "remote"),
-    *("run_config", "run_passes", "prepare", "xla_run", "session", "restore"),
+    *("run_config", "run_passes", "prepare", "prepared_runs", "session", "restore"),
 )
 
 

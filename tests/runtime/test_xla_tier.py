@@ -12,7 +12,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime import xla_run, xla_tier
+from cfgraph.runtime import prepared_runs, xla_tier
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.jax.compile import CompiledFunction
 from cfgraph.runtime.session import Session
@@ -297,7 +297,7 @@ def loop_without_iterations() -> Graph:
 def test_a_variable_without_a_value_that_a_run_does_not_read_is_no_error(
     at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xla_run, "_MOST_REMAINING", 1.0)
+    monkeypatch.setattr(prepared_runs, "MOST_REMAINING", 1.0)
     run = Session(loop_without_iterations())
     feeds = {"n": np.int32(0), "x": np.float32(2)}
     run.run([], feeds, ["init"])
@@ -332,7 +332,7 @@ WRONG = [
 def test_errors_are_those_of_generated_code(
     at_once: None, monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(xla_run, "_MOST_REMAINING", 1.0)
+    monkeypatch.setattr(prepared_runs, "MOST_REMAINING", 1.0)
     errors = []
     for engine in ("auto", "compiled"):
         run = initialized(LOOKUP, engine=engine)

@@ -1,0 +1,307 @@
+"""Prepared runs: what a session keeps of each fetch-set, with the choice between NumPy and XLA."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir.devices import is_gpu
+from cfgraph.ir.files import dumps
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.traversal import is_partitioned, named_devices
+from cfgraph.limits import current_limits, limited
+from cfgraph.runtime.blas_threads import auto_threads
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.code_cache import CacheEntry, CodeCache
+from cfgraph.runtime.engine.plan import RunSpec
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.gpu.context import available_gpu
+from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.runtime.prepare import PlannedRun, RunExecutor, plan_run
+from cfgraph.runtime.run_config import RunConfig
+from cfgraph.runtime.run_names import InlinedClusters
+from cfgraph.runtime.trace.events import Observer
+from cfgraph.runtime.xla_tier import RepeatedRun, XlaTier
+
+# the oldest prepared runs of a session are dropped above this
+MAX_PREPARED_RUNS: Final = 32
+# simulators that stay linked per fetch-set while no run uses them
+MAX_IDLE_SIMULATORS: Final = 8
+# fraction of the nodes of a run that may remain outside of clusters for XLA
+MOST_REMAINING: Final = 0.5
+TRACED: Final = "the run is traced"
+
+# fetches, targets, feeds, values are omitted, the run is only traced
+RunKey = tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool, bool]
+SimulatorMaker = Callable[[PlannedRun, Observer | None], RunExecutor]
+
+
+@dataclass(slots=True, eq=False)
+class PreparedRun:
+    """A fetch-set that is ready to run.
+
+    `guard` is held during a run. If it is a lock, runs wait for each other, and linking changes the
+    plans: a second simulator needs its own plans. `clusters` runs its clusters. `plan_xla` plans a
+    run that may move to XLA; the second run makes its `tier`.
+    """
+
+    run: PlannedRun
+    make: SimulatorMaker
+    guard: AbstractContextManager[object]
+    clusters: ClusterRunner
+    blas_threads: int | None = None
+    plan_xla: Callable[[State], tuple[PlannedRun, ClusterRunner]] | None = None
+    tier: XlaTier | None = None
+    has_run: bool = False
+    xla: PreparedRun | None = None
+    idle: list[RunExecutor] = field(default_factory=list)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as the token executor executes it."""
+        return self.run.executor.get()[0].graph
+
+    @property
+    def is_shared(self) -> bool:
+        """True if several simulators may be linked from the plans."""
+        return isinstance(self.guard, nullcontext)
+
+    def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
+        """The times of this run with feeds of these shapes, if it may move to XLA.
+
+        A run with limits stays, since code of XLA looks at them less often.
+        """
+        if self.plan_xla is None or current_limits().bounds_loops:
+            return None
+        if not self.has_run:
+            self.has_run = True
+            return None
+        if self.tier is None:
+            if not has_jax():
+                self.plan_xla = None
+                return None
+            self.tier = XlaTier(self.run.plans[0].nodes)
+        repeated = self.tier.repeated_run(feeds)
+        if self.xla is not None and not self.tier.uses_xla:
+            self.xla = None  # its code, and constants in it, take memory
+        return repeated
+
+    @property
+    def xla_estimate(self) -> str:
+        """A description of the time to compile this run, if it may move to XLA."""
+        if self.plan_xla is None or not has_jax():
+            return ""
+        return str(RepeatedRun(XlaTier(self.run.plans[0].nodes).estimate))
+
+    def by_xla(self, repeated: RepeatedRun, state: State) -> PreparedRun | None:
+        """The same run by XLA, planned once; None if that is impossible."""
+        assert self.plan_xla is not None
+        xla = self.xla
+        if xla is None:
+            try:
+                run, clusters = self.plan_xla(state)
+            except CfgraphError as error:
+                repeated.reject(error.message)
+                return None
+            xla = PreparedRun(run, self.make, self.guard, clusters, self.blas_threads)
+            self.xla = xla
+        return xla
+
+    def acquire(self, observer: Observer | None) -> RunExecutor:
+        """A simulator for one run; an observed run has a new one."""
+        if observer is None or not self.is_shared:
+            try:
+                return self.idle.pop()
+            except IndexError:
+                pass
+        with self.run.spec.graph.paused_gc():
+            return self.make(self.run, observer)
+
+    def release(self, simulator: RunExecutor) -> None:
+        """Make a simulator available to later runs. Only one keeps the values of its last run."""
+        if self.idle:
+            simulator.clear()
+        self.idle.append(simulator)
+        # after the append, so that the bound holds for concurrent calls
+        del self.idle[MAX_IDLE_SIMULATORS:]
+
+
+class PreparedRuns:
+    """The prepared runs of a session by fetch-set, until its graph changes.
+
+    `clusters` runs the clusters of all of them.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: RunConfig,
+        clusters: ClusterRunner,
+        make: SimulatorMaker,
+        lock: AbstractContextManager[object],
+        cache: CodeCache | None,
+    ) -> None:
+        self.clusters = clusters
+        self._graph, self._config, self._make, self._lock = graph, config, make, lock
+        self._observed, self._may_use_xla = config.token_executor_reason(), config.has_xla_choice
+        self._prepared: dict[RunKey, PreparedRun] = {}
+        self._planned: Any = None  # the version of the graph that the runs are prepared for
+        self._cache = cache
+        self._digest: tuple[Any, str] = None, ""  # a version of the graph, and its digest
+        if cache is not None and cache.graph_digest:
+            self._digest = self._version, cache.graph_digest
+
+    def __len__(self) -> int:
+        return len(self._prepared)
+
+    def __iter__(self) -> Iterator[PreparedRun]:
+        return iter(self._prepared.values())
+
+    def clear(self) -> None:
+        """Drop all prepared runs."""
+        self._prepared = {}
+
+    def reuse(self, other: PreparedRuns) -> None:
+        """Reuse the plans of another session on the same graph with the same options."""
+        self.clusters, self._planned = other.clusters, other._planned
+        for key, prepared in dict(other._prepared).items():
+            if prepared.is_shared:
+                new = replace(prepared, make=self._make, plan_xla=None, idle=[])
+                self._prepared[key] = new
+
+    @property
+    def _version(self) -> Any:
+        """The state of the graph; equal states have equal runs."""
+        return self._graph.edits, tuple(self._graph.functions.values())
+
+    def get(
+        self,
+        key: RunKey,
+        opened: InlinedClusters,
+        trace: Observer | None,
+        timeout: float | None,
+        fed: dict[Output, Any],
+    ) -> tuple[PreparedRun, float]:
+        """The prepared run of fetches, targets, and feeds, made once, and the time this took.
+
+        If plans cannot be shared, a traced run has its own. A traced run compiles nothing.
+        """
+        version = self._version
+        if self._planned == version:
+            prepared = self._known_run(key, trace)
+            if prepared is not None:
+                return prepared, 0.0
+        with self._lock, self._graph.paused_gc(), limited(timeout=timeout):
+            start = time.monotonic()
+            if self._planned != version:
+                self._prepared, self._planned = {}, version
+            prepared = self._known_run(key, trace)
+            if prepared is not None:
+                return prepared, 0.0
+            observed = self._observed or ("values are omitted" if key[3] else "")
+            if trace is not None and not observed:
+                observed, key = TRACED, (*key[:4], True)
+            prepared = self._prepare(key, opened, observed, fed)
+            if trace is None or not prepared.is_shared:
+                prepared.idle.append(self._make(prepared.run, trace))
+            if trace is None or prepared.is_shared:
+                while len(self._prepared) >= MAX_PREPARED_RUNS:
+                    del self._prepared[next(iter(self._prepared))]
+                self._prepared[key] = prepared
+            return prepared, time.monotonic() - start
+
+    def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
+        """The prepared run of a key; for a traced run also one that is only traced, if shared."""
+        prepared = self._prepared.get(key)
+        if trace is None:
+            return prepared
+        if prepared is None:
+            prepared = self._prepared.get((*key[:4], True))
+        return None if prepared is None or not prepared.is_shared else prepared
+
+    def _prepare(
+        self, key: RunKey, opened: InlinedClusters, observed: str, fed: dict[Output, Any]
+    ) -> PreparedRun:
+        """Plan a run; if `observed`, for the token executor."""
+        config = self._config
+        fetches, targets, feeds, without_values, _ = key
+        spec = RunSpec(opened.graph, fetches, targets, feeds)
+        run = plan_run(
+            spec,
+            opened,
+            config,
+            self.clusters,
+            observed,
+            without_values=without_values,
+            entry=None if observed else self._cache_entry(spec),
+        )
+        guard = self._lock if _is_exclusive(config, self._graph) else nullcontext()
+        threads = config.blas_threads
+        if isinstance(threads, str):
+            values = dict(zip(run.spec.feeds, fed.values(), strict=True))
+            threads = auto_threads(run.spec.graph, run.plans, values)
+        prepared = PreparedRun(run, self._make, guard, self.clusters, threads)
+        if run.compiled is not None and self._may_use_xla and not opened.groups:
+            prepared.plan_xla = partial(_plan_xla_run, spec, opened, config, run)
+        return prepared
+
+    def _cache_entry(self, spec: RunSpec) -> CacheEntry | None:
+        """The entry of a run in the cache of generated code, if the session has a cache."""
+        if self._cache is None:
+            return None
+        if self._digest[0] != self._planned:
+            self._digest = self._planned, hashlib.sha256(dumps(self._graph)).hexdigest()
+        return self._cache.entry(self._digest[1], *spec.names, self._config.planning_options)
+
+
+def _is_exclusive(config: RunConfig, graph: Graph) -> bool:
+    """True if runs wait for each other: they count memory, or may use a real GPU."""
+    if config.memory is not None or config.workers is not None:
+        return True
+    if config.costs is not None or config.gpu == "simulated":
+        return False
+    devices = config.devices or named_devices(graph)
+    return any(map(is_gpu, devices)) and available_gpu(config.gpu) is not None
+
+
+def _plan_xla_run(
+    spec: RunSpec,
+    opened: InlinedClusters,
+    config: RunConfig,
+    generated: PlannedRun,
+    state: State,
+) -> tuple[PlannedRun, ClusterRunner]:
+    """Plan a run of generated code again, with clusters that XLA compiles, and their runner.
+
+    Its errors are explained by the same token executor. Raises Unsupported with the reason if XLA
+    compiles too little of it, or a variable has no value: clusters may read it although the run
+    does not.
+    """
+    if is_partitioned(spec.graph):
+        message = "the graph is partitioned"
+        raise Unsupported(message)
+    valued = {key for key, variable in state.variables() if variable.initialized}
+    for node in filter(is_variable, generated.plans[0].nodes):
+        if variable_key(node) not in valued:
+            message = f"the variable {node.name} has no value"
+            raise Unsupported(message)
+    clusters = ClusterRunner("xla", prefixes_errors=False)
+    run = plan_run(spec, opened, replace(config, jit="xla", regions=True), clusters, "")
+    remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
+    compiled, original = run.compiled, generated.compiled
+    if compiled is None or original is None:
+        raise Unsupported(run.fallback)
+    if remaining > MOST_REMAINING * count:
+        message = f"{remaining} of {count} nodes remain outside of clusters"
+        raise Unsupported(message)
+    repeatable = original.is_repeatable
+    needs_tokens = compiled.code.may_be_dead and not repeatable
+    compiled = replace(compiled, is_repeatable=repeatable, needs_tokens_for_dead=needs_tokens)
+    return replace(run, compiled=compiled, executor=generated.executor), clusters
