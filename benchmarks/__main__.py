@@ -1,6 +1,7 @@
 """Print the table of figures: `python -m benchmarks [--tiny] [--models PATH] [section ...]`.
 
 Without a section, all are measured. `--models` names recordings for the section `models`.
+`python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks import (
     memory,
     messages,
     models,
+    papers,
     partition,
     placing,
     regions,
@@ -63,6 +65,9 @@ HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
 
 def main(arguments: list[str]) -> None:
     """Measure the sections that are named, or all."""
+    if arguments[:1] == ["papers"]:
+        papers.main(arguments[1:])
+        return
     tiny = "--tiny" in arguments
     if "--models" in arguments:
         at = arguments.index("--models")

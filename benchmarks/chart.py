@@ -1,30 +1,90 @@
-"""A small line chart as SVG: doubling values on the x axis, a linear y axis from zero."""
+"""A small line chart as SVG: doubling values on the x axis, a y axis from zero or of decades."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from math import ceil, floor, log10
+from typing import Final, NamedTuple, Protocol
 from xml.sax.saxutils import escape
 
 _WIDTH, _HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 48, 56
-_COLORS: Final = ("#c2410c", "#1d4ed8", "#15803d")
+_COLORS: Final = ("#c2410c", "#1d4ed8", "#15803d", "#7e22ce")
+_BAND_COLOR: Final = "#fde68a"
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 _MOST_TICKS: Final = 7
 _STYLE: Final = "text{font:13px sans-serif;fill:#1f2937}.title{font-size:15px;font-weight:bold}"
 
 
 class Series(NamedTuple):
-    """One line of the chart: its name, and a value for each x."""
+    """One line of the chart: its name, and a value for each x; None where there is none."""
 
     name: str
-    values: Sequence[float]
+    values: Sequence[float | None]
 
 
-def chart(title: str, axes: tuple[str, str], xs: Sequence[int], lines: Sequence[Series]) -> str:
+class Band(NamedTuple):
+    """A range of y values that others report."""
+
+    name: str
+    low: float
+    high: float
+
+
+class Scale(Protocol):
+    """Positions of values: a fraction of the height, and the values of the grid lines."""
+
+    def fraction(self, value: float) -> float:
+        """0 at the bottom, 1 at the top."""
+
+    def ticks(self) -> Iterator[float]:
+        """Values with a grid line."""
+
+
+class LinearScale:
+    """From zero to above the highest value."""
+
+    def __init__(self, highest: float) -> None:
+        self.step = _step(highest)
+        self.top = self.step * (int(highest / self.step) + 1)
+
+    def fraction(self, value: float) -> float:
+        """0 at the bottom, 1 at the top."""
+        return value / self.top
+
+    def ticks(self) -> Iterator[float]:
+        """Values with a grid line."""
+        return (number * self.step for number in range(round(self.top / self.step) + 1))
+
+
+class DecadeScale:
+    """Powers of ten, each as high as the next."""
+
+    def __init__(self, lowest: float, highest: float) -> None:
+        self.low, self.high = floor(log10(lowest)), ceil(log10(highest))
+
+    def fraction(self, value: float) -> float:
+        """0 at the bottom, 1 at the top."""
+        return (log10(value) - self.low) / (self.high - self.low)
+
+    def ticks(self) -> Iterator[float]:
+        """Values with a grid line."""
+        return (10.0**power for power in range(self.low, self.high + 1))
+
+
+def chart(
+    title: str,
+    axes: tuple[str, str],
+    xs: Sequence[int],
+    lines: Sequence[Series],
+    *,
+    decades: bool = False,
+    band: Band | None = None,
+) -> str:
     """The SVG of lines over `xs`, which are evenly spaced; the same bytes for the same numbers."""
-    step = _step(max(max(line.values) for line in lines))
-    top = step * (int(max(max(line.values) for line in lines) / step) + 1)
+    shown = [value for line in lines for value in line.values if value is not None]
+    highest = max([*shown, band.high] if band else shown)
+    scale: Scale = DecadeScale(min(shown), highest) if decades else LinearScale(highest)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'width="{_WIDTH}" height="{_HEIGHT}" role="img">',
@@ -32,22 +92,39 @@ def chart(title: str, axes: tuple[str, str], xs: Sequence[int], lines: Sequence[
         f"<style>{_STYLE}</style>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         _text(_LEFT, 26, title, "title"),
-        *_grid(xs, axes, step, top),
     ]
+    if band:
+        parts.append(_band(band, scale))
+    parts += _grid(xs, axes, scale)
     for place, line in enumerate(lines):
         color = _COLORS[place % len(_COLORS)]
-        parts += _line(line, color, top)
-        parts += _key(line.name, color, place) if len(lines) > 1 else []
+        parts += _line(line, color, scale)
+    named = [line.name for line in lines] if len(lines) > 1 or band else []
+    on_the_right = _is_rising(lines[0]) is False
+    for place, name in enumerate([*named, *([band.name] if band else [])]):
+        width, color = (8, _BAND_COLOR) if place == len(lines) else (2, _COLORS[place])
+        parts += _key(name, color, place, width, on_the_right=on_the_right)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _grid(xs: Sequence[int], axes: tuple[str, str], step: float, top: float) -> list[str]:
+def _is_rising(line: Series) -> bool | None:
+    values = [value for value in line.values if value is not None]
+    return None if len(values) < 2 else values[-1] > values[0]
+
+
+def _band(band: Band, scale: Scale) -> str:
+    top, bottom = _y(band.high, scale), _y(band.low, scale)
+    size = f'width="{_WIDTH - _LEFT - _RIGHT}" height="{bottom - top:.1f}"'
+    return f'<rect x="{_LEFT}" y="{top:.1f}" {size} fill="{_BAND_COLOR}"/>'
+
+
+def _grid(xs: Sequence[int], axes: tuple[str, str], scale: Scale) -> list[str]:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     parts = []
-    for number in range(round(top / step) + 1):
-        y = _y(number * step, top)
+    for tick in scale.ticks():
+        y = _y(tick, scale)
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="#e5e7eb"/>')
-        parts.append(_text(_LEFT - 8, y + 4, f"{number * step:g}", anchor="end"))
+        parts.append(_text(_LEFT - 8, y + 4, f"{tick:g}", anchor="end"))
     for place, x in enumerate(xs):
         parts.append(_text(_x(place, len(xs)), bottom + 20, str(x), anchor="middle"))
     parts.append(f'<path d="M{_LEFT} {bottom}H{right}" stroke="#6b7280"/>')
@@ -58,9 +135,11 @@ def _grid(xs: Sequence[int], axes: tuple[str, str], step: float, top: float) -> 
     return [*parts, turned]
 
 
-def _line(line: Series, color: str, top: float) -> list[str]:
+def _line(line: Series, color: str, scale: Scale) -> list[str]:
     count = len(line.values)
-    points = [(_x(i, count), _y(value, top)) for i, value in enumerate(line.values)]
+    points = [
+        (_x(i, count), _y(value, scale)) for i, value in enumerate(line.values) if value is not None
+    ]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return [
         f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>',
@@ -68,11 +147,12 @@ def _line(line: Series, color: str, top: float) -> list[str]:
     ]
 
 
-def _key(name: str, color: str, place: int) -> list[str]:
-    y = _TOP + 16 + 20 * place
+def _key(name: str, color: str, place: int, width: int, *, on_the_right: bool) -> list[str]:
+    """The entry of a line in the legend, which stands where falling lines are not."""
+    x, y = (_WIDTH - _RIGHT - 250 if on_the_right else _LEFT + 12), _TOP + 16 + 20 * place
     return [
-        f'<path d="M{_LEFT + 12} {y}h24" stroke="{color}" stroke-width="2"/>',
-        _text(_LEFT + 44, y + 4, name),
+        f'<path d="M{x} {y}h24" stroke="{color}" stroke-width="{width}"/>',
+        _text(x + 32, y + 4, name),
     ]
 
 
@@ -81,13 +161,13 @@ def _x(place: int, count: int) -> float:
     return _LEFT + 24 + place * (_WIDTH - _LEFT - _RIGHT - 48) / max(1, count - 1)
 
 
-def _y(value: float, top: float) -> float:
-    return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)
+def _y(value: float, scale: Scale) -> float:
+    return _HEIGHT - _BOTTOM - scale.fraction(value) * (_HEIGHT - _TOP - _BOTTOM)
 
 
 def _step(highest: float) -> float:
     """A round distance of ticks, so that there are a few of them."""
-    size = 1.0
+    size = 10.0 ** floor(log10(highest / _MOST_TICKS)) if highest < _MOST_TICKS else 1.0
     while size * _MOST_TICKS * 10 <= highest:
         size *= 10
     return next(size * step for step in _STEPS if size * step * _MOST_TICKS > highest)

@@ -11,6 +11,7 @@ import numpy as np
 import cfgraph
 from benchmarks.measurement import Row, alternating_times
 from benchmarks.peer import importer
+from cfgraph.console.paper.distributed_loops import counting_loop
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.session import Session
 
@@ -36,7 +37,8 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 def _loop(tf: ModuleType | None, devices: int, barrier: bool, parallel: int) -> Row:
     name = f"{devices} devices, {parallel} at once{', barrier' if barrier else ''}"
-    text = loop_text(devices, barrier=barrier, parallel=parallel)
+    cpus = [f"/device:CPU:{k}" for k in range(devices)]
+    text = counting_loop(cpus[0], cpus, barrier=barrier, parallel=parallel)
     graph = cfgraph.loads(text.encode(), "graph")
     return _row(tf, name, graph, devices, 200, None, False)
 
@@ -66,40 +68,3 @@ def _row(
     )
     scale = 1e6 / count
     return Row(name, mine * scale, UNIT, None if other is None else other * scale, budget)
-
-
-def loop_text(devices: int, *, barrier: bool, parallel: int, kind: str = "CPU") -> str:
-    """A loop with a variable on each device, which counts there up to `n`; CPU 0 leads it."""
-    frame = f'{{frame_name="loop", parallel_iterations={parallel}}}'
-    first = '@"/device:CPU:0"'
-    after = "".join(f", ^add{place}" for place in range(devices)) if barrier else ""
-    lines = [
-        f"n = Placeholder() {{dtype=int32, shape=[]}} {first}",
-        f"zero = Const() {{dtype=int32, value=int32[]:0}} {first}",
-        f"start = Enter(zero) {frame} {first}",
-        f'limit = Enter(n) {{frame_name="loop", is_constant=true, '
-        f"parallel_iterations={parallel}}} {first}",
-        f"i = Merge(start, next) {first}",
-        f"less = Less(i, limit) {first}",
-        f"cond = LoopCond(less) {first}",
-        f"switch = Switch(i, cond) {first}",
-        f"body = Identity(switch:1) {first}",
-        f"one = Const(^body{after}) {{dtype=int32, value=int32[]:1}} {first}",
-        f"add = AddV2(body, one) {first}",
-        f"next = NextIteration(add) {first}",
-    ]
-    for k in range(devices):
-        here = f'@"/device:{kind}:{k}"'
-        lines += [
-            f"zero{k} = Const() {{dtype=float32, value=float32[]:0}} {here}",
-            f"enter{k} = Enter(zero{k}) {frame} {here}",
-            f"merge{k} = Merge(enter{k}, next{k}) {here}",
-            f"switch{k} = Switch(merge{k}, cond) {here}",
-            f"body{k} = Identity(switch{k}:1) {here}",
-            f"one{k} = Const(^body{k}) {{dtype=float32, value=float32[]:1}} {here}",
-            f"add{k} = AddV2(body{k}, one{k}) {here}",
-            f"next{k} = NextIteration(add{k}) {here}",
-            f"exit{k} = Exit(switch{k}) {here}",
-            f"out{k} = Identity(exit{k}) {here}",
-        ]
-    return "\n".join(lines) + "\n"

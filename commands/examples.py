@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class ExampleSet(StrEnum):
+    """Values of `--set`."""
+
+    tour = "tour"
+    paper = "paper"
 
 
 def main(
     folder: Annotated[
         str, typer.Argument(metavar="DIR", help="Folder; created if it does not exist.")
     ],
+    example_set: Annotated[
+        ExampleSet,
+        typer.Option(
+            "--set",
+            metavar="tour|paper",
+            help="Small graphs to try commands on, or the experiments of the paper on dynamic"
+            " control flow with a script that runs them.",
+        ),
+    ] = ExampleSet.tour,
 ) -> None:
     """Write example graphs and a README with commands to try."""
     from cfgraph.console.examples import write_examples
 
-    write_examples(folder)
+    write_examples(folder, example_set.value)

@@ -6,6 +6,7 @@ import os
 from typing import Any, Final
 
 from cfgraph.build.builder import Builder
+from cfgraph.console.paper.example_set import paper_files
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
@@ -83,9 +84,24 @@ iterations from overlapping:
 """
 
 
-def write_examples(folder: str) -> None:
+def write_examples(folder: str, example_set: str = "tour") -> None:
     """Write all files and print their paths. Raises UsageError if one of them exists."""
-    files = {
+    files = paper_files() if example_set == "paper" else _tour_files()
+    existing = [name for name in files if os.path.lexists(os.path.join(folder, name))]
+    if existing:
+        message = f"{folder!r} already contains {existing[0]!r}"
+        raise UsageError(message, hint="use an empty or a new folder")
+    with StagedFiles() as staged:
+        for path in dict.fromkeys(os.path.dirname(name) for name in files):
+            staged.make_folder(os.path.join(folder, path))
+        for name, data in files.items():
+            staged.open(os.path.join(folder, name)).write(data)
+    for name in files:
+        print(os.path.join(folder, name))
+
+
+def _tour_files() -> dict[str, bytes]:
+    return {
         "README.md": _README.encode(),
         "branch.graph": _BRANCH.encode(),
         "count.graph": _COUNT.encode(),
@@ -94,16 +110,6 @@ def write_examples(folder: str) -> None:
         "power.pb": dumps(_power()),
         "rnn.pb": dumps(_rnn()),
     }
-    existing = [name for name in files if os.path.lexists(os.path.join(folder, name))]
-    if existing:
-        message = f"{folder!r} already contains {existing[0]!r}"
-        raise UsageError(message, hint="use an empty or a new folder")
-    with StagedFiles() as staged:
-        staged.make_folder(folder)
-        for name, data in files.items():
-            staged.open(os.path.join(folder, name)).write(data)
-    for name in files:
-        print(os.path.join(folder, name))
 
 
 def _power() -> Graph:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from benchmarks.devices import loop_text
+from cfgraph.console.paper.distributed_loops import counting_loop
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import AbstractTensor
@@ -116,7 +116,9 @@ def test_overlap_pays_as_far_as_parallel_iterations_let_it(costs: CostModel) -> 
 
 
 def test_a_run_ends_at_an_iteration_on_all_devices(costs: CostModel) -> None:
-    graph = cfgraph.loads(loop_text(3, barrier=False, parallel=4).encode(), "graph")
+    cpus = [f"/device:CPU:{k}" for k in range(3)]
+    text = counting_loop(cpus[0], cpus, barrier=False, parallel=4)
+    graph = cfgraph.loads(text.encode(), "graph")
     stopping = cfgraph.Session(graph, devices="cpu:0-2", costs=costs)
     fetches = [f"out{place}:0" for place in range(3)]
     assert stopping.run(fetches, {"n": 10**6}, until_iteration=20) == [None] * 3
@@ -212,7 +214,8 @@ def test_values_are_left_out_in_virtual_time_only() -> None:
 
 def calls_until(devices: int) -> int:
     """Function calls of a run of 6 iterations of a loop on this many GPUs."""
-    text = loop_text(devices, barrier=False, parallel=32, kind="GPU")
+    gpus = [f"/device:GPU:{k}" for k in range(devices)]
+    text = counting_loop("/device:CPU:0", gpus, barrier=False, parallel=32)
     loop = cfgraph.Session(
         cfgraph.loads(text.encode(), "graph"),
         devices=f"cpu:0,gpu:0-{devices - 1}",
