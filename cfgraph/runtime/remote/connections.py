@@ -206,7 +206,6 @@ class Mesh:
         self.index, self.lost_after = index, lost_after
         self._secret = secret
         self._host_identity = host_identity()
-        self._shared = SharedArrays(secret)
         self._peers: dict[int, _Peer] = {}
         self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Lock()  # of the output of all peers
@@ -311,7 +310,8 @@ class Mesh:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 connection.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
-        shared = self._shared if shares_memory(self._host_identity, identity) else None
+        is_near = shares_memory(self._host_identity, identity)
+        shared = SharedArrays(self._secret) if is_near else None
         self._peers[peer] = _Peer(peer, connection, shared)
         self._connections[peer] = connection
         self._selector.register(connection, selectors.EVENT_READ, self._peers[peer])

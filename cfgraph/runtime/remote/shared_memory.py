@@ -1,8 +1,12 @@
-"""Large arrays between workers of one host: files in shared memory instead of bytes on a socket.
+"""Large arrays between workers of one host: segments of shared memory instead of bytes on a socket.
 
-The sender writes a file under a random name; the receiver maps it and removes its name at once, so
-that the memory is freed with the array. What a worker that was killed leaves behind is removed at
-the end of the session.
+    state (a page) | bytes of one message
+
+The sender writes a segment into a file under a random name; the receiver maps it and removes the
+name at once, so that nothing remains of workers that end. When the received array is no longer
+used, the receiver marks the segment as free, and the sender writes its next message into it: new
+memory would have to be cleared first, which takes longer than the copy. What a worker that was
+killed leaves behind is removed at the end of the session.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import hashlib
 import mmap
 import os
 import secrets
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +32,14 @@ HOST_BYTES: Final = 16
 _FOLDER: Final = Path("/dev/shm")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _UNKNOWN_HOST: Final = bytes(HOST_BYTES)
+_STATE_BYTES: Final = mmap.PAGESIZE
+# states of a segment: a receiver frees or drops it, the sender uses it again if it is free
+_USED, _FREE, _DROPPED = 1, 2, 3
+# each segment takes a file descriptor of both workers
+_MAX_SEGMENTS: Final = 32
+# free segments of a connection; those beyond are dropped
+_MAX_FREE_BYTES: Final = 256 << 20
+_POPULATED: Final = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
 def host_identity() -> bytes:
@@ -44,14 +57,79 @@ def shares_memory(ours: bytes, theirs: bytes) -> bool:
     return ours == theirs != _UNKNOWN_HOST
 
 
+class _Segment:
+    """A mapped file, at one of its two ends."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, file: int, size: int, flags: int) -> None:
+        self.memory = mmap.mmap(file, _STATE_BYTES + size, flags)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the largest message that it can have."""
+        return len(self.memory) - _STATE_BYTES
+
+    @property
+    def state(self) -> int:
+        """The state, which either end may have changed."""
+        return self.memory[0]
+
+    def set_state(self, state: int) -> None:
+        """Change the state. Returns the memory of a dropped segment to the system."""
+        if state == _DROPPED:
+            self.memory.madvise(mmap.MADV_REMOVE, _STATE_BYTES)
+        self.memory[0] = state
+
+    def array(self, size: int) -> Any:
+        """The bytes of a message, which share the memory."""
+        return np.frombuffer(self.memory, np.uint8, size, _STATE_BYTES)
+
+
 class SharedArrays:
-    """The files of one session."""
+    """The segments of one connection, in both directions."""
 
     def __init__(self, secret: bytes) -> None:
         self._prefix = f"cfgraph-{hashlib.sha256(b'shared' + secret).hexdigest()[:16]}-"
+        self._sent: dict[bytes, _Segment] = {}
+        # with the received array; its callback frees the segment
+        self._received: dict[bytes, tuple[_Segment, weakref.ref[Any]]] = {}
 
     def write(self, parts: Sequence[bytes | memoryview]) -> bytes | None:
-        """Write the parts of an array; return its name, or None if the memory is full."""
+        """Write the parts of a message; return its name, or None if there is no memory for it."""
+        size = sum(map(len, parts))
+        name = self._free_segment(size)
+        if name is None:
+            return self._write_file(parts, size)
+        segment, position = self._sent[name], 0
+        segment.set_state(_USED)
+        array = segment.array(size)
+        for part in parts:
+            array[position : position + len(part)] = np.frombuffer(part, np.uint8)
+            position += len(part)
+        return name
+
+    def _free_segment(self, size: int) -> bytes | None:
+        """The name of a free segment for a message; None if a file has to be written."""
+        states = {name: segment.state for name, segment in list(self._sent.items())}
+        free = {name: self._sent[name].size for name in states if states[name] == _FREE}
+        for name, state in states.items():
+            if state == _DROPPED:
+                del self._sent[name]
+        fitting = [name for name, most in free.items() if size <= most <= 2 * size]
+        if fitting:
+            return min(fitting, key=free.__getitem__)
+        # segments of other sizes are not needed any more
+        for name, most in free.items():
+            if sum(free.values()) + size > _MAX_FREE_BYTES or len(self._sent) >= _MAX_SEGMENTS:
+                self._sent.pop(name).set_state(_DROPPED)
+                free[name] -= most
+        return None
+
+    def _write_file(self, parts: Sequence[bytes | memoryview], size: int) -> bytes | None:
+        """Write a message to a new segment; return its name, or None if the memory is full."""
+        if len(self._sent) >= _MAX_SEGMENTS:
+            return None
         name = secrets.token_bytes(NAME_BYTES)
         try:
             file = os.open(self._path(name), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -59,10 +137,11 @@ class SharedArrays:
             return None
         try:
             # a write fills whole pages, where a mapping would clear them first
-            for part in parts:
+            for part in (bytes([_USED]).ljust(_STATE_BYTES, b"\0"), *parts):
                 rest = memoryview(part)
                 while rest:
                     rest = rest[os.write(file, rest) :]
+            self._sent[name] = _Segment(file, size, mmap.MAP_SHARED)
         except OSError:
             self._remove(self._path(name))
             return None
@@ -71,7 +150,20 @@ class SharedArrays:
         return name
 
     def read(self, name: bytes, size: int) -> Any:
-        """The bytes of an array, mapped. Raises DecodeError for a file that no worker wrote."""
+        """The bytes of a message. Raises DecodeError for one that no worker wrote."""
+        known = self._received.get(name)
+        if known is None:
+            segment = self._open(name, size)
+        elif known[1]() is None and known[0].state == _USED and 0 < size <= known[0].size:
+            segment = known[0]
+        else:
+            raise DecodeError("a shared array of another size, or one that is in use")
+        array = segment.array(size)
+        self._received[name] = segment, weakref.ref(array, lambda _: self._release(name))
+        return array
+
+    def _open(self, name: bytes, size: int) -> _Segment:
+        """Map the segment of a message, and remove its name."""
         path = self._path(name)
         try:
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -79,17 +171,28 @@ class SharedArrays:
             raise DecodeError(f"a shared array is missing: {error.strerror}") from None
         try:
             status = os.fstat(file)
-            if status.st_uid != os.getuid() or status.st_size != size or not size:
+            is_ours = status.st_uid == os.getuid()
+            if not is_ours or status.st_size != _STATE_BYTES + size or not size:
                 raise DecodeError("a shared array of another size or owner")
             self._remove(path)
-            flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
             try:
-                mapped = mmap.mmap(file, size, flags)
+                return _Segment(file, size, _POPULATED)
             except OSError as error:
                 raise DecodeError(f"a shared array cannot be mapped: {error.strerror}") from None
-            return np.frombuffer(mapped, np.uint8)
         finally:
             os.close(file)
+
+    def _release(self, name: bytes) -> None:
+        """Free the segment of an array that is no longer used, in whichever thread used it last."""
+        received = list(self._received.items())
+        states = {each: segment.state for each, (segment, _) in received}
+        sizes = {each: segment.size for each, (segment, _) in received}
+        free = sum(sizes[each] for each, state in states.items() if state == _FREE)
+        keeps = free + sizes[name] <= _MAX_FREE_BYTES
+        self._received[name][0].set_state(_FREE if keeps else _DROPPED)
+        for each, state in states.items():
+            if state == _DROPPED or (each == name and not keeps):
+                self._received.pop(each, None)
 
     def clear(self) -> None:
         """Remove the files that no worker has received."""
