@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import random
 import time
+import weakref
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Final
@@ -80,6 +82,8 @@ class RemoteRun:
         require_sendable([node for plan in plans for node in plan.nodes], workers.worker_of)
         self._keys = tuple(sends_by_key(spec.graph))
         self._number = next(workers.loads)
+        # only noted, since garbage collection may run anywhere; the next load carries it
+        weakref.finalize(self, workers.released_loads.append, self._number).atexit = False
         remaining = current_limits().deadline - time.monotonic()
         request = LoadRequest(
             self._number,
@@ -91,6 +95,7 @@ class RemoteRun:
             step.io,
             compiles,
             None if remaining == math.inf else max(0.0, remaining),
+            _emptied(workers.released_loads),
         )
         loaded: list[LoadResult] = workers.call_all("load", request, seconds=_LOAD_SECONDS)
         for result in loaded:
@@ -309,3 +314,8 @@ class RemoteRun:
         for event in result.events:
             times = event.start_ns + shift, event.end_ns + shift
             self._observer.event(event._replace(start_ns=times[0], end_ns=times[1]))
+
+
+def _emptied(numbers: deque[int]) -> list[int]:
+    """The numbers of a queue, which other threads may append to."""
+    return [numbers.popleft() for _ in range(len(numbers))]

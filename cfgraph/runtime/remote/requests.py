@@ -14,7 +14,10 @@ from cfgraph.runtime.trace.events import TraceEvent
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A prepared run: the partitioned graph, names, and the worker of each device."""
+    """A prepared run: the partitioned graph, names, and the worker of each device.
+
+    `released` are the numbers of earlier ones that the session has dropped.
+    """
 
     number: int
     graph: bytes
@@ -25,6 +28,7 @@ class LoadRequest:
     io: IoPolicy
     compiles: bool
     seconds: float | None
+    released: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)

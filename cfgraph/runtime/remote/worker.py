@@ -199,7 +199,10 @@ class Worker:
         return time.perf_counter_ns()
 
     def load(self, request: LoadRequest) -> LoadResult:
-        """Plan and compile a run."""
+        """Plan and compile a run, and forget those that the session has dropped."""
+        for number in request.released:
+            for prepared in (self._loaded, self._simulators, self._compiled):
+                prepared.pop(number, None)
         try:
             with limited(timeout=request.seconds):
                 return self._load(request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from itertools import count
@@ -132,6 +133,7 @@ class Workers:
         self.owners: dict[VariableKey, int] = {}
         self.runs = count(1)
         self.loads = count(1)
+        self.released_loads: deque[int] = deque()  # of prepared runs that the session has dropped
         self._clocks: list[int] = []
         self._lost: int | None = None  # the worker that an earlier run has lost
 

@@ -296,6 +296,23 @@ def test_a_trace_has_the_events_of_all_workers(loop: cfgraph.Session) -> None:
     assert all(sends[flow] <= recvs[flow] for flow in sends)
 
 
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_workers_forget_runs_that_the_session_has_dropped(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setattr("cfgraph.runtime.prepared_runs.MAX_PREPARED_RUNS", 2)
+    with cfgraph.Session(graph(counting()), workers=Threads(2), engine=engine) as session:
+        session.run(["out:0", "zero:0"], {"n": 3})
+        for number in range(10):
+            trace = Recorder() if number % 3 == 0 else None
+            for fetch in ("out:0", "zero:0", "exit:0", "n:0"):
+                session.run([fetch], {"n": number}, trace=trace)
+            for handle in session._workers.handles:  # type: ignore[union-attr]
+                worker = handle.worker  # type: ignore[attr-defined]
+                for prepared in (worker._loaded, worker._simulators, worker._compiled):
+                    assert len(prepared) <= 4  # two, the last, and the next
+
+
 def test_a_handle_does_not_leave_its_worker() -> None:
     text = partitioned(
         A="""
