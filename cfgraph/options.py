@@ -67,6 +67,15 @@ Output = Annotated[
         "--output", "-o", metavar="FILE", help="Write the graph to FILE; - is standard output."
     ),
 ]
+OutputOrFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to FILE, or to FOLDER/ with one file per device; - is standard output.",
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option(

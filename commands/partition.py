@@ -44,15 +44,7 @@ def main(
             rich_help_panel=options.ADVANCED,
         ),
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write to FILE, or to FOLDER/ with one file per device; - is standard output.",
-        ),
-    ] = None,
+    output: options.OutputOrFolder = None,
     to: options.To = None,
     verify: options.Verify = False,
     feed: options.Feed = [],

@@ -50,15 +50,7 @@ VerifyEach = Annotated[
 def main(
     graph: options.Graph,
     passes: Passes,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write to FILE, or to FOLDER/ with one file per device; - is standard output.",
-        ),
-    ] = None,
+    output: options.OutputOrFolder = None,
     to: options.To = None,
     print_after: PrintAfter = [],
     dump_dir: DumpDir = None,
