@@ -51,8 +51,7 @@ def main(
     quiet: Quiet = False,
 ) -> None:
     """Write a graph in another format: pb, pbtxt, graph (readable text), or py (Python)."""
-    from cfgraph.console.convert import convert
-    from cfgraph.console.convert_python import PythonOptions
+    from cfgraph.console.convert import PythonOptions, convert
 
     python = PythonOptions(fetch, feed, target)
     raise Exit(convert(graph, output, to, from_format, json, quiet, verify, python))

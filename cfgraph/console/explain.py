@@ -37,7 +37,7 @@ from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
-    from cfgraph.console.convert_python import SourceLine
+    from cfgraph.console.convert import SourceLine
     from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
 
     LineFinder = Callable[[Node], SourceLine]

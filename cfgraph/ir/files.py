@@ -13,7 +13,7 @@ from cfgraph.ir.file_io import StagedFiles, decompress, read_file
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
-from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
+from cfgraph.ir.serde.containers import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 

@@ -257,8 +257,9 @@ FAMILIES: Final = {
         "TensorStridedSliceUpdate"
     ),
     "string_hashing": "StringToHashBucket StringToHashBucketFast StringToHashBucketStrong",
-    "string_join_split": "ReduceJoin StringJoin StringSplit StringSplitV2 UnsortedSegmentJoin",
-    "string_ngrams": "StringNGrams",
+    "string_join_split": (
+        "ReduceJoin StringJoin StringNGrams StringSplit StringSplitV2 UnsortedSegmentJoin"
+    ),
     "string_numbers": "AsString StringToNumber",
     "string_patterns": "RegexFullMatch RegexReplace StaticRegexFullMatch StaticRegexReplace",
     "strings": (

@@ -12,8 +12,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.file_io import StagedFiles
-from cfgraph.ir.serde.checkpoint import Checkpoint
-from cfgraph.ir.serde.checkpoint_writer import write_checkpoint
+from cfgraph.ir.serde.checkpoint import Checkpoint, write_checkpoint
 from cfgraph.runtime.engine.step import State
 
 TENSORS: dict[str, Any] = {

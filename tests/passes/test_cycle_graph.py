@@ -9,8 +9,7 @@ import pytest
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.passes.cluster.formation import cycle_graph
-from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
-from cfgraph.passes.cluster.formation.order_labels import OrderLabels
+from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph, OrderLabels
 
 
 def random_graph(rng: random.Random, size: int) -> cfgraph.Graph:

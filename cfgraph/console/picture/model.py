@@ -22,8 +22,13 @@ from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.findings import Finding, catalog
 from cfgraph.console.json_output import json_value
-from cfgraph.console.picture.bodies import WHOLE_GRAPH, BodyBoxes, RestOfGraph, folded_operands
-from cfgraph.console.picture.body_shapes import with_call_shapes
+from cfgraph.console.picture.bodies import (
+    WHOLE_GRAPH,
+    BodyBoxes,
+    RestOfGraph,
+    folded_operands,
+    with_call_shapes,
+)
 from cfgraph.console.picture.boxes import PictureBox
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.console.show_tables import output_types

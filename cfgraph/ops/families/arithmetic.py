@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -38,7 +38,6 @@ from cfgraph.ops.opdef.op import (
     one_of,
 )
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.value_checks import defer_check
 from cfgraph.ops.opdef.variant_math import add_values
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, is_gpu_namespace
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -20,7 +20,6 @@ from cfgraph.ops.opdef.gradient_api import (
     zero_gradient,
 )
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, REAL, Kernel, OpError, one_of
-from cfgraph.ops.opdef.value_checks import defer_check
 
 
 class Division(BinaryOp, abstract=True):

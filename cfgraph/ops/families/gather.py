@@ -12,6 +12,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -23,7 +24,6 @@ from cfgraph.ops.opdef.shape_functions import (
     static_axis,
     static_int,
 )
-from cfgraph.ops.opdef.value_checks import defer_check
 from cfgraph.ops.opdef.variant_math import object_item
 
 SizeLike = int | Output

@@ -16,12 +16,11 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import COMPLEX, INDEX, REAL, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
-from cfgraph.ops.opdef.value_checks import defer_check
 
 MATRIX_TYPES = one_of("float64", "float32", "float16", COMPLEX)
 REAL_MATRIX_TYPES = one_of("float64", "float32")

@@ -17,8 +17,7 @@ from cfgraph.ir.dtypes import bfloat16, bool_, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.array_rows import reduced_rows
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, reduced_rows
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,

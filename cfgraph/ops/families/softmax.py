@@ -10,8 +10,12 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
-from cfgraph.ops.opdef.array_rows import reduced_rows
+from cfgraph.ops.opdef.array_namespace import (
+    computed_in_float32,
+    defer_check,
+    reduced_rows,
+    updated_at,
+)
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -20,7 +24,6 @@ from cfgraph.ops.opdef.gradient_api import (
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.value_checks import defer_check
 
 _FLOATS = "T: {float16, bfloat16, float32, float64}"
 

@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import NUMERIC, REAL
-from cfgraph.ops.opdef.array_rows import few_largest
+from cfgraph.ops.opdef.array_namespace import few_largest
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape

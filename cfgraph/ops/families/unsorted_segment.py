@@ -25,14 +25,13 @@ from cfgraph.ops.families.segment import (
     segment_product_gradient,
     segment_sum_gradient,
 )
-from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.array_namespace import accumulated_at, defer_check
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     static_int,
 )
-from cfgraph.ops.opdef.value_checks import defer_check
 
 
 class UnsortedSegmentOp(SegmentOp, abstract=True):

@@ -21,8 +21,8 @@ from cfgraph.errors import CfgraphError, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.array_namespace import collected_checks
 from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
-from cfgraph.ops.opdef.value_checks import collected_checks
 from cfgraph.runtime.gpu.context import has_gpu
 from cfgraph.runtime.jax.deferred_checks import (
     DeferredCheckFailed,

@@ -1,8 +1,8 @@
 """Checks that compiled code can only evaluate while it runs: indices, lists, limits of loops.
 
-Compiled code cannot raise errors, and indexing clamps. A check (`ops.opdef.value_checks`) that
-fails is a result of the function; the cluster then runs on NumPy kernels, which extend the list or
-raise the error.
+Compiled code cannot raise errors, and indexing clamps. A check (`defer_check`) that fails is a
+result of the function; the cluster then runs on NumPy kernels, which extend the list or raise the
+error.
 
 A loop whose limit is exceeded makes a check fail, too: the loops end, and the NumPy kernels report
 the limit with its place. Only runs with limits use guarded loops.

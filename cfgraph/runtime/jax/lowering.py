@@ -10,6 +10,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.array_namespace import collected_checks, require
 from cfgraph.ops.opdef.evaluation import (
     KernelBinder,
     StraightLine,
@@ -25,7 +26,6 @@ from cfgraph.ops.opdef.evaluation import (
     traced_kernels,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
-from cfgraph.ops.opdef.value_checks import collected_checks, require
 from cfgraph.runtime.jax.deferred_checks import all_hold, current_guard
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
 

@@ -14,7 +14,7 @@ import pytest
 
 import cfgraph
 from cfgraph import cli
-from cfgraph.console.convert_python import PythonOptions, python_source, write_python
+from cfgraph.console.convert import PythonOptions, python_source, write_python
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cluster_runner import ClusterRunner

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.console.convert_python import PythonOptions
+from cfgraph.console.convert import PythonOptions
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import outlining
 from cfgraph.runtime.compiled.program import Program
