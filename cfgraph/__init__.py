@@ -2,8 +2,8 @@
 
 Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
-Passes     lower, gradients, place, partition, cluster, extract: in place, each returns a report;
-           Pipeline runs several from a text
+Passes     lower, gradients, place, partition, cluster, extract, optimize: in place, each returns a
+           report; Pipeline runs several from a text
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from cfgraph.passes.derivatives import gradients as gradients
     from cfgraph.passes.extract import extract as extract
     from cfgraph.passes.lower.lower import lower as lower
+    from cfgraph.passes.optimize.optimize import optimize as optimize
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
     from cfgraph.runtime.cost_model import CostModel as CostModel
@@ -84,6 +85,7 @@ _HOMES = {
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
     "lower": "cfgraph.passes.lower.lower",
+    "optimize": "cfgraph.passes.optimize.optimize",
     "partition": "cfgraph.passes.partition.partition",
     "place": "cfgraph.passes.place.place",
     "read_costs": "cfgraph.runtime.cost_model",

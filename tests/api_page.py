@@ -21,6 +21,7 @@ _SECTIONS: Final = {
         "partition",
         "cluster",
         "extract",
+        "optimize",
         "Pipeline",
         "Pipeline.run",
     ),

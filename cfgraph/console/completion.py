@@ -14,6 +14,7 @@ from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.console.pass_pipeline import PASS_NAMES
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.files import load
+from cfgraph.passes.optimize.optimize import RULE_NAMES
 
 # the environment variable of a completion request
 COMPLETION_VARIABLE: Final = "_CFGRAPH_COMPLETE"
@@ -31,6 +32,8 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "to": ("pb", "pbtxt", "graph"),
     "fail_level": ("error", "warning", "note"),
     "passes": PASS_NAMES,
+    "only": RULE_NAMES,
+    "skip": RULE_NAMES,
     "print_after": ("all", *PASS_NAMES),
 }
 _FORMATS: Final[dict[str, tuple[str, ...]]] = {
@@ -41,7 +44,7 @@ _FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "cluster": ("text", "json", "dot"),
 }
 _TENSORS: Final = ("fetch", "ys", "xs", "stop", "inputs", "outputs")
-_NODES: Final = ("target", "init", "node", "tap", "subject", "target_node")
+_NODES: Final = ("target", "init", "node", "tap", "subject", "target_node", "keep")
 _VALUES: Final = ("feed", "expect", "out")
 _MAX_OFFERED: Final = 200
 

@@ -54,6 +54,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph extract count.graph --outputs add --feed n=5 --iteration 3 -o body.pb",
         "cfgraph extract rnn.pb --inputs x --outputs loss -o part.pb",
     ),
+    "optimize": (
+        "cfgraph optimize rnn.pb --verify -o fast.pb",
+        "cfgraph optimize power.pb --fetch y --skip fold --to graph",
+        "cfgraph optimize rnn.pb --only cse,fold -v -o fast.pb",
+    ),
     "pipeline": (
         "cfgraph pipeline rnn.pb -p 'grad{ys=loss xs=w}, cluster' --time-passes -o out.pb",
         "cfgraph pipeline power.pb -p 'lower, grad{ys=y}' --print-after lower --to graph",

@@ -34,6 +34,7 @@ _PASSES: Final[dict[str, tuple[str, str]]] = {
     "extract": ("cfgraph.console.extract", "ExtractOptions"),
     "grad": ("cfgraph.console.grad", "GradOptions"),
     "lower": ("cfgraph.console.lower", "LowerOptions"),
+    "optimize": ("cfgraph.console.optimize", "OptimizeOptions"),
     "partition": ("cfgraph.console.partition", "PlacementOptions"),
 }
 PASS_NAMES: Final = tuple(_PASSES)

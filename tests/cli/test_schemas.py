@@ -48,6 +48,11 @@ LINES = {
         "extract counter.pb --outputs count --inputs n -o o.pb --map-out names.json",
         "extract counter.pb --outputs count --inputs while/add -o o.pb",
     ],
+    "optimize": [
+        "optimize lstm_grad.pb -o o.pb --map-out names.json",
+        "optimize lstm.pb --fetch loss --only prune -o o.pb",
+        "optimize cond_functional.pb --verify -o o.pb",
+    ],
     "pipeline": [
         "pipeline while_functional.pb -p lower,partition{devices=cpu:0-1} -o o.pb --time-passes",
         "pipeline lstm.pb -p grad{ys=loss} -o o.pb --verify-each --dump-dir dumps",

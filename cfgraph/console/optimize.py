@@ -1,0 +1,118 @@
+"""The `optimize` command: rewrite a graph and report the rewrites of each rule."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from cfgraph.console.graph_files import (
+    OutputOptions,
+    output_artifacts,
+    read_graph,
+    require_distinct_paths,
+    write_graph,
+)
+from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.output import Column, OutputTable, detail, note, page
+from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.verify import Verification
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Graph
+from cfgraph.options import split_list
+from cfgraph.passes.optimize.optimize import Optimization, optimize
+
+_MEANINGS: Final = {
+    "prune": "not needed by a fetch",
+    "fold": "computed from constants",
+    "cse": "computed twice",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeOptions:
+    """Options of the pass, named as those of the command."""
+
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    fetch: Sequence[str] = ()
+    feed: Sequence[str] = ()
+    keep: Sequence[str] = ()
+
+    def apply(self, graph: Graph, names: SignatureNames) -> Optimization:
+        """Optimize a graph; a signature may name fetches and feeds."""
+        fetches = [names.outputs.get(name, name) for name in _split_all(self.fetch)]
+        return optimize(
+            graph,
+            only=_split_all(self.only),
+            skip=_split_all(self.skip),
+            fetches=fetches or None,
+            feeds=[names.inputs.get(name, name) for name in _split_all(self.feed)],
+            keep=_split_all(self.keep),
+        )
+
+
+def _split_all(texts: Sequence[str]) -> list[str]:
+    return [name for text in texts for name in split_list(text)]
+
+
+def optimize_file(
+    path: str, request: OptimizeOptions, outputs: OutputOptions, verification: Verification
+) -> int:
+    """Read, optimize and write a graph; print the rewrites on stderr. Returns the exit code.
+
+    It is 1, and nothing is written, if the verification finds a difference. Raises UsageError if
+    two results would be written to one place.
+    """
+    outputs.require_separate_json()
+    require_distinct_paths(outputs.output, outputs.map_out, "names")
+    source = read_graph(path, quiet=outputs.quiet)
+    entry = source.to_json()
+    verification.before(source, outputs.quiet)
+    runs = verification.inputs
+    names = signature_names(source, runs.signature, runs.variables)
+    report = request.apply(source.graph, names)
+    verdict = verification.after(source.graph, outputs.quiet)
+    passed = verdict is None or bool(verdict)
+    written = None
+    with StagedFiles() as files:
+        if passed and outputs.map_out is not None:
+            files.write(outputs.map_out, f"{render_json(report.names)}\n".encode())
+        if passed:
+            written = write_graph(source.graph, outputs.output, outputs.to, files, outputs.quiet)
+    for warning in report.warnings:
+        note(f"warning: {warning}", outputs.quiet)
+    before, after = sum(report.before.values()), sum(report.after.values())
+    if not outputs.quiet:
+        _print_rewrites(report, before, after)
+    if outputs.json:
+        print_document(
+            "optimize",
+            inputs=[entry],
+            summary={"rewrites": report.rewrites, "before": before, "after": after},
+            result={
+                "rules": report.rules,
+                "rewrites": [asdict(rewrite) for rewrite in report.applied],
+                "warnings": report.warnings,
+                "verify": verdict,
+            },
+            artifacts=output_artifacts(written, "names", outputs.map_out if passed else None),
+            exit_code=int(not passed),
+        )
+    return int(not passed)
+
+
+def _print_rewrites(report: Optimization, before: int, after: int) -> None:
+    for rewrite in report.applied:
+        name = f"{rewrite.function}/{rewrite.node}" if rewrite.function else rewrite.node
+        result = rewrite.result or "removed"
+        detail(f"{rewrite.rule}: {name} ({rewrite.op}) -> {result}")
+    out = page(stream=sys.stderr)
+    if not report:
+        out.line("nothing to optimize")
+        return
+    out.heading("optimized", f"{before} nodes, now {after}")
+    columns = [Column("rule"), Column("rewrites", right=True), Column("meaning")]
+    rows = [(rule, count, _MEANINGS[rule]) for rule, count in report.rules.items() if count]
+    out.table(OutputTable(columns, [*rows]))

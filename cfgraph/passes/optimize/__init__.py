@@ -1,0 +1,1 @@
+"""Rewrites that make a graph smaller and faster, and preserve every value and every liveness."""

@@ -1,0 +1,189 @@
+"""Constant folding: a node whose inputs are constants becomes a constant.
+
+    Const(2)  Const(3)                      ^p
+         \\    /            becomes          |         where Const(3) has the control input ^p
+          Mul                             Const(6)
+
+The constant keeps the name and device of the node. It waits for what the constants waited for, so
+that it is live in the same branches and iterations: a constant Enter becomes a control input, and
+so does the input of an op that depends on shapes alone, once its shape is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.opdef.op import is_a, lookup, role_of
+from cfgraph.passes.optimize.rewriting import RewriteContext
+
+RULE: Final = "fold"
+# constants beyond this size are not read, and results only if they are smaller than the constants
+_MAX_CONSTANT_BYTES: Final = 16 << 20
+_MAX_RESULT_BYTES: Final = 16 << 10
+_MAX_FLOPS: Final = 1e8
+_MAX_ENTERS: Final = 100
+
+
+class KnownValue(NamedTuple):
+    """The value of an output, and the nodes whose control edges are live exactly when it is."""
+
+    array: Any
+    guards: tuple[Node, ...]
+
+
+def fold(context: RewriteContext) -> None:
+    """Replace nodes with constant inputs by constants."""
+    for node in context.nodes():
+        check_deadline()
+        op = lookup(node.op)
+        if op is None or not node.inputs or not context.is_pure(node):
+            continue
+        outputs = _shape_outputs(context, node) or _computed_outputs(context, node)
+        if outputs is not None:
+            _replace(context, node, *outputs)
+
+
+Folded = tuple[list[Any], tuple[Node, ...]]
+
+
+def _shape_outputs(context: RewriteContext, node: Node) -> Folded | None:
+    """The outputs of an op that depends on static shapes alone, and their guards."""
+    op = lookup(node.op)
+    if op is None or not op.algebra.shape_only:
+        return None
+    values = [
+        context.shapes.value(node.output(port)) for port in range(registry.output_count(node) or 0)
+    ]
+    if not values or any(value is None for value in values):
+        return None
+    guards: list[Node] = list(node.controls)
+    for tensor in node.inputs:
+        known = known_value(context, tensor, content=False)
+        if known is not None:
+            guards.extend(known.guards)
+        elif context.frame_of(tensor) is not None and context.liveness.equal(tensor, tensor.node):
+            guards.append(tensor.node)
+        else:
+            return None
+    return values, tuple(dict.fromkeys(guards))
+
+
+def _computed_outputs(context: RewriteContext, node: Node) -> Folded | None:
+    """The outputs of a node whose inputs are constants, and their guards."""
+    sizes = [_byte_count(context, tensor) for tensor in node.inputs]
+    if any(size is None or size > _MAX_CONSTANT_BYTES for size in sizes):
+        return None
+    if not all(_is_constant(tensor) for tensor in node.inputs):
+        return None
+    limit = max(_MAX_RESULT_BYTES, sum(size or 0 for size in sizes))
+    count = registry.output_count(node) or 0
+    results = [_byte_count(context, node.output(port)) for port in range(count)]
+    if not results or any(size is None or size > limit for size in results):
+        return None
+    known = [known_value(context, tensor) for tensor in node.inputs]
+    if any(item is None for item in known):
+        return None
+    arrays = [item.array for item in known if item is not None]
+    values = _evaluate(context, node, arrays)
+    if values is None:
+        return None
+    guards = [*node.controls, *(guard for item in known if item is not None for guard in item[1])]
+    return values, tuple(dict.fromkeys(guards))
+
+
+def _is_constant(tensor: Output) -> bool:
+    """True for a Const, and for a constant Enter of one."""
+    for _ in range(_MAX_ENTERS):
+        if is_a(tensor.node, Const):
+            return True
+        if role_of(tensor.node) is not Role.ENTER or not tensor.node.attr("is_constant"):
+            return False
+        tensor = tensor.node.inputs[0]
+    return False
+
+
+def known_value(
+    context: RewriteContext, tensor: Output, *, content: bool = True
+) -> KnownValue | None:
+    """The value of a constant, or of one that enters a loop; None for any other tensor."""
+    node = tensor.node
+    if node in context.frozen or not _is_constant(tensor):
+        return None
+    guards = node.controls if is_a(node, Const) else (node,)
+    while not is_a(node, Const):
+        node = node.inputs[0].node
+        if node in context.frozen:
+            return None
+    value = node.attrs.get("value")
+    if not isinstance(value, TensorValue):
+        return None
+    return KnownValue(value.array if content else None, guards)
+
+
+def _byte_count(context: RewriteContext, tensor: Output) -> int | None:
+    dtype, elements = tensor.dtype, context.shapes[tensor].elements
+    if dtype is None or dtype.is_handle or dtype.kind in ("variant", "resource"):
+        return None
+    return None if elements is None else elements * max(dtype.numpy.itemsize, 1)
+
+
+def _evaluate(context: RewriteContext, node: Node, arrays: Sequence[Any]) -> list[Any] | None:
+    """The outputs of a node, or None if it fails or takes long."""
+    op = lookup(node.op)
+    assert op is not None
+    count = registry.output_count(node) or 0
+    shapes = [context.shapes[node.output(port)].dims for port in range(count)]
+    known = [tuple(size or 0 for size in dims or ()) for dims in shapes]
+    if op.flops([array.shape for array in arrays], known) > _MAX_FLOPS:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result = op.bind(node, np)(*arrays)
+    except Exception:
+        # a run reports the error, if the node runs
+        return None
+    values = result if isinstance(result, tuple) else (result,)
+    types = registry.output_types(node) or []
+    if len(values) != len(types):
+        return None
+    if any(not isinstance(value, np.ndarray | np.generic) for value in values):
+        return None
+    folded = [np.array(value) for value in values]
+    exact = all(
+        value.dtype == dtype.numpy and value.shape == dims
+        for value, dtype, dims in zip(folded, types, known, strict=True)
+    )
+    return folded if exact else None
+
+
+def _replace(
+    context: RewriteContext, node: Node, values: Sequence[Any], guards: tuple[Node, ...]
+) -> None:
+    """Replace a node by one constant per output; the first has its name."""
+    graph, op = context.graph, node.op
+    if len(values) > 1 and (node in context.protected or node.control_readers):
+        return
+    types = registry.output_types(node) or []
+    annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
+    for port, value in enumerate(values[1:], 1):
+        if node.readers(port):
+            attrs = {"dtype": types[port], "value": TensorValue(value), **annotations}
+            name = graph.unique_name(f"{node.name}/output_{port}")
+            constant = graph.create(name, "Const", (), guards, attrs, node.device)
+            graph.replace_uses(node.output(port), constant.output())
+            context.names[f"{node.name}:{port}"] = (f"{name}:0",)
+    sources = [item.node for item in node.inputs]
+    graph.connect(node, (), guards)
+    attrs = {"dtype": types[0], "value": TensorValue(values[0]), **annotations}
+    graph.set_op(node, "Const", attrs)
+    context.log(RULE, node, op, "Const")
+    context.discard(sources)

@@ -1,0 +1,144 @@
+"""Optimize a graph by rewrites that preserve every value and every liveness.
+
+    x ──▶ Mul ◀── Const(1)       becomes       x
+    Const(2), Const(3) ──▶ Add   becomes       Const(5)
+
+The rules run in turn until none applies. Each is a module that describes its rewrite and the proof
+that it requires: `A*0` is not replaced by 0, which would be live where A is dead. Nodes with
+effects, random nodes, and control edges between the remaining nodes stay. Bodies of functions are
+optimized like graphs whose outputs are fetched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.gc_pause import paused_gc
+from cfgraph.ir.graph import Graph, Node, require_graph
+from cfgraph.ir.library import called_functions, remove_uncalled_functions
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.node import node_name
+from cfgraph.ir.traversal import ancestors, is_partitioned
+from cfgraph.limits import check_deadline
+from cfgraph.passes.optimize.cse import cse
+from cfgraph.passes.optimize.fold import fold
+from cfgraph.passes.optimize.rewriting import FixedNodes, Rewrite, RewriteContext
+from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
+from cfgraph.stack_position import LOCATORS, pass_position
+
+PRUNE: Final = "prune"
+# in the order in which they run; the first runs once
+RULES: Final[dict[str, Callable[[RewriteContext], None]]] = {"fold": fold, "cse": cse}
+RULE_NAMES: Final = (PRUNE, *RULES)
+_MAX_ROUNDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Optimization(Report):
+    """Report of an optimization: every rewrite, in order."""
+
+    applied: tuple[Rewrite, ...] = ()
+    rules: Mapping[str, int] = field(default_factory=dict)
+
+
+def optimize(
+    graph: Graph,
+    *,
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    fetches: Iterable[str] | None = None,
+    feeds: Iterable[str] = (),
+    keep: Iterable[str] = (),
+) -> Optimization:
+    """Rewrite a graph so that it runs faster, in place; all values and their liveness stay.
+
+    Args:
+        only: names of the rules to use: prune, fold, cse. Default: all.
+        skip: names of the rules not to use.
+        fetches: tensors that runs fetch, or nodes that they run; what none of them needs is
+            removed. Without it, nodes without readers remain.
+        feeds: tensors that runs may feed; they and their nodes stay.
+        keep: more nodes that stay, under their names.
+
+    Returns a report that lists the rewrites. Raises InvalidInput for an invalid graph, UsageError
+    for an unknown name or rule, Unsupported for a partitioned graph; the graph is unchanged then.
+    """
+    require_graph(graph)
+    require_valid(graph)
+    rules = selected_rules(only, skip)
+    if is_partitioned(graph):
+        message = "a partitioned graph is not optimized"
+        raise Unsupported(message, hint="optimize the graph before it is partitioned")
+    before, size = op_counts(graph), len(graph)
+    wanted = None if fetches is None else [graph[node_name(name)] for name in fetches]
+    fed = frozenset(graph.tensor(name) for name in feeds)
+    named = {
+        *(wanted or ()),
+        *(tensor.node for tensor in fed),
+        *(graph[node_name(n)] for n in keep),
+    }
+    with paused_gc(nodes=size), unchanged_on_error(graph):
+        called = called_functions(graph)
+        applied: list[Rewrite] = []
+        if wanted is not None and PRUNE in rules:
+            applied += _prune(graph, named)
+        unread = frozenset(node for node in graph if not node.uses)
+        fixed = FixedNodes(frozenset(named) | unread, fed)
+        context = RewriteContext(graph, fixed)
+        _apply_rules(context, rules)
+        applied += context.rewrites
+        remove_uncalled_functions(graph, graph.functions.keys() - called)
+        if applied:
+            require_valid(graph)
+    counts = Counter(rewrite.rule for rewrite in applied)
+    return Optimization(
+        rewrites=len(applied),
+        names=context.names,
+        warnings=(),
+        before=before,
+        after=op_counts(graph),
+        applied=tuple(applied),
+        rules={rule: counts[rule] for rule in rules},
+    )
+
+
+LOCATORS[optimize.__code__] = pass_position
+
+
+def selected_rules(only: Collection[str], skip: Collection[str]) -> tuple[str, ...]:
+    """The rules to use, in their order. Raises UsageError for an unknown one, and for none."""
+    for name in (*only, *skip):
+        if name not in RULE_NAMES:
+            hint = did_you_mean(name, RULE_NAMES) or f"use {', '.join(RULE_NAMES)}"
+            raise UsageError(f"unknown rule {name!r}", hint=hint)
+    chosen = tuple(name for name in RULE_NAMES if name in (only or RULE_NAMES))
+    rules = tuple(name for name in chosen if name not in skip)
+    if not rules:
+        raise UsageError("no rule remains", hint=f"the rules are {', '.join(RULE_NAMES)}")
+    return rules
+
+
+def _prune(graph: Graph, needed: Collection[Node]) -> list[Rewrite]:
+    """Remove the nodes that no needed node depends on."""
+    kept = set(ancestors(graph, needed))
+    unneeded = [node for node in graph if node not in kept]
+    graph.remove(*unneeded)
+    return [Rewrite(PRUNE, node.name, node.op, "") for node in unneeded]
+
+
+def _apply_rules(context: RewriteContext, rules: Collection[str]) -> None:
+    """Apply the rules in turn until none changes the graph."""
+    active = [rule for name, rule in RULES.items() if name in rules]
+    for _ in range(_MAX_ROUNDS if active else 0):
+        context.new_round()
+        done = len(context.rewrites)
+        for rule in active:
+            check_deadline()
+            rule(context)
+        if len(context.rewrites) == done:
+            return

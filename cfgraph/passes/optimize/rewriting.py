@@ -1,0 +1,306 @@
+"""The state that all rules share: the graph, what must stay, what is proven, and the log.
+
+A rule may replace an output by another if both have the same value, run in the same frame, and are
+live under the same condition, and if everything that the old output waited for still runs before
+its readers. `RewriteContext.forward` checks all but the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.ir import registry
+from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
+from cfgraph.ir.shapes import UNKNOWN_SHAPE
+from cfgraph.ir.traversal import reachable_from
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.opdef.op import (
+    CUSTOM_GRADIENT_ATTR,
+    has_effect,
+    is_a,
+    is_identity,
+    lookup,
+    role_of,
+)
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+
+_COLOCATION_ATTR: Final = "_class"
+# nodes that a search for what must still run visits
+_MAX_VISITED: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One rewrite: its rule, the node and its op, and the replacement.
+
+    `function` names the function whose body contains the node; it is empty for the graph itself.
+    """
+
+    rule: str
+    node: str
+    op: str
+    result: str
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedNodes:
+    """Nodes that a rewrite must respect.
+
+    `protected` nodes keep their names and values. Tensors of `fed` may have any value in a run.
+    """
+
+    protected: frozenset[Node]
+    fed: frozenset[Output]
+
+
+class RewriteContext:
+    """A graph under rewriting. Analyses are computed once per round, before its first edit."""
+
+    def __init__(self, graph: Graph, fixed: FixedNodes, function: str = "") -> None:
+        self.graph = graph
+        self.fed = fixed.fed
+        self.protected = fixed.protected | _colocation_targets(graph)
+        self.frozen = self._frozen_nodes()
+        self.function = function
+        self.rewrites: list[Rewrite] = []
+        self.names: dict[str, tuple[str, ...]] = {}
+
+    def _frozen_nodes(self) -> frozenset[Node]:
+        """Fed nodes, and the readers of a fed tensor that may be dead where it is not fed."""
+        fed = {tensor.node for tensor in self.fed}
+        computed = [tensor for tensor in self.fed if tensor.node.inputs or tensor.node.controls]
+        if not computed:
+            return frozenset(fed)
+        liveness = deadness(self.graph)
+        root = liveness.frames.root
+        conditional = [
+            tensor.node
+            for tensor in computed
+            if liveness.frames.of_outputs[tensor.node] is not root
+            or not liveness.always_live(tensor)
+        ]
+        return frozenset(fed | reachable_from(self.graph, conditional))
+
+    # -- analyses --------------------------------------------------------------------------------
+
+    def new_round(self) -> None:
+        """Discard the analyses, which do not know the nodes that rules added."""
+        for name in ("liveness", "shapes", "never_live"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def liveness(self) -> Deadness:
+        """The exact liveness conditions at the start of the round."""
+        return deadness(self.graph, cut=frozenset(t for t in self.fed if self._is_cut(t)))
+
+    def _is_cut(self, tensor: Output) -> bool:
+        found = frames(self.graph)
+        return found.of_outputs[tensor.node] is found.root
+
+    @cached_property
+    def shapes(self) -> StaticShapes:
+        """The static shapes at the start of the round; those of fed tensors are unknown."""
+        computed = (tensor for tensor in self.fed if not _is_input(tensor.node))
+        return infer_shapes(self.graph, {tensor.name: UNKNOWN_SHAPE for tensor in computed})
+
+    @property
+    def frames(self) -> Frames:
+        """The frames at the start of the round."""
+        return self.liveness.frames
+
+    def frame_of(self, output: Output) -> Frame | None:
+        """The frame of an output, or None for a node that was added in this round."""
+        return self.frames.of_outputs.get(output.node)
+
+    @cached_property
+    def never_live(self) -> frozenset[Node]:
+        """The nodes that are proven never to run, at the start of the round."""
+        liveness = self.liveness
+        if not any(role_of(node) is Role.SWITCH for node in self.graph):
+            return frozenset()
+        solver, known = liveness.solver, dict[int, bool]()
+
+        def is_never(node: Node) -> bool:
+            predicate = liveness.runs(node)
+            if predicate not in known:
+                known[predicate] = solver.is_satisfiable(predicate) is False
+            return known[predicate]
+
+        return frozenset(node for node in liveness.frames.of if is_never(node))
+
+    def nodes(self) -> Iterator[Node]:
+        """The nodes at the start of the round that still exist and may be rewritten, in
+        topological order.
+        """
+        for node in self.frames.order:
+            if self.graph.nodes.get(node.name) is node and node not in self.frozen:
+                yield node
+
+    # -- conditions ------------------------------------------------------------------------------
+
+    def is_pure(self, node: Node) -> bool:
+        """True for a known op without role, state, randomness, calls, and references, whose
+        gradient is its own.
+        """
+        op = lookup(node.op)
+        return op is not None and op.role is None and is_function_of_inputs(node)
+
+    def has_same_liveness(self, old: Output, new: Output) -> bool:
+        """True if two outputs are in one frame and proven to be live under one condition."""
+        frame = self.frame_of(old)
+        return frame is not None and frame is self.frame_of(new) and self.liveness.equal(old, new)
+
+    def runs_before(self, sources: Iterable[Node], last: Node) -> bool:
+        """True if all that `sources` wait for, and do, is also done before `last` has run.
+
+        Constants, inputs, and nodes that forward values do nothing. The search is bounded.
+        """
+        required: set[Node] = set()
+        if not self._search(sources, lambda node: self._require(node, required)):
+            return False
+        if not required:
+            return True
+
+        def visit(node: Node) -> bool:
+            required.discard(node)
+            return bool(required)
+
+        self._search([last], visit)
+        return not required
+
+    def _require(self, node: Node, required: set[Node]) -> bool:
+        """Record a node that does something; return True to search before any other."""
+        if node in self.never_live or self._does_nothing(node):
+            return True
+        required.add(node)
+        return False
+
+    def _does_nothing(self, node: Node) -> bool:
+        if is_a(node, Const) or _is_input(node) or is_identity(node):
+            return True
+        role = role_of(node)
+        if role is Role.MERGE:
+            loops = any(role_of(x.node) is Role.NEXT_ITERATION for x in node.inputs)
+            return not loops or not self._frame_has_effects(self.frames.of[node])
+        return role in (Role.SWITCH, Role.ENTER, Role.LOOP_COND)
+
+    def _frame_has_effects(self, frame: Frame) -> bool:
+        return any(
+            has_effect(node)
+            for inner in self.frames.all
+            if inner.is_within(frame)
+            for node in inner.nodes
+            if self.graph.nodes.get(node.name) is node
+        )
+
+    def _search(self, starts: Iterable[Node], visit: Callable[[Node], bool]) -> bool:
+        """Visit nodes against the edges of one iteration while `visit` is true for the reader.
+
+        Returns False if the bound was reached.
+        """
+        todo = list(dict.fromkeys(starts))
+        seen = set(todo)
+        while todo:
+            node = todo.pop()
+            if len(seen) > _MAX_VISITED:
+                return False
+            if not visit(node):
+                continue
+            sources = (*(item.node for item in node.inputs), *node.controls)
+            back = role_of(node) is Role.MERGE
+            for source in sources:
+                if source in seen or (back and role_of(source) is Role.NEXT_ITERATION):
+                    continue
+                seen.add(source)
+                todo.append(source)
+        return True
+
+    def can_forward(self, node: Node, source: Output) -> bool:
+        """True if the readers of output 0 of a node may read `source`, of equal value, instead."""
+        old = node.output()
+        if node in self.protected or node in self.frozen or node.control_readers:
+            return False
+        if source.node in self.frozen and source not in self.fed:
+            return False
+        dtype = old.dtype
+        if dtype is None or dtype.is_ref or source.dtype is not dtype:
+            return False
+        if node.device not in ("", source.node.device) or node.attrs.get(_COLOCATION_ATTR):
+            return False
+        dropped = [*(item.node for item in node.inputs if item != source), *node.controls]
+        return self.has_same_liveness(old, source) and self.runs_before(dropped, source.node)
+
+    # -- edits -----------------------------------------------------------------------------------
+
+    def log(self, rule: str, node: Node, op: str, result: str) -> None:
+        """Record a rewrite of a node that had this op."""
+        self.rewrites.append(Rewrite(rule, node.name, op, result, self.function))
+
+    def forward(self, rule: str, node: Node, source: Output) -> None:
+        """Make the readers of output 0 of a node read `source`; the node is removed."""
+        self.log(rule, node, node.op, source.name)
+        self.names[f"{node.name}:0"] = (source.name,)
+        self.graph.replace_uses(node.output(), source)
+        self.discard([node])
+
+    def discard(self, nodes: Iterable[Node]) -> None:
+        """Remove unread nodes that do nothing when they run, and what only they read."""
+        todo = list(nodes)
+        while todo:
+            node = todo.pop()
+            if self.graph.nodes.get(node.name) is not node or not self.is_removable(node):
+                continue
+            sources = dict.fromkeys([*(item.node for item in node.inputs), *node.controls])
+            self.graph.remove(node)
+            todo.extend(sources)
+
+    def is_removable(self, node: Node) -> bool:
+        """True for an unread node without effects, and for one that never runs."""
+        if node.uses or node in self.protected or node in self.frozen or _is_input(node):
+            return False
+        return node in self.never_live or not has_effect(node)
+
+    def set_controls(self, node: Node, controls: Collection[Node]) -> None:
+        """Set the control inputs of a node, if they differ."""
+        if tuple(controls) != node.controls:
+            self.graph.set_controls(node, controls)
+
+
+def is_function_of_inputs(node: Node) -> bool:
+    """True for a node whose outputs depend on nothing but its inputs' values and attributes."""
+    op = lookup(node.op)
+    if op is None or op.effects.stateful or op.effects.random or op.effects.is_input:
+        return False
+    if op.calls.kind or (not op.compilation.runnable and op.role is None):
+        return False
+    if node.attrs.get(CUSTOM_GRADIENT_ATTR):
+        return False
+    types = [*(registry.output_types(node) or ()), *(item.dtype for item in node.inputs)]
+    return all(dtype is not None and not dtype.is_ref for dtype in types)
+
+
+def _is_input(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and (op.effects.is_input or op.role is Role.ARG)
+
+
+def _colocation_targets(graph: Graph) -> frozenset[Node]:
+    """The nodes that colocation constraints of other nodes name."""
+    found: set[Node] = set()
+    for node in graph:
+        groups = node.attrs.get(_COLOCATION_ATTR)
+        for group in groups if isinstance(groups, tuple) else ():
+            if isinstance(group, bytes) and group.startswith(COLOCATION_PREFIX):
+                name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
+                target = graph.nodes.get(name)
+                if target is not None and target is not node:
+                    found.add(target)
+    return frozenset(found)

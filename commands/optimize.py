@@ -1,0 +1,89 @@
+"""Rewrite a graph to run faster, without changing any value or which tensors are live."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options, run_options
+
+Names = list[str]
+
+Only = Annotated[
+    Names,
+    typer.Option(
+        "--only",
+        metavar="RULES",
+        help="Apply only these rules: prune, fold, cse. Default: all. Repeatable.",
+    ),
+]
+Skip = Annotated[
+    Names, typer.Option("--skip", metavar="RULES", help="Do not apply these rules. Repeatable.")
+]
+Fetch = Annotated[
+    Names,
+    typer.Option(
+        "--fetch",
+        metavar="NAME[:PORT]",
+        help="Keep this tensor or ^NODE, and remove nodes that no fetch needs. Default: keep all "
+        "outputs of the graph. Repeatable.",
+    ),
+]
+Feed = Annotated[
+    Names,
+    typer.Option(
+        "--feed",
+        metavar="NAME[=VALUE]",
+        help="Assume nothing about the value of a fed tensor, and keep it; VALUE is for --verify. "
+        "Placeholders need not be named. Repeatable.",
+    ),
+]
+Keep = Annotated[
+    Names,
+    typer.Option("--keep", metavar="LIST", help="Keep these nodes and what they need. Repeatable."),
+]
+
+
+def main(
+    graph: options.Graph,
+    only: Only = [],
+    skip: Skip = [],
+    fetch: Fetch = [],
+    feed: Feed = [],
+    keep: Keep = [],
+    output: options.Output = None,
+    to: options.To = None,
+    map_out: options.MapOut = None,
+    verify: options.Verify = False,
+    init: options.Init = [],
+    signature: options.Signature = None,
+    variables: options.Variables = None,
+    allow_io: run_options.AllowIo = False,
+    size: options.Size = [],
+    cases: options.Cases = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Rewrite a graph to run faster, without changing any value or which tensors are live."""
+    from cfgraph.console.comparison_inputs import RunInputs
+    from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.optimize import OptimizeOptions, optimize_file
+    from cfgraph.console.verify import Verification
+
+    fed = [text.partition("=")[0] for text in feed]
+    request = OptimizeOptions(only, skip, fetch, fed, keep)
+    fetched = [name for text in fetch for name in options.split_list(text)] if verify else []
+    inputs = RunInputs(
+        fetches=[name for name in fetched if name[:1] != "^"],
+        targets=[name[1:] for name in fetched if name[:1] == "^"],
+        feeds=[text for text in feed if "=" in text],
+        inits=init,
+        sizes=size,
+        cases=cases,
+        variables=variables,
+        allow_io=allow_io,
+        signature=signature,
+    )
+    outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
+    raise options.Exit(optimize_file(graph, request, outputs, Verification(inputs, verify)))
