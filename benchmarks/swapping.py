@@ -16,7 +16,7 @@ import numpy as np
 
 import cfgraph
 from benchmarks.measurement import Row
-from cfgraph.build.builder import Builder
+from cfgraph.console.paper.lstm import lstm, with_gradient
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.runtime.cost_model import CostModel, read_costs
@@ -139,34 +139,4 @@ def train(
 
 def training_step(experiment: Experiment, *, swap_memory: bool) -> Graph:
     """An LSTM over `length` inputs, its loss, and the gradient of its weights."""
-    graph = lstm(experiment.units, experiment.batch)
-    made = cfgraph.gradients(graph, ys=["loss:0"], xs=["weights:0"], swap_memory=swap_memory)
-    graph.add("Identity", graph.tensor(str(made[0])), name="gradient")
-    return graph
-
-
-def lstm(units: int, batch: int) -> Graph:
-    """The loop of an LSTM: inputs of ones, `length` of them, and the sum of the last state."""
-    b = Builder()
-    length = b.placeholder("length", "int32", [])
-    weights = b.placeholder("weights", "float32", [2 * units, 4 * units])
-    inputs = b.Fill(b.Pack([length, b.const(batch), b.const(units)]), b.const(1.0, "float32"))
-    state = b.Fill(b.const([batch, units]), b.const(0.0, "float32"))
-
-    def body(i: Any, h: Any, c: Any) -> Any:
-        x = b.GatherV2(inputs, i, b.const(0))
-        return b.AddV2(i, b.const(1)), *lstm_cell(b, x, h, c, weights)
-
-    shapes = [[], [batch, units], [batch, units]]
-    start = [b.const(0), state, state]
-    _, h, _ = b.while_loop(lambda i, h, c: b.Less(i, length), body, start, shape_invariants=shapes)
-    b.Sum(h, b.const([0, 1]), name="loss")
-    return b.graph
-
-
-def lstm_cell(b: Builder, x: Any, h: Any, c: Any, weights: Any) -> tuple[Any, Any]:
-    """The next states of an LSTM."""
-    z = b.MatMul(b.ConcatV2([x, h], b.const(1)), weights)
-    enter, forget, leave, new = b.Split(b.const(1), z, num_split=4)
-    c = b.AddV2(b.Mul(b.Sigmoid(forget), c), b.Mul(b.Sigmoid(enter), b.Tanh(new)))
-    return b.Mul(b.Sigmoid(leave), b.Tanh(c)), c
+    return with_gradient(lstm(experiment.units, experiment.batch), swap_memory=swap_memory)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 import cfgraph
+from cfgraph.console.paper.lstm import layered_lstm
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
 from cfgraph.ir.devices import parse_devices, short_device_name
 from cfgraph.ir.graph import Graph
@@ -293,6 +294,16 @@ def test_the_gradient_of_an_invariant_is_summed_on_the_device_of_its_terms() -> 
     sums = [node for node in graph if node.op == "AddN"]
     assert sums
     assert {node.device for node in sums} == {"/gpu:1"}
+
+
+def test_a_carried_gradient_stays_on_the_device_of_its_variable() -> None:
+    graph = layered_lstm(3, layers=3, units=2, batch=2, parallel=4)
+    cfgraph.gradients(graph, ["loss:0"], [f"weights{k}:0" for k in range(3)])
+    cfgraph.place(graph, devices="cpu:0,gpu:0-2")
+    cfgraph.partition(graph)
+    sent = {node.inputs[0].node.name for node in graph if node.op == "_Send"}
+    assert any("ConcatV2" in name for name in sent)  # from a layer to the one below
+    assert not [name for name in sent if name.endswith("/b_merge")]
 
 
 # -- what only a CPU can run ---------------------------------------------------------------------

@@ -178,13 +178,14 @@ class GradientContext:
         self._last_naming = naming = (self.name, x.node.device)
         return _Scope(self, naming)
 
-    def last_scope(self) -> AbstractContextManager[None]:
-        """Name new nodes as in the scope entered last.
+    def last_scope(self, device: str = "") -> AbstractContextManager[None]:
+        """Name new nodes as in the scope entered last, and put them on a device if there is one.
 
         For nodes that belong to no single node, such as the sum of the partial gradients from
         several readers: it is named after the last node differentiated before it.
         """
-        return _Scope(self, self._last_naming)
+        name, last_device = self._last_naming
+        return _Scope(self, (name, device or last_device))
 
     def on_device(self, device: str) -> AbstractContextManager[None]:
         """Put new nodes on a device, without renaming them."""

@@ -118,7 +118,8 @@ class ReverseMode:
         if partials is None:
             return None
         if len(partials) > 1:
-            with self.ctx.last_scope():
+            # on the device of x: else a carried gradient crosses devices twice per iteration
+            with self.ctx.last_scope(x.node.device):
                 total = self.scope.add_node("AddN", partials, "AddN").output()
             partials[:] = [total]
             self.ctx.static.set_shape(total, self.scope.known_shape(x))
