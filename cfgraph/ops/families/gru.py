@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.families.lstm import GATES, sigmoid
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.lstm import GATES, gates_shape, sigmoid
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -110,8 +110,5 @@ class GRUBlockCellGrad(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        x, h, gates = context.inputs[0], context.inputs[1], UNKNOWN_SHAPE
-        if h.rank == 2:
-            batch, units = h
-            gates = Shape((batch, None if units is None else 2 * units))
-        return [x, h, h, gates]
+        x, h, *_ = context.inputs
+        return [x, h, h, gates_shape(h, 2)]

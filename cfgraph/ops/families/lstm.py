@@ -199,6 +199,14 @@ def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any,
         raise OpError(message)
 
 
+def gates_shape(state: Shape, count: int) -> Shape:
+    """The shape of the columns of `count` gates, for the shape of a state."""
+    if state.rank != 2:
+        return UNKNOWN_SHAPE
+    batch, units = state
+    return Shape((batch, None if units is None else count * units))
+
+
 class LSTMBlockCell(LstmOp):
     """One step of a long short-term memory (LSTM) cell."""
 
@@ -255,11 +263,7 @@ class LSTMBlockCellGrad(LstmOp):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         state, peephole = context.inputs[1], context.inputs[4]
-        if state.rank == 2:
-            batch, units = state
-            gates = Shape((batch, None if units is None else 4 * units))
-            return [state, gates, *[peephole] * 3]
-        return [state, UNKNOWN_SHAPE, *[peephole] * 3]
+        return [state, gates_shape(state, 4), *[peephole] * 3]
 
 
 class BlockLSTM(LstmOp):

@@ -16,23 +16,15 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import uint8
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.signature import Signature
 from cfgraph.ops.families.fused import (
     AddNode,
     FusedOp,
-    _FusedBatchNormEx,
     _FusedConv2D,
     _FusedDepthwiseConv2dNative,
     _FusedMatMul,
     add_epilogue,
     shared_attrs,
-)
-from cfgraph.ops.families.normalization import (
-    FusedBatchNorm,
-    FusedBatchNormGrad,
-    FusedBatchNormGradV2,
-    FusedBatchNormGradV3,
-    FusedBatchNormV2,
-    FusedBatchNormV3,
 )
 from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -64,9 +56,27 @@ _BATCH: Final = (
 
 
 class OneDnnOp(FusedOp, abstract=True):
-    """An op that oneDNN computes in place of an ordinary one."""
+    """An op that oneDNN computes in place of an ordinary one.
+
+    It has the signature and the attributes of the ordinary op unless it declares its own.
+    """
 
     ordinary: ClassVar[str]
+
+    @classmethod
+    def ordinary_op(cls) -> type[Op]:
+        """The class of the op that it replaces."""
+        op = lookup(cls.ordinary)
+        assert op is not None
+        return op
+
+    @classmethod
+    def parsed(cls) -> Signature:
+        if cls._parsed is None:
+            op = cls.ordinary_op()
+            signature = getattr(cls, "signature", op.signature)
+            cls._parsed = Signature(signature, cls.attrs or op.attrs)
+        return cls._parsed
 
     @classmethod
     def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
@@ -80,19 +90,11 @@ class OneDnnOp(FusedOp, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return cls.ordinary_op().shape(context)
 
-    @classmethod
-    def ordinary_op(cls) -> type[Op]:
-        """The class of the op that it replaces."""
-        op = lookup(cls.ordinary)
-        assert op is not None
-        return op
-
 
 class _MklMatMul(OneDnnOp):
     """Matrix product by oneDNN."""
 
     ordinary = "MatMul"
-    signature = "a: T, b: T -> product: T"
     attrs = f"transpose_a: bool = false, transpose_b: bool = false, {FLOATS}, {_GRADS_AB}"
 
 
@@ -100,7 +102,6 @@ class _MklBatchMatMul(OneDnnOp):
     """Products of batches of matrices by oneDNN."""
 
     ordinary = "BatchMatMul"
-    signature = "x: T, y: T -> output: T"
     attrs = _BATCH
 
 
@@ -108,7 +109,6 @@ class _MklBatchMatMulV2(OneDnnOp):
     """Products of broadcast batches of matrices by oneDNN."""
 
     ordinary = "BatchMatMulV2"
-    signature = "x: T, y: T -> output: T"
     attrs = _BATCH
 
 
@@ -116,7 +116,6 @@ class _MklTranspose(OneDnnOp):
     """Transposition by oneDNN."""
 
     ordinary = "Transpose"
-    signature = "x: T, perm: Tperm -> y: T"
     attrs = "T: type, Tperm: {int32, int64} = int32"
 
 
@@ -124,7 +123,6 @@ class _MklConjugateTranspose(OneDnnOp):
     """Conjugate transposition by oneDNN."""
 
     ordinary = "ConjugateTranspose"
-    signature = "x: T, perm: Tperm -> y: T"
     attrs = "T: type, Tperm: {int32, int64} = int32"
 
 
@@ -132,7 +130,6 @@ class _MklEinsum(OneDnnOp):
     """Sum of products by oneDNN."""
 
     ordinary = "Einsum"
-    signature = "inputs: N*T -> output: T"
     attrs = f"equation: string, N: int >= 1, {FLOATS}"
 
 
@@ -140,7 +137,6 @@ class _MklSoftmax(OneDnnOp):
     """Softmax by oneDNN."""
 
     ordinary = "Softmax"
-    signature = "logits: T -> softmax: T"
     attrs = f"{FLOATS} = float32"
 
 
@@ -148,7 +144,6 @@ class _MklNativeConv2D(OneDnnOp):
     """Convolution by oneDNN."""
 
     ordinary = "Conv2D"
-    signature = "input: T, filter: T -> output: T"
     attrs = f"{FLOATS}, {EXPLICIT}, {CUDNN}, {CONSTANT}, {DILATIONS}"
 
 
@@ -156,7 +151,6 @@ class _MklNativeDepthwiseConv2dNative(OneDnnOp):
     """Depthwise convolution by oneDNN."""
 
     ordinary = "DepthwiseConv2dNative"
-    signature = "input: T, filter: T -> output: T"
     attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {CONSTANT}, {DILATIONS}"
 
 
@@ -164,7 +158,6 @@ class _MklNativeConv3D(OneDnnOp):
     """Convolution of volumes by oneDNN."""
 
     ordinary = "Conv3D"
-    signature = "input: T, filter: T -> output: T"
     attrs = f"{FLOATS}, {_VOLUME}, {CONSTANT}, {_DILATIONS_3D}"
 
 
@@ -172,7 +165,6 @@ class _MklNativeConv2DBackpropInput(OneDnnOp):
     """Gradient of a convolution for its input, by oneDNN."""
 
     ordinary = "Conv2DBackpropInput"
-    signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
     attrs = f"{FLOATS}, {EXPLICIT}, {CUDNN}, {DILATIONS}"
 
 
@@ -180,7 +172,6 @@ class _MklNativeConv2DBackpropFilter(OneDnnOp):
     """Gradient of a convolution for its filter, by oneDNN."""
 
     ordinary = "Conv2DBackpropFilter"
-    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = f"{FLOATS}, {EXPLICIT}, {CUDNN}, {DILATIONS}"
 
 
@@ -188,7 +179,6 @@ class _MklNativeDepthwiseConv2dNativeBackpropInput(OneDnnOp):
     """Gradient of a depthwise convolution for its input, by oneDNN."""
 
     ordinary = "DepthwiseConv2dNativeBackpropInput"
-    signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
     attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}"
 
 
@@ -196,7 +186,6 @@ class _MklNativeDepthwiseConv2dNativeBackpropFilter(OneDnnOp):
     """Gradient of a depthwise convolution for its filter, by oneDNN."""
 
     ordinary = "DepthwiseConv2dNativeBackpropFilter"
-    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}"
 
 
@@ -204,7 +193,6 @@ class _MklNativeConv3DBackpropInputV2(OneDnnOp):
     """Gradient of a convolution of volumes for its input, by oneDNN."""
 
     ordinary = "Conv3DBackpropInputV2"
-    signature = "input_sizes: Tshape, filter: T, out_backprop: T -> output: T"
     attrs = f"{FLOATS}, {_VOLUME}, {_DILATIONS_3D}, Tshape: {{int32, int64}} = int32"
 
 
@@ -212,7 +200,6 @@ class _MklNativeConv3DBackpropFilterV2(OneDnnOp):
     """Gradient of a convolution of volumes for its filter, by oneDNN."""
 
     ordinary = "Conv3DBackpropFilterV2"
-    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = f"{FLOATS}, {_VOLUME}, {_DILATIONS_3D}"
 
 
@@ -220,7 +207,6 @@ class _MklNativeAvgPool(OneDnnOp):
     """Averages over windows by oneDNN."""
 
     ordinary = "AvgPool"
-    signature = "value: T -> output: T"
     attrs = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
 
 
@@ -236,7 +222,6 @@ class _MklNativeAvgPoolGrad(OneDnnOp):
     """Gradient of averages over windows, by oneDNN."""
 
     ordinary = "AvgPoolGrad"
-    signature = "orig_input_shape: int32, grad: T -> output: T"
     attrs = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
 
 
@@ -244,7 +229,6 @@ class _MklNativeAvgPool3DGrad(OneDnnOp):
     """Gradient of averages over windows of volumes, by oneDNN."""
 
     ordinary = "AvgPool3DGrad"
-    signature = "orig_input_shape: int32, grad: T -> output: T"
     attrs = f"{_POOL_3D}, {_VOLUME}, {_WITH_DOUBLE}"
 
 
@@ -252,63 +236,48 @@ class _MklNativeFusedBatchNorm(OneDnnOp):
     """Batch normalization by oneDNN."""
 
     ordinary = "FusedBatchNorm"
-    signature = FusedBatchNorm.signature
-    attrs = FusedBatchNorm.attrs
 
 
 class _MklNativeFusedBatchNormV2(OneDnnOp):
     """Batch normalization by oneDNN."""
 
     ordinary = "FusedBatchNormV2"
-    signature = FusedBatchNormV2.signature
-    attrs = FusedBatchNormV2.attrs
 
 
 class _MklNativeFusedBatchNormV3(OneDnnOp):
     """Batch normalization by oneDNN."""
 
     ordinary = "FusedBatchNormV3"
-    signature = FusedBatchNormV3.signature
-    attrs = FusedBatchNormV3.attrs
 
 
 class _MklNativeFusedBatchNormGrad(OneDnnOp):
     """Gradient of batch normalization, by oneDNN."""
 
     ordinary = "FusedBatchNormGrad"
-    signature = FusedBatchNormGrad.signature
-    attrs = FusedBatchNormGrad.attrs
 
 
 class _MklNativeFusedBatchNormGradV2(OneDnnOp):
     """Gradient of batch normalization, by oneDNN."""
 
     ordinary = "FusedBatchNormGradV2"
-    signature = FusedBatchNormGradV2.signature
-    attrs = FusedBatchNormGradV2.attrs
 
 
 class _MklNativeFusedBatchNormGradV3(OneDnnOp):
     """Gradient of batch normalization, by oneDNN."""
 
     ordinary = "FusedBatchNormGradV3"
-    signature = FusedBatchNormGradV3.signature
-    attrs = FusedBatchNormGradV3.attrs
 
 
 class _MklNativeFusedBatchNormEx(OneDnnOp):
     """Batch normalization, a sum, and an activation by oneDNN."""
 
     ordinary = "_FusedBatchNormEx"
-    signature = _FusedBatchNormEx.signature
-    attrs = _FusedBatchNormEx.attrs
 
 
 class _MklNativeFusedConv2D(OneDnnOp):
     """Convolution by oneDNN, and what follows it."""
 
     ordinary = "_FusedConv2D"
-    signature = _FusedConv2D.signature
     attrs = f"{_FusedConv2D.attrs.replace('T: {', 'T: {bfloat16, ', 1)}, {CONSTANT}"
 
 
@@ -316,7 +285,6 @@ class _MklNativeFusedDepthwiseConv2dNative(OneDnnOp):
     """Depthwise convolution by oneDNN, and what follows it."""
 
     ordinary = "_FusedDepthwiseConv2dNative"
-    signature = _FusedDepthwiseConv2dNative.signature
     attrs = f"{_FusedDepthwiseConv2dNative.attrs}, {CONSTANT}"
 
 
@@ -324,7 +292,6 @@ class _MklNativeFusedMatMul(OneDnnOp):
     """Matrix product by oneDNN, and what follows it; the bias may be a row."""
 
     ordinary = "_FusedMatMul"
-    signature = _FusedMatMul.signature
     attrs = f"{_FusedMatMul.attrs}, {CONSTANT}"
 
     @classmethod

@@ -125,31 +125,23 @@ class DeserializeSparse(Op):
         return [Shape((None, None)), vector_shape(None), vector_shape(None)]
 
 
-class DeserializeManySparse(Op):
+class DeserializeManySparse(DeserializeSparse):
     """The sparse tensor of serialized ones, stacked along a new first axis."""
 
-    signature = (
-        "serialized_sparse: string -> sparse_indices: int64, sparse_values: dtype, "
-        "sparse_shape: int64"
-    )
+    signature = DeserializeSparse.signature.replace("Tserialized", "string")
     attrs = "dtype: type"
-    compilation, placement = _PLAIN, _HOST
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype: DType = node.attr("dtype")
+        stacked = super().bind(node, xp)
 
-        def stack(serialized: Any) -> Any:
+        def stack_rows(serialized: Any) -> Any:
             if serialized.ndim != 2:
                 message = f"serialized sparse tensors must be a matrix, got rank {serialized.ndim}"
                 raise OpError(message)
-            return _stacked(serialized, dtype)
+            return stacked(serialized)
 
-        return stack
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [Shape((None, None)), vector_shape(None), vector_shape(None)]
+        return stack_rows
 
 
 class _PartEncoder:
