@@ -204,6 +204,15 @@ def iteration_limit_error(loop: str, limit: int, frame: object = None) -> Execut
     return ExecutionError(message, frame=frame, hint=hint, code="CFG704")
 
 
+@contextmanager
+def memory_errors_reported() -> Iterator[None]:
+    """Raise ExecutionError for a MemoryError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise out_of_memory_error(str(error)) from None
+
+
 def out_of_memory_error(reason: str = "") -> ExecutionError:
     """The error of a computation that needs more memory than the machine or the limit has."""
     message = f"out of memory: {reason}" if reason else "out of memory"

@@ -13,7 +13,7 @@ import cfgraph
 _SECTIONS: Final = {
     "Files": ("load", "save", "loads", "dumps"),
     "Writing a graph": ("Builder", "Builder.cond", "Builder.while_loop", "Builder.function"),
-    "The graph": ("Graph", "Node", "Output"),
+    "The graph": ("Graph", "Graph.show", "Node", "Output"),
     "Passes": (
         "lower",
         "gradients",
@@ -28,6 +28,7 @@ _SECTIONS: Final = {
     "Runs": (
         "Session",
         "Session.run",
+        "Session.timeline",
         "limited",
         "restore",
         "save_variables",

@@ -32,6 +32,7 @@ TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",
     "limits": "errors",
+    "rich_display": "errors",
     "stack_position": "errors",
     **dict.fromkeys(CLI, "cli"),
 }
@@ -49,7 +50,7 @@ HEAVY = {
         "scipy",
         "threadpoolctl",
     ),
-    *("cupy", "jax", "ray", "tensorflow"),
+    *("IPython", "cupy", "jax", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}, "cfgraph/configuration.py": {"tomllib"}}

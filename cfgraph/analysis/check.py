@@ -36,13 +36,14 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.rich_display import Displayed
 
 _LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)
 _SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Displayed):
     """The findings on a graph, errors first, otherwise in the order in which they were found."""
 
     findings: tuple[Finding, ...]

@@ -12,6 +12,7 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
+from cfgraph.rich_display import Displayed
 
 if TYPE_CHECKING:
     from cfgraph.compare.divergence import Divergence
@@ -182,7 +183,7 @@ class ChangedFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDiff:
+class GraphDiff(Displayed):
     """Differences between two graphs; true if there are any."""
 
     nodes: NodesDiff = field(default_factory=NodesDiff)

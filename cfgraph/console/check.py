@@ -118,28 +118,34 @@ def _print_input_error(error: InvalidInput) -> None:
 
 def _print_text(out: Page, checked: Sequence[CheckedGraph], full: bool) -> None:
     for item in checked:
-        if item.failure is not None:
-            continue
-        seen: Counter[str] = Counter()
-        for finding in item.report.findings:
-            seen[finding.code] += 1
-            if full or seen[finding.code] <= MAX_PER_CODE:
-                _print_finding(out, item.path, finding)
-        for code, count in seen.items():
-            if not full and count > MAX_PER_CODE:
-                out.line(f"and {count - MAX_PER_CODE} more of {code}; --full prints them", "dim")
-        out.line(f"{item.path}: {_counts_text(item.report)}", "" if seen else "green")
+        if item.failure is None:
+            print_findings(out, item.report, item.path, full=full)
+
+
+def print_findings(out: Page, report: CheckReport, path: str = "", *, full: bool = False) -> None:
+    """Print the first findings of each code, or all, and their number; `path` is the graph's."""
+    seen: Counter[str] = Counter()
+    for finding in report.findings:
+        seen[finding.code] += 1
+        if full or seen[finding.code] <= MAX_PER_CODE:
+            _print_finding(out, path, finding)
+    option = "; --full prints them" if path else ""
+    for code, count in seen.items():
+        if not full and count > MAX_PER_CODE:
+            out.line(f"and {count - MAX_PER_CODE} more of {code}{option}", "dim")
+    out.line(": ".join(filter(None, (path, _counts_text(report)))), "" if seen else "green")
 
 
 def _print_finding(out: Page, path: str, finding: Finding) -> None:
     level = (f"{finding.level}[{finding.code}]", _STYLES[finding.level])
     out.spans([level, (f": {finding.message}", "")])
-    where = [path]
+    where = [path] if path else []
     if finding.node:
         where.append(f"node '{finding.node}'")
     if finding.frame:
         where.append(f"frame '{finding.frame}'")
-    out.line(f"  at {', '.join(where)}")
+    if where:
+        out.line(f"  at {', '.join(where)}")
     if finding.related:
         out.line(f"  with {', '.join(finding.related)}")
     if finding.hint:

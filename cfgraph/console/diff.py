@@ -23,6 +23,7 @@ from cfgraph.options import Color
 
 MAX_SHOWN: Final = 20
 _MAX_VALUE: Final = 60
+_FULL_HINT: Final = "; --full prints them"
 
 
 def nodes_summary(delta: GraphDiff) -> dict[str, int]:
@@ -46,13 +47,21 @@ def print_diff(out: Page, delta: GraphDiff, sources: Sequence[Source], full: boo
         return
     for sign, source in zip("-+", sources, strict=True):
         out.line(f"{sign * 3} {source.path} ({len(source.graph)} nodes)", "bold")
-    printer = _DiffPrinter(out, full)
+    print_delta(out, delta, full=full)
+
+
+def print_delta(out: Page, delta: GraphDiff, *, full: bool = False, hint: str = _FULL_HINT) -> None:
+    """Print the nodes, functions, and properties that differ; `hint` follows omitted ones."""
+    if not delta:
+        out.line("no differences", "green")
+        return
+    printer = _DiffPrinter(out, full, hint=hint)
     printer.nodes(delta.nodes)
     for sign, names in (("-", delta.functions_removed), ("+", delta.functions_added)):
         printer.several(sign, names, lambda name: f"function {name}")
     for function in delta.functions_changed:
         out.line(f"~ function {function.name}", "yellow")
-        inner = _DiffPrinter(out, full, "    ")
+        inner = _DiffPrinter(out, full, "    ", hint)
         inner.parts(function.changes)
         inner.nodes(function.nodes)
         if not function.changes and not function.nodes:
@@ -85,10 +94,11 @@ _STYLES: Final = {"-": "red", "+": "green", "~": "yellow"}
 
 
 class _DiffPrinter:
-    def __init__(self, out: Page, full: bool, indent: str = "") -> None:
+    def __init__(self, out: Page, full: bool, indent: str = "", hint: str = _FULL_HINT) -> None:
         self.out = out
         self.full = full
         self.indent = indent
+        self.hint = hint
         self.values = AttrPrinter()
 
     def nodes(self, delta: NodesDiff) -> None:
@@ -111,7 +121,7 @@ class _DiffPrinter:
         yield from shown
         if len(items) > len(shown):
             more = len(items) - len(shown)
-            self.out.line(f"{self.indent}{sign} and {more} more; --full prints them", "dim")
+            self.out.line(f"{self.indent}{sign} and {more} more{self.hint}", "dim")
 
     def node(self, node: Node) -> str:
         """Describe a node in one line."""

@@ -31,7 +31,7 @@ from cfgraph.runtime.code_cache import cache_status
 
 # a requirement: its distribution, and the extra that needs it
 _REQUIREMENT: Final = re.compile(r"([\w.-]+).*?(?:extra == ['\"]([\w-]+)['\"])?$")
-_NOT_FOR_USERS: Final = "test"
+_NOT_FOR_USERS: Final = ("test", "notebook")
 _SHOWN_VARIABLES: Final = (
     "CUDA_VISIBLE_DEVICES",
     "MKL_NUM_THREADS",
@@ -109,7 +109,7 @@ def installed_packages() -> Iterator[InstalledPackage]:
         return
     for text in texts:
         match = _REQUIREMENT.match(text)
-        if match is not None and match[2] != _NOT_FOR_USERS:
+        if match is not None and match[2] not in _NOT_FOR_USERS:
             yield InstalledPackage(match[1], installed_version(match[1]), match[2] or "")
 
 

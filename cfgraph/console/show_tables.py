@@ -140,11 +140,16 @@ _MAX_OUTPUTS: Final = 1 << 16
 
 def output_types(view: GraphView, node: Node) -> list[str]:
     """Return type and shape of each output of a node."""
+    return [view.type_text(node.output(port)) for port in range(output_ports(node))]
+
+
+def output_ports(node: Node) -> int:
+    """Return the number of outputs to show: those of the op, or those that are read."""
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
         count = max(read, default=-1) + 1
-    return [view.type_text(node.output(port)) for port in range(min(count, _MAX_OUTPUTS))]
+    return min(count, _MAX_OUTPUTS)
 
 
 def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTable:

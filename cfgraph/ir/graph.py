@@ -12,6 +12,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.names import NODE_NAME, did_you_mean
 from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
+from cfgraph.rich_display import Pictured
 
 if TYPE_CHECKING:
     from cfgraph.ir.functions import Function
@@ -28,8 +29,7 @@ __all__ = [
 ]
 
 
-# fuzzy matching is slow, so only the first faults get a hint
-_MAX_HINTS: Final = 3
+_MAX_HINTS: Final = 3  # fuzzy matching is slow, so only the first faults get a hint
 # faults of a file that are listed; the others are counted
 _MAX_FAULTS: Final = 10_000
 # approximate memory of a node and of an edge
@@ -43,7 +43,7 @@ _MIN_PAUSED_NODES: Final = 256
 NodeRecord = tuple[str, str, Sequence[str], str, dict[str, Any], Any]
 
 
-class Graph:
+class Graph(Pictured):
     """Nodes by name, in order, with the function library and the versions of the file.
 
     `edits` counts changes of nodes and edges, so that derived data can detect that it is stale;

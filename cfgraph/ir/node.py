@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.ir import registry
+from cfgraph.rich_display import Displayed
 
 if TYPE_CHECKING:
     from cfgraph.ir.dtypes import DType
@@ -71,7 +72,7 @@ CONTROL = -1
 make_pair: Final[Any] = tuple.__new__
 
 
-class Node:
+class Node(Displayed):
     """One operation. Edges are changed through the Graph only, attributes by `Graph.set_attr`.
 
     `origin` is the content of the file beyond these fields; only serde reads it.

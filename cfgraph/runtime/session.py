@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from threading import Lock, RLock
@@ -17,7 +17,7 @@ from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.devices import parse_devices
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.traversal import named_devices
-from cfgraph.limits import limited, out_of_memory_error
+from cfgraph.limits import limited, memory_errors_reported
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.blas_threads import checked_threads, limited_threads
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -41,20 +41,12 @@ from cfgraph.runtime.prepared_runs import TRACED, PreparedRun, PreparedRuns
 from cfgraph.runtime.run_config import RunConfig, current_options
 from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
+from cfgraph.runtime.trace.recording import RunTimeline
 from cfgraph.runtime.virtual_time import VirtualSimulator
 from cfgraph.runtime.xla_tier import RepeatedRun
 
 if TYPE_CHECKING:
     from cfgraph.runtime.remote.workers import WorkerOptions, Workers
-
-
-@contextmanager
-def _memory_errors_reported() -> Iterator[None]:
-    """Raise ExecutionError for a MemoryError."""
-    try:
-        yield
-    except MemoryError as error:
-        raise out_of_memory_error(str(error)) from None
 
 
 class Session:
@@ -166,6 +158,7 @@ class Session:
             self.state = self._workers.state
         self.elapsed: float | None = None
         self._last_run: PreparedRun | None = None
+        self._timeline: RunTimeline | None = None
         self.gpu_plan: GpuPlan | None = None
         self.gpus: tuple[str, ...] = ()
         self.fallback = ""
@@ -235,19 +228,25 @@ class Session:
         """The times that decide whether XLA runs the last run, or empty if it has no choice."""
         return str(self._repeated or (self._last_run and self._last_run.xla_estimate) or "")
 
+    def timeline(self) -> RunTimeline:
+        """The last run with `trace=True`, as a page. Raises UsageError without such a run."""
+        if self._timeline is None:
+            raise UsageError("no run was traced", hint="session.run(..., trace=True)")
+        return self._timeline
+
     @property
     def memory(self) -> dict[str, DeviceMemory]:
         """Memory use and copies of each device in the last run, empty unless memory is counted."""
         return {} if self._meter is None else self._meter.memories
 
-    @_memory_errors_reported()
+    @memory_errors_reported()
     def run(
         self,
         fetches: str | Iterable[str] = (),
         feeds: Mapping[str, Any] | None = None,
         targets: Iterable[str] = (),
         *,
-        trace: Observer | None = None,
+        trace: Observer | bool | None = None,
         max_iterations: int | None = None,
         timeout: float | None = None,
         allow_dead: bool = False,
@@ -257,12 +256,12 @@ class Session:
         """Compute fetched tensors, and run targets for their effects.
 
         A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target.
-        `feeds` maps tensor names to arrays. `trace` receives an event per token. Returns a value
-        for each fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0; with
-        `allow_dead` None for a dead one. With a virtual clock the run may end as soon as its loops
-        have started `until_iteration`; a missing value is then None. It may also run
-        `without_values`: only values that affect control flow are computed, and a fetched value may
-        be an AbstractTensor.
+        `feeds` maps tensor names to arrays. `trace` receives an event per token; True
+        records them for `timeline()`. Returns a value for each fetch that is a tensor, in their
+        order: NumPy arrays, or scalars of rank 0; with `allow_dead` None for a dead one. With a
+        virtual clock the run may end as soon as its loops have started `until_iteration`; a missing
+        value is then None. It may also run `without_values`: only values that affect control flow
+        are computed, and a fetched value may be an AbstractTensor.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel and for files without permission,
@@ -274,6 +273,8 @@ class Session:
         if self.config.costs is None and (without_values or until_iteration is not None):
             message = "only a run with a virtual clock can omit values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
+        timeline = RunTimeline(is_virtual=self.config.costs is not None) if trace is True else None
+        trace = timeline if isinstance(trace, bool) else trace
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         key = tensors, names.targets, tuple(fed), without_values, False
@@ -315,8 +316,13 @@ class Session:
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
-                return fetched_values(simulator, tensors, fed)
+                values = fetched_values(simulator, tensors, fed)
+                if timeline is not None:
+                    timeline.values = dict(zip(tensors, values, strict=True))
+                return values
             except CfgraphError as error:
+                if timeline is not None:
+                    timeline.error = error
                 if self._meter is not None:
                     # so that a retained exception does not keep tensors alive
                     clear_frames(error.__traceback__)
@@ -328,6 +334,8 @@ class Session:
                 self._repeated = repeated
                 if trace is not None and not self.fallback:
                     self.fallback = TRACED
+                if timeline is not None:
+                    timeline.graph, self._timeline = prepared.graph, timeline
                 self._end_run(prepared, simulator, completed=completed)
                 if trace is None:
                     prepared.release(simulator)

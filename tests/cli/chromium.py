@@ -10,6 +10,8 @@ import select
 import shutil
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +66,7 @@ class Chromium:
         self._buffer = b""
         self._number = 0
         self._session: str | None = None
+        self._frames: list[str] = []
         self.requests: list[str] = []
         self.complaints: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -107,7 +110,9 @@ class Chromium:
         return reported
 
     def _notice(self, event: str, reported: dict[str, Any]) -> None:
-        if event == "Network.requestWillBeSent":
+        if event == "Target.attachedToTarget" and self._session:
+            self._frames.append(reported["sessionId"])
+        elif event == "Network.requestWillBeSent":
             self.requests.append(reported["request"]["url"])
         elif event == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(reported["exceptionDetails"]))
@@ -141,6 +146,19 @@ class Chromium:
         reported = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in reported, reported
         return reported["result"].get("value")
+
+    @contextmanager
+    def in_frame(self, index: int) -> Iterator[None]:
+        """Direct calls to a frame of the page; only frames in a process of their own count."""
+        options = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+        self.call("Target.setAutoAttach", **options)
+        page, self._session = self._session, self._frames[index]
+        for domain in ("Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        try:
+            yield
+        finally:
+            self._session = page
 
     def click(self, selector: str) -> None:
         """Click the center of the first matching element."""

@@ -184,29 +184,38 @@ class RunPage:
     ) -> None:
         """Write the page with the graph, the fetched values, and the error of a failed run."""
         with self._files:
-            self._file.write(page_bytes(self._model(graph, values, error)))
+            model = run_model(
+                self._title, self._recorder, graph, values, error=error, is_virtual=self._virtual
+            )
+            self._file.write(page_bytes(model))
 
-    def _model(
-        self, graph: Graph, values: Mapping[Output, Any], error: BaseException | None
-    ) -> dict[str, Any]:
-        whole = GraphView(graph)
-        devices = self._recorder.devices
-        only = None if is_partitioned(graph) or not devices else devices[0]
-        picture = picture_model(
-            self._title, NodeSelection(whole, list(graph)), function_bodies(whole), only
-        )
-        results = [
-            {"tensor": item.name, **({"dead": True} if value is None else value_model(value))}
-            for item, value in values.items()
-        ]
-        run = {
-            **self._recorder.model(),
-            "clock": "virtual" if self._virtual else "real",
-            "results": results,
-        }
-        if error is not None:
-            run["error"] = error.message if isinstance(error, CfgraphError) else repr(error)
-        return {**picture, "run": run}
+
+def run_model(
+    title: str,
+    recorder: RunRecorder,
+    graph: Graph,
+    values: Mapping[Output, Any],
+    *,
+    error: BaseException | None,
+    is_virtual: bool,
+) -> dict[str, Any]:
+    """Describe a run for a page: the graph that ran, its events, values, and error."""
+    whole = GraphView(graph)
+    devices = recorder.devices
+    only = None if is_partitioned(graph) or not devices else devices[0]
+    picture = picture_model(title, NodeSelection(whole, list(graph)), function_bodies(whole), only)
+    results = [
+        {"tensor": item.name, **({"dead": True} if value is None else value_model(value))}
+        for item, value in values.items()
+    ]
+    run = {
+        **recorder.model(),
+        "clock": "virtual" if is_virtual else "real",
+        "results": results,
+    }
+    if error is not None:
+        run["error"] = error.message if isinstance(error, CfgraphError) else repr(error)
+    return {**picture, "run": run}
 
 
 def page_title(path: str) -> str:

@@ -22,18 +22,26 @@ function offerTabs() {
 
 // the address contains the selection, so that it can be bookmarked and shared
 function remember(changes) {
-  const address = new URLSearchParams(location.hash.slice(1));
+  const address = new URLSearchParams(pageAddress());
   for (const [name, value] of Object.entries(changes)) {
     if (value === null || value === undefined) address.delete(name);
     else address.set(name, value);
   }
-  history.replaceState(null, "", `#${address}`);
+  if (location.protocol === "about:") addressInFrame = String(address);
+  else history.replaceState(null, "", `#${address}`);
+}
+
+// a page in a frame of a notebook has no address of its own
+let addressInFrame = "";
+
+function pageAddress() {
+  return location.protocol === "about:" ? addressInFrame : location.hash.slice(1);
 }
 
 function goToAddress() {
-  const address = new URLSearchParams(location.hash.slice(1));
+  const address = new URLSearchParams(pageAddress());
   const n = numbers.get(address.get("node") ?? model.start);
-  showTab(Object.hasOwn(TABS, address.get("tab")) ? address.get("tab") : "graph");
+  showTab(Object.hasOwn(TABS, address.get("tab")) ? address.get("tab") : model.tab ?? "graph");
   if (n === undefined) showDetails(null);
   else pick(`n${n}`, { centred: true });
   goToPath(address);

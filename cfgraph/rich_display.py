@@ -1,0 +1,39 @@
+"""Objects that a notebook draws: their renderers load when the first of them is displayed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+# a text, as entry points are: renderers know these classes, not the reverse
+_RENDERERS: Final = "cfgraph.console.notebook"
+
+
+def _renderers() -> Any:
+    return import_module(_RENDERERS)
+
+
+class Displayed:
+    """An object with an HTML display, in which all text of a graph is escaped."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """The HTML that a notebook displays."""
+        html: str = _renderers().to_html(self)
+        return html
+
+
+class Pictured(Displayed):
+    """An object with an interactive page."""
+
+    __slots__ = ()
+
+    def show(self, path: str | None = None) -> str | None:
+        """Show the interactive page: in a notebook below the cell, elsewhere in the web browser.
+
+        With `path` the page, one file that needs no network, is written there instead. Returns the
+        path of the file, or None in a notebook. Without a browser, a note on stderr names the file.
+        """
+        shown: str | None = _renderers().show(self, path)
+        return shown
