@@ -5,8 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.ops.families.stateless_random import stream_of_seed
-from cfgraph.ops.opdef import philox
+import cfgraph
+from cfgraph.build.builder import Builder
+from cfgraph.errors import ExecutionError
+from cfgraph.ops.families.stateless_random import stream_of_key, stream_of_seed
+from cfgraph.ops.opdef import philox, value_checks
 from tests.ops.harness import case, run_ours
 
 COUNT = 20_000
@@ -95,3 +98,87 @@ def test_a_shuffle_keeps_the_rows() -> None:
     drawn = draw("RandomShuffle", rows)
     assert not np.array_equal(drawn, rows)
     assert np.array_equal(drawn[drawn[:, 0].argsort()], rows)
+
+
+BIG = 2**64 - 1
+DRAWS = [
+    (philox.draw_uniform, ("float16", "float32", "float64")),
+    (philox.draw_normal, ("float16", "float32", "float64")),
+    (philox.draw_truncated_normal, ("float32", "float64")),
+    (philox.draw_full_range_integers, ("int32", "int64", "uint32", "uint64")),
+]
+
+
+@pytest.mark.parametrize(
+    "count", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 1001))]
+)
+@pytest.mark.parametrize(
+    ("draw", "dtype"), [(draw, dtype) for draw, dtypes in DRAWS for dtype in dtypes]
+)
+def test_a_traced_stream_has_the_same_numbers(draw: Any, dtype: str, count: int) -> None:
+    jax: Any = pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    key, counter = np.array([BIG - 5], np.uint64), np.array([BIG - 3, BIG], np.uint64)
+
+    def traced(key: Any, counter: Any) -> Any:
+        stream = stream_of_key(key, counter, np.int32(1), jax.numpy)
+        return draw(stream, count, np.dtype(dtype))
+
+    with jax.enable_x64(True), value_checks.collected_checks():
+        ours = np.asarray(jax.jit(traced)(key, counter))
+    expected = draw(stream_of_key(key, counter, np.int32(1)), count, np.dtype(dtype))
+    assert ours.dtype == expected.dtype
+    if draw in (philox.draw_normal, philox.draw_truncated_normal):
+        rtol = 1e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(ours, expected, rtol, 1e-6)
+    else:
+        np.testing.assert_array_equal(ours, expected)
+
+
+def sampler(bounds: tuple[int, int] = (-7, 5)) -> cfgraph.Graph:
+    """A loop that splits a seed, and draws in each iteration."""
+    b = Builder()
+    seed = b.placeholder("seed", "int64", [2])
+
+    def body(i: Any, seed: Any, total: Any, words: Any) -> Any:
+        key, counter = b.StatelessRandomGetKeyCounter(seed)
+        rest = key, counter, b.const(np.int32(1))
+        split = b.StatelessRandomUniformFullIntV2(b.const([2]), *rest, dtype="int64")
+        drawn = b.StatelessRandomNormalV2(b.const([4]), *rest, dtype="float32")
+        low, high = (b.Add(b.const(np.int64(bound)), b.Sub(i, i)) for bound in bounds)
+        ints = b.StatelessRandomUniformIntV2(b.const([4]), *rest, low, high)
+        return b.Add(i, b.const(np.int64(1))), split, b.Add(total, drawn), b.Add(words, ints)
+
+    zeros = b.const(np.zeros(4, np.float32)), b.const(np.zeros(4, np.int64))
+    start = (b.const(np.int64(0)), seed, *zeros)
+    loop = b.while_loop(lambda i, *rest: b.Less(i, b.const(np.int64(20))), body, start)
+    for name, value in zip(("seeds", "total", "words"), loop[1:], strict=True):
+        b.Identity(value, name=name)
+    return b.graph
+
+
+def test_engines_draw_the_same_in_a_loop() -> None:
+    pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    feeds, fetches = {"seed": np.array([-(2**62), 9])}, ["seeds", "total", "words"]
+    sessions = {
+        engine: cfgraph.Session(sampler(), engine=engine)
+        for engine in ("tokens", "compiled", "xla")
+    }
+    results = {engine: run.run(fetches, feeds) for engine, run in sessions.items()}
+    for plain, generated, compiled in zip(*results.values(), strict=True):
+        np.testing.assert_array_equal(plain, generated)
+        if plain.dtype.kind == "f":
+            np.testing.assert_allclose(compiled, plain, 1e-5, 1e-5)
+        else:
+            np.testing.assert_array_equal(compiled, plain)
+    (cluster,) = sessions["xla"].cluster_runner.clusters.values()
+    assert [compilation.refused for compilation in cluster.compilations] == [""]
+    assert cluster.fused == 0
+
+
+@pytest.mark.parametrize("engine", ["tokens", "compiled", "xla"])
+def test_bounds_in_the_wrong_order_are_an_error_in_each_engine(engine: str) -> None:
+    if engine == "xla":
+        pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    session = cfgraph.Session(sampler((3, 3)), engine=engine)
+    with pytest.raises(ExecutionError, match="Need minval < maxval"):
+        session.run("words", {"seed": np.array([1, 2])})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -257,7 +258,7 @@ class Multinomial(Sampler):
     def draw(generator: Any, node: Node, logits: Any, count: Any) -> Any:
         check_logits(logits, count)
         points = generator.random((len(logits), int(count)))
-        return sample_classes(logits, points, node.attr("output_dtype").numpy)
+        return sample_classes(np, logits, points, node.attr("output_dtype").numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -272,7 +273,10 @@ class StatelessMultinomial(Op):
         "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
         "uint32, uint64}, Tseed: {int32, int64} = int64, output_dtype: {int32, int64} = int64"
     )
-    compilation = CompilerSupport(traceable=False, constant_inputs=(1,))
+    compilation = CompilerSupport(
+        constant_inputs=(1,),
+        uncompiled_types="float16, int8, int16, int32, int64, uint8, uint16, uint32, uint64",
+    )
     effects = SideEffects(random=True)
     placement = HostPlacement(host_inputs=(1, 2))
 
@@ -282,9 +286,9 @@ class StatelessMultinomial(Op):
 
         def sample(logits: Any, count: Any, seed: Any) -> Any:
             check_logits(logits, count)
-            stream = stream_of_seed(seed)
-            points = philox.unit_float64(stream.sequence(2 * len(logits) * int(count)))
-            return sample_classes(logits, points.reshape(len(logits), int(count)), dtype)
+            stream, shape = stream_of_seed(seed, xp), (len(logits), int(count))
+            points = philox.unit_float64(stream.sequence(2 * math.prod(shape))).reshape(shape)
+            return sample_classes(stream.xp, logits, points, dtype)
 
         return sample
 
@@ -317,13 +321,16 @@ def check_logits(logits: Any, count: Any) -> None:
         raise OpError(message)
 
 
-def sample_classes(logits: Any, points: Any, dtype: Any) -> Any:
+def sample_classes(xp: ModuleType, logits: Any, points: Any, dtype: Any) -> Any:
     """The class at each point of its row's cumulative distribution; points are in [0, 1)."""
     logits64 = logits.astype(np.float64)
-    finite = np.isfinite(logits64)
-    maxima = np.max(np.where(finite, logits64, -np.inf), axis=1, keepdims=True)
-    weights = np.where(finite, np.exp(logits64 - np.where(np.isfinite(maxima), maxima, 0)), 0)
-    totals = np.cumsum(weights, axis=1)
+    finite = xp.isfinite(logits64)
+    maxima = xp.max(xp.where(finite, logits64, -np.inf), axis=1, keepdims=True)
+    weights = xp.where(finite, xp.exp(logits64 - xp.where(xp.isfinite(maxima), maxima, 0)), 0)
+    totals = xp.cumsum(weights, axis=1)
+    if xp is not np:
+        reached = points * totals[:, -1:]
+        return (totals[:, None, :] <= reached[:, :, None]).sum(axis=2).astype(dtype)
     classes = [
         np.searchsorted(row, point * row[-1], side="right")
         for row, point in zip(totals, points, strict=True)

@@ -115,7 +115,6 @@ class CumulativeLogsumexp(ScanOp):
     """Cumulative log-sum-exp along one axis: log(exp(x[0]) + ... + exp(x[i]))."""
 
     attrs = f"{_FLAGS}, {one_of(FLOATS)}"
-    compilation = replace(ScanOp.compilation, traceable=False)
     neutral = -float("inf")
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,13 +16,16 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.philox import PhiloxStream
+from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.value_checks import defer_check
 
 _FLOAT = "dtype: {float16, bfloat16, float32, float64} = float32, "
 _SEEDED = "T: {int32, int64} = int32, Tseed: {int32, int64} = int64"
 _KEYED = "Tshape: {int32, int64} = int32"
 _PHILOX, _AUTO = 1, 3
+_SEEDED_SUPPORT = CompilerSupport(constant_inputs=(0,), uncompiled_types="int64")
+_KEYED_SUPPORT = CompilerSupport(constant_inputs=(0, 3))
 
 DrawFunction = Callable[..., Any]
 
@@ -39,16 +43,23 @@ def check_shape(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def stream_of_seed(seed: Any) -> PhiloxStream:
+def is_tracing(xp: ModuleType) -> bool:
+    """True for the namespace of arrays that may be traced."""
+    return xp.__name__ == "jax.numpy"
+
+
+def stream_of_seed(seed: Any, xp: ModuleType = np) -> RandomStream:
     """The random stream of a seed tensor of two integers."""
     if seed.shape != (2,):
         message = f"seed must have shape [2], not {list(seed.shape)}"
         raise OpError(message)
+    if is_tracing(xp):
+        return TracedStream.from_seed(xp, xp.asarray(seed))
     low, high = seed.tolist()
     return philox.stream_from_seed((low & (1 << 64) - 1, high & (1 << 64) - 1))
 
 
-def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
+def stream_of_key(key: Any, counter: Any, alg: Any, xp: ModuleType = np) -> RandomStream:
     """The random stream of a key and a counter."""
     if int(alg) not in (_PHILOX, _AUTO):
         message = f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)"
@@ -59,11 +70,13 @@ def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
     if counter.ndim != 1 or len(counter) < 2:
         message = f"counter must hold at least 2 numbers, got shape {list(counter.shape)}"
         raise OpError(message)
+    if is_tracing(xp):
+        return TracedStream(xp, xp.asarray(key)[0], *xp.asarray(counter)[:2])
     low, high = counter[:2].tolist()
     return PhiloxStream(key.item(), low, high)
 
 
-def draw_in_shape(draw: DrawFunction, stream: PhiloxStream, shape: Any, *more: Any) -> Any:
+def draw_in_shape(draw: DrawFunction, stream: RandomStream, shape: Any, *more: Any) -> Any:
     """Draw as many numbers as the shape has elements, in that shape."""
     sizes = check_shape(shape)
     return draw(stream, math.prod(sizes), *more).reshape(sizes)
@@ -72,7 +85,6 @@ def draw_in_shape(draw: DrawFunction, stream: PhiloxStream, shape: Any, *more: A
 class StatelessRandom(Op, abstract=True):
     """Op that draws from its own random stream, in the shape of input 0."""
 
-    compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
     effects = SideEffects(random=True)
     placement = HostPlacement(host_inputs=(0, 1))
     draw: ClassVar[DrawFunction]
@@ -85,22 +97,25 @@ class StatelessRandom(Op, abstract=True):
 class SeededRandom(StatelessRandom, abstract=True):
     """Random op whose stream is derived from a seed of two integers."""
 
+    compilation = _SEEDED_SUPPORT
+
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         draw, dtype = cls.draw, node.attr("dtype").numpy
-        return lambda shape, seed: draw_in_shape(draw, stream_of_seed(seed), shape, dtype)
+        return lambda shape, seed: draw_in_shape(draw, stream_of_seed(seed, xp), shape, dtype)
 
 
 class KeyedRandom(StatelessRandom, abstract=True):
     """Random op whose stream is derived from a key and a counter."""
 
     placement = HostPlacement(host_inputs=(0, 3))
+    compilation = _KEYED_SUPPORT
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         draw, dtype = cls.draw, node.attr("dtype").numpy
         return lambda shape, key, counter, alg: draw_in_shape(
-            draw, stream_of_key(key, counter, alg), shape, dtype
+            draw, stream_of_key(key, counter, alg, xp), shape, dtype
         )
 
 
@@ -136,6 +151,7 @@ class StatelessRandomUniformFullInt(SeededRandom):
         "dtype: {int32, int64, uint32, uint64} = uint64, T: {int32, int64} = int32, "
         "Tseed: {int32, int64, uint32, uint64} = int64"
     )
+    compilation = replace(_SEEDED_SUPPORT, uncompiled_types="int64, uint32, uint64")
     draw = staticmethod(philox.draw_full_range_integers)
 
 
@@ -171,21 +187,31 @@ class StatelessRandomUniformFullIntV2(KeyedRandom):
     draw = staticmethod(philox.draw_full_range_integers)
 
 
-def draw_in_range(stream: PhiloxStream, shape: Any, low: Any, high: Any, dtype: Any) -> Any:
+def draw_in_range(stream: RandomStream, shape: Any, low: Any, high: Any, dtype: Any) -> Any:
     """Integers drawn uniformly from [low, high), in a shape."""
-    check_integer_bounds(shape, low, high)
+    if isinstance(stream, TracedStream):
+        check_scalar_bounds(low, high)
+        if 0 not in shape:
+            defer_check(lambda: stream.xp.asarray(low < high))
+    else:
+        check_integer_bounds(shape, low, high)
     return draw_in_shape(philox.draw_integers, stream, shape, low, high, dtype)
 
 
 def check_integer_bounds(shape: Any, low: Any, high: Any) -> None:
     """Raise OpError unless the bounds are scalars and, for a nonempty shape, low < high."""
+    check_scalar_bounds(low, high)
+    if low >= high and 0 not in shape:
+        message = f"Need minval < maxval, got {low} >= {high}"
+        raise OpError(message)
+
+
+def check_scalar_bounds(low: Any, high: Any) -> None:
+    """Raise OpError unless the bounds are scalars."""
     for name, bound in (("minval", low), ("maxval", high)):
         if bound.ndim:
             message = f"{name} must be 0-D, got shape {list(bound.shape)}"
             raise OpError(message)
-    if low >= high and 0 not in shape:
-        message = f"Need minval < maxval, got {low} >= {high}"
-        raise OpError(message)
 
 
 class StatelessRandomUniformInt(StatelessRandom):
@@ -193,13 +219,14 @@ class StatelessRandomUniformInt(StatelessRandom):
 
     signature = "shape: T, seed: Tseed, minval: dtype, maxval: dtype -> output: dtype"
     attrs = "dtype: {int32, int64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
+    compilation = _SEEDED_SUPPORT
     placement = HostPlacement(host_inputs=(0, 1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("dtype").numpy
         return lambda shape, seed, low, high: draw_in_range(
-            stream_of_seed(seed), shape, low, high, dtype
+            stream_of_seed(seed, xp), shape, low, high, dtype
         )
 
 
@@ -212,12 +239,13 @@ class StatelessRandomUniformIntV2(StatelessRandom):
     )
     attrs = "dtype: {int32, int64, uint32, uint64}, " + _KEYED
     placement = HostPlacement(host_inputs=(0, 3, 4, 5))
+    compilation = _KEYED_SUPPORT
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("dtype").numpy
         return lambda shape, key, counter, alg, low, high: draw_in_range(
-            stream_of_key(key, counter, alg), shape, low, high, dtype
+            stream_of_key(key, counter, alg, xp), shape, low, high, dtype
         )
 
 
@@ -226,12 +254,13 @@ class StatelessRandomGetKeyCounter(Op):
 
     signature = "seed: Tseed -> key: uint64, counter: uint64"
     attrs = "Tseed: {int32, int64} = int64"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_inputs=(0,))
 
     @staticmethod
     def kernel(xp: ModuleType, seed: Any) -> Any:
-        stream = stream_of_seed(seed)
+        stream = stream_of_seed(seed, xp)
+        if isinstance(stream, TracedStream):
+            return stream.key[None], xp.stack([stream.low, stream.high])
         return np.array([stream.key], np.uint64), np.array([stream.low, stream.high], np.uint64)
 
     @classmethod
@@ -244,7 +273,6 @@ class StatelessRandomGetKeyCounterAlg(Op):
 
     signature = "seed: Tseed -> key: uint64, counter: uint64, alg: int32"
     attrs = "Tseed: {int32, int64} = int64"
-    compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_inputs=(0,))
 
     @staticmethod

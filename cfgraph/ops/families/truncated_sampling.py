@@ -15,7 +15,7 @@ from cfgraph.ops.families.stateless_random import check_shape, stream_of_key, st
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
-from cfgraph.ops.opdef.philox import PhiloxStream
+from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # rejections in a row after which TensorFlow fails
@@ -149,21 +149,37 @@ class StatelessShuffle(SameShape):
 
     signature = "value: T, key: uint64, counter: uint64, alg: int32 -> output: T"
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(traceable=False)
+    compilation = CompilerSupport(compiled=False, constant_inputs=(3,))
     placement = HostPlacement(host_inputs=(1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def shuffle(value: Any, key: Any, counter: Any, alg: Any) -> Any:
-            stream = stream_of_key(key, counter, alg)
+            stream = stream_of_key(key, counter, alg, xp)
             if value.ndim == 0 or len(value) < 2:
                 return value
+            if isinstance(stream, TracedStream):
+                return value[_traced_order(stream, len(value))]
             return value[shuffled_indices(stream, len(value))]
 
         return shuffle
 
 
-def shuffled_indices(stream: PhiloxStream, count: int) -> Any:
+def _traced_order(stream: TracedStream, count: int) -> Any:
+    """The order of `shuffled_indices`, from a traced stream."""
+    from jax import lax
+
+    words = stream.sequence(count - 1).astype(np.int64)
+    targets = stream.xp.arange(count - 1) + words % stream.xp.arange(count, 1, -1)
+
+    def exchange(index: Any, order: Any) -> Any:
+        target = targets[index]
+        return order.at[index].set(order[target]).at[target].set(order[index])
+
+    return lax.fori_loop(0, count - 1, exchange, stream.xp.arange(count))
+
+
+def shuffled_indices(stream: RandomStream, count: int) -> Any:
     """The order of a Fisher-Yates shuffle, drawing one word per element but the last."""
     words = stream.sequence(count - 1).astype(np.int64)
     targets = (np.arange(count - 1) + words % np.arange(count, 1, -1)).tolist()

@@ -1,14 +1,19 @@
 """The Philox 4x32-10 generator (Salmon et al. 2011), vectorized, with TensorFlow's distributions.
 
-A sample consists of four 32-bit words. Sample n depends only on key and counter + n.
+A sample consists of four 32-bit words. Sample n depends only on key and counter + n. A stream of
+traced values (`TracedStream`) has the same words; distributions take either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+
+from cfgraph.ops.opdef.value_checks import defer_check
 
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -22,6 +27,8 @@ _KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
 _FEW = 100
 _PACKED_ONES = tuple(accumulate((1 << 64 * lane for lane in range(_FEW)), initial=0))
 _PACKED_STEPS = tuple(accumulate((lane << 64 * lane for lane in range(_FEW)), initial=0))
+# numbers of which a traced group of truncated normal numbers accepts: too few in 1 of 1e14 groups
+_CANDIDATES: Final = 16
 
 
 class PhiloxStream(NamedTuple):
@@ -30,6 +37,8 @@ class PhiloxStream(NamedTuple):
     key: int
     low: int
     high: int
+
+    xp = np
 
     def skip(self, samples: int) -> PhiloxStream:
         """Advance the counter by a number of samples."""
@@ -118,6 +127,64 @@ def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
     return PhiloxStream(b << 32 | a, 0, d << 32 | c)
 
 
+class TracedStream(NamedTuple):
+    """State of a generator whose key and counter are traced: scalars of type uint64."""
+
+    xp: ModuleType
+    key: Any
+    low: Any
+    high: Any
+
+    @classmethod
+    def from_seed(cls, xp: ModuleType, seed: Any) -> TracedStream:
+        """The stream of a traced seed, as `stream_from_seed` returns."""
+        key = 0x02461E29 << 32 | 0x3EC8F720
+        numbers = seed.astype(np.int64).astype(np.uint64)
+        mixed = cls(xp, xp.uint64(key), numbers[0], numbers[1]).words(xp.uint64(0))
+        first, second = words_to_uint64(mixed)
+        return cls(xp, first, xp.uint64(0), second)
+
+    def words(self, starts: Any) -> Any:
+        """The samples at these offsets, as rows of four 32-bit words."""
+        starts = starts.astype(np.uint64)
+        low = starts + self.low
+        high = self.high + (low < starts).astype(np.uint64)
+        return self.xp.stack(_traced_rounds(self.xp, low, high, self.key), axis=-1)
+
+    def sequence(self, count: int, start: int = 0) -> Any:
+        """Consecutive 32-bit words from the sample at `start`."""
+        offsets = self.xp.arange(start, start - (-count // 4), dtype=np.uint64)
+        return self.words(offsets).reshape(-1)[:count]
+
+
+def _traced_rounds(xp: ModuleType, low: Any, high: Any, key: Any) -> tuple[Any, ...]:
+    """Apply ten rounds to traced counters, in a loop: XLA compiles it faster than ten copies."""
+    from jax import lax
+
+    def one_round(_: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        a, b, c, d, first, second = state
+        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        return (
+            _upper(right) ^ b ^ first,
+            right & _LOW,
+            _upper(left) ^ d ^ second,
+            left & _LOW,
+            first + np.uint64(_WEYL[0]) & _LOW,
+            second + np.uint64(_WEYL[1]) & _LOW,
+        )
+
+    state = low & _LOW, _upper(low), high & _LOW, _upper(high), key & _LOW, _upper(key)
+    words = lax.fori_loop(0, _ROUNDS, one_round, state)[:4]
+    return tuple(word.astype(np.uint32) for word in words)
+
+
+def _upper(value: Any) -> Any:
+    return value >> _HALF
+
+
+RandomStream = PhiloxStream | TracedStream
+
+
 def words_to_uint64(words: Any) -> Any:
     """Join pairs of 32-bit words to 64-bit words, lower half first."""
     return words.astype("<u4", copy=False).view("<u8").astype(np.uint64, copy=False)
@@ -149,21 +216,24 @@ def unit_numbers(words: Any, dtype: Any) -> Any:
     return (bits.view(dtype).astype(np.float32) - np.float32(1)).astype(dtype)
 
 
-def normal_float32(words: Any) -> Any:
+def normal_float32(words: Any, xp: ModuleType = np) -> Any:
     """Normal float32, one per word, by the Box-Muller transform."""
-    radius = np.maximum(unit_float32(words[..., ::2]), np.float32(1e-7))
+    radius = xp.maximum(unit_float32(words[..., ::2]), np.float32(1e-7))
     angle = (2.0 * np.pi * unit_float32(words[..., 1::2])).astype(np.float32)
-    return _box_muller(np.sqrt(np.float32(-2) * np.log(radius)), angle)
+    return _box_muller(xp, xp.sqrt(np.float32(-2) * xp.log(radius)), angle)
 
 
-def normal_float64(words: Any) -> Any:
+def normal_float64(words: Any, xp: ModuleType = np) -> Any:
     """Normal float64, one per pair of words."""
     uniform = unit_float64(words)
-    radius = np.maximum(uniform[..., ::2], 1.0e-7)
-    return _box_muller(np.sqrt(-2.0 * np.log(radius)), 2.0 * np.pi * uniform[..., 1::2])
+    radius = xp.maximum(uniform[..., ::2], 1.0e-7)
+    return _box_muller(xp, xp.sqrt(-2.0 * xp.log(radius)), 2.0 * np.pi * uniform[..., 1::2])
 
 
-def _box_muller(length: Any, angle: Any) -> Any:
+def _box_muller(xp: ModuleType, length: Any, angle: Any) -> Any:
+    if xp is not np:
+        both = xp.stack([xp.sin(angle) * length, xp.cos(angle) * length], axis=-1)
+        return both.reshape((*length.shape[:-1], 2 * length.shape[-1]))
     both = np.empty((*length.shape, 2), length.dtype)
     np.multiply(np.sin(angle), length, out=both[..., 0])
     np.multiply(np.cos(angle), length, out=both[..., 1])
@@ -175,19 +245,20 @@ def words_per_number(dtype: Any) -> int:
     return 2 if np.dtype(dtype).itemsize == 8 else 1
 
 
-def draw_uniform(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+def draw_uniform(stream: RandomStream, count: int, dtype: Any) -> Any:
     """Draw uniform numbers in [0, 1)."""
     return unit_numbers(stream.sequence(count * words_per_number(dtype)), dtype)
 
 
-def draw_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+def draw_normal(stream: RandomStream, count: int, dtype: Any) -> Any:
     """Draw normal numbers."""
     words = stream.sequence(-(-count * words_per_number(dtype) // 4) * 4)
-    drawn = normal_float64(words) if dtype == np.float64 else normal_float32(words)
+    draw = normal_float64 if dtype == np.float64 else normal_float32
+    drawn = draw(words, stream.xp)
     return drawn[:count].astype(dtype)
 
 
-def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+def draw_truncated_normal(stream: RandomStream, count: int, dtype: Any) -> Any:
     """Draw normal numbers within two standard deviations.
 
     Numbers are drawn in groups of one sample; each group rejects within its own range of 256 words
@@ -197,6 +268,8 @@ def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
     size, draw = (2, normal_float64) if double else (4, normal_float32)
     groups = -(-count // size)
     starts = np.arange(groups, dtype=np.uint64) * np.uint64(size * 64)
+    if isinstance(stream, TracedStream):
+        return _traced_truncated_normal(stream, starts, size, draw)[:count].astype(dtype)
     result = np.empty((groups, size), np.float64 if double else np.float32)
     rows, blocks = np.arange(groups), 4
     while len(rows):
@@ -210,16 +283,33 @@ def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
     return result.reshape(-1)[:count].astype(dtype)
 
 
-def draw_full_range_integers(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+def _traced_truncated_normal(
+    stream: TracedStream, starts: Any, size: int, draw: Callable[..., Any]
+) -> Any:
+    """The numbers of each group of `size`, checked to be among a few candidates."""
+    xp = stream.xp
+    offsets = starts[:, None] + np.arange(_CANDIDATES // size, dtype=np.uint64)
+    words = stream.words(xp.asarray(offsets)).reshape(len(starts), 4 * offsets.shape[1])
+    drawn = draw(words, xp)
+    ranks = xp.cumsum(xp.abs(drawn) < 2, axis=1)
+    defer_check(lambda: ranks[:, -1] >= size)
+    places = (ranks[:, None, :] <= np.arange(size)[:, None]).sum(axis=2)
+    return xp.take_along_axis(drawn, places, axis=1).reshape(-1)
+
+
+def draw_full_range_integers(stream: RandomStream, count: int, dtype: Any) -> Any:
     """Draw integers over the full range of a type."""
     words = stream.sequence(count * words_per_number(dtype))
     return (words_to_uint64(words) if words_per_number(dtype) == 2 else words).view(dtype)
 
 
-def draw_integers(stream: PhiloxStream, count: int, low: Any, high: Any, dtype: Any) -> Any:
+def draw_integers(stream: RandomStream, count: int, low: Any, high: Any, dtype: Any) -> Any:
     """Draw integers in [low, high)."""
     unsigned = np.uint64 if words_per_number(dtype) == 2 else np.uint32
     raw = draw_full_range_integers(stream, count, unsigned)
+    if isinstance(stream, TracedStream):
+        first, end = (stream.xp.asarray(bound).astype(unsigned) for bound in (low, high))
+        return (raw % (end - first) + first).view(dtype)
     span = (int(high) - int(low)) & np.iinfo(unsigned).max
     start = np.asarray(low, dtype).astype(unsigned)
     return (raw % unsigned(span) + start).astype(unsigned).view(dtype)
