@@ -120,9 +120,9 @@ def _nodes_of(items: Iterable[Output]) -> list[Node]:
 def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     """Cluster nodes that compile together in a copy of the graph; with `regions`, also whole loops.
 
-    Fetches, feeds, and targets keep their names. Raises the errors of `cluster`.
+    Fetches, feeds, and targets keep their names. Raises the errors of `cluster_traced`.
     """
-    from cfgraph.passes.cluster.cluster import cluster
+    from cfgraph.passes.cluster.cluster import cluster_traced
     from cfgraph.passes.cluster.functionalize.hoist_reads import hoist_reads
 
     graph = spec.graph
@@ -130,5 +130,6 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
     if regions:
         hoist_reads(copy, {copy[tensor.node.name] for tensor in spec.feeds})
-    cluster(copy, fetches=fetches, feeds=[tensor.name for tensor in spec.feeds], regions=regions)
+    feeds = [tensor.name for tensor in spec.feeds]
+    cluster_traced(copy, fetches=fetches, feeds=feeds, regions=regions)
     return spec.on(copy)

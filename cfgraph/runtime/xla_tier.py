@@ -28,6 +28,7 @@ from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 _COMPILE_BASE: Final = 0.2
 _COMPILE_PER_NODE: Final = 0.0025
 _COMPILE_PER_PRODUCT: Final = 0.04
+_COMPILE_PER_DRAW: Final = 0.025
 _IMPORT_JAX: Final = 2.0
 # seconds of generated code per estimated second of compiling, before XLA compiles
 PAYMENT: Final = 2.0
@@ -46,12 +47,24 @@ def compile_seconds(nodes: Iterable[Node]) -> float:
     """The estimated seconds that XLA takes to compile the nodes of a run."""
     work = [node for node in nodes if _computes(node)]
     products = sum(map(is_product, work))
-    return _COMPILE_BASE + _COMPILE_PER_NODE * len(work) + _COMPILE_PER_PRODUCT * products
+    draws = sum(_draws(node.op) for node in work)
+    return (
+        _COMPILE_BASE
+        + _COMPILE_PER_NODE * len(work)
+        + _COMPILE_PER_PRODUCT * products
+        + _COMPILE_PER_DRAW * draws
+    )
 
 
 def _computes(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and not (op.aliasing.is_identity or op.role or issubclass(op, Const))
+
+
+def _draws(name: str) -> bool:
+    """True for an op that draws random numbers."""
+    op = lookup(name)
+    return op is not None and op.effects.random
 
 
 class Phase(Enum):

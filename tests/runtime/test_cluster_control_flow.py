@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError, Unsupported
 
 ENGINES = [
@@ -233,3 +234,33 @@ def test_a_list_that_exceeds_its_capacity_is_reported() -> None:
     (cluster,) = session.cluster_runner.clusters.values()
     assert [bool(c.refused) for c in cluster.compilations] == [False, True]
     assert (cluster.calls, cluster.fused) == (2, 2)
+
+
+def squares(capacity: int) -> cfgraph.Graph:
+    """A loop of n iterations that writes to a list, which grows if it must."""
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    rows = b.TensorListReserve(b.const([], "int32"), b.const(capacity), element_dtype="float32")
+
+    def body(i: Any, rows: Any) -> Any:
+        value = b.Cast(b.Mul(i, i), DstT="float32")
+        put = b.TensorListSetItem(rows, i, value, resize_if_index_out_of_bounds=True)
+        return b.Add(i, b.const(1)), put
+
+    _, after = b.while_loop(lambda i, _: b.Less(i, n), body, (b.const(0), rows))
+    b.TensorListStack(after, b.const([], "int32"), element_dtype="float32", name="y")
+    return b.graph
+
+
+@pytest.mark.parametrize(("capacity", "compiles"), [(4, True), (0, False)])
+def test_a_list_that_a_loop_may_extend_is_compiled(capacity: int, compiles: bool) -> None:
+    pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    session = cfgraph.Session(squares(capacity), engine="xla")
+    for count in (2, 4, 6):
+        (values,) = session.run("y", {"n": np.int32(count)})
+        expected = np.zeros(max(count, capacity))
+        expected[:count] = np.arange(count) ** 2
+        np.testing.assert_array_equal(values, expected)
+    clusters = session.cluster_runner.clusters.values()
+    ops = [node.op for cluster in clusters for node in cluster.line.order]
+    assert ("StatelessWhile" in ops) is compiles

@@ -99,15 +99,46 @@ def cluster(
     )
     constraints_of(graph)  # raises before the first edit
     _require_known_ops(graph, [*only_ops, *exclude_ops, *what_if])
+    sizes = ClusterSizes(min_size, max_size)
+    with_gains = explain if gains is None else gains
+    return _lower_and_cluster(
+        graph,
+        lambda: _cluster_lowered(
+            graph, deadness, sizes, constraints_of, regions, explain, with_gains, what_if
+        ),
+    )
+
+
+def cluster_traced(
+    graph: Graph, *, fetches: Iterable[str], feeds: Iterable[str], regions: bool = False
+) -> Clustering:
+    """Cluster a graph as `cluster` does, for the kernels that jax traces.
+
+    Unlike the clusters of a graph that TensorFlow may run, these may contain ops for which its XLA
+    has no kernel. Raises the errors of `cluster`.
+    """
+    require_valid(graph)
+
+    def constraints_of(graph: Graph) -> ClusterConstraints:
+        return replace(cluster_constraints(graph, (), (), fetches, feeds), traced=True)
+
+    sizes = ClusterSizes(2, None)
+    return _lower_and_cluster(
+        graph,
+        lambda: _cluster_lowered(graph, "exact", sizes, constraints_of, regions, False, False, ()),
+    )
+
+
+LOCATORS[cluster_traced.__code__] = pass_position
+
+
+def _lower_and_cluster(graph: Graph, cluster_lowered: Callable[[], Clustering]) -> Clustering:
+    """Lower the graph, cluster it, and report both."""
     before = op_counts(graph)
     with paused_gc(), unchanged_on_error(graph):
         lowered = lower(graph)
         ops = {node.name: node.op for node in graph}
-        sizes = ClusterSizes(min_size, max_size)
-        with_gains = explain if gains is None else gains
-        clustered = _cluster_lowered(
-            graph, deadness, sizes, constraints_of, regions, explain, with_gains, what_if
-        )
+        clustered = cluster_lowered()
         report = replace(
             clustered,
             rewrites=lowered.rewrites + clustered.rewrites,

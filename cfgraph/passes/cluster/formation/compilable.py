@@ -42,6 +42,7 @@ class ClusterConstraints:
     fetched: Collection[Node] = ()
     needed: Collection[Node] | None = None
     functionalized: Mapping[Node, int] = field(default_factory=dict)
+    traced: bool = False
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class CompilationRules:
                 return reason
         if op is not None and node.op not in self.constraints.assume_compilable:
             for rule in (_kernel_rejection, _type_rejection, _device_rejection):
-                if reason := rule(node, op):
+                if reason := rule(node, op, self.constraints.traced):
                     return reason
         if op is None:
             return None
@@ -118,8 +119,8 @@ class CompilationRules:
         return None
 
 
-def _kernel_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
-    if op.compiles():
+def _kernel_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
+    if op.compiles() or (traced and op.compilation.traceable):
         return None
     data = {"op": node.op}
     if op.effects.stateful:
@@ -129,16 +130,15 @@ def _kernel_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     return RejectionReason("no kernel", f"XLA has no kernel for {node.op}", data)
 
 
-def _type_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
+def _type_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
+    uncompiled = () if traced else op.compilation.uncompiled_types.split(", ")
     for dtype in _node_dtypes(node):
         if dtype.is_ref:
             return RejectionReason(
                 "reference", f"it has an input or output of type {dtype}", {"type": str(dtype)}
             )
         handle = op.effects.stateful and dtype.kind == "resource"
-        if not handle and (
-            _is_nonnumeric(dtype) or dtype.name in op.compilation.uncompiled_types.split(", ")
-        ):
+        if not handle and (_is_nonnumeric(dtype) or dtype.name in uncompiled):
             data = {"op": node.op, "type": str(dtype)}
             return RejectionReason("type", f"XLA has no kernel for {node.op} on {dtype}", data)
     return None
@@ -155,7 +155,7 @@ def _node_dtypes(node: Node) -> Iterator[DType]:
     yield from registry.output_types(node) or ()
 
 
-def _device_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
+def _device_rejection(node: Node, op: type[Op], traced: bool) -> RejectionReason | None:
     name = DeviceName.parse(node.device)
     if name is None or name.kind not in _DEVICE_KINDS:
         return RejectionReason("device", f"it is on {node.device}", {"device": node.device})

@@ -161,7 +161,11 @@ class Functionalizer:
         if len(frames(self.graph).all) > 1:
             liveness = liveness_rule(self.graph, self.mode)
             self.lists = functionalize_lists(
-                self.graph, liveness, self.rejected, self.constraints.fetched
+                self.graph,
+                liveness,
+                self.rejected,
+                self.constraints.fetched,
+                traced=self.constraints.traced,
             )
         while self._functionalize_innermost():
             check_deadline()

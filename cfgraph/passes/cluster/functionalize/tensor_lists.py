@@ -63,8 +63,14 @@ def functionalize_lists(
     liveness: LivenessRule,
     rejected: Mapping[str, RejectionReason],
     fetched: Collection[Node],
+    *,
+    traced: bool = False,
 ) -> FunctionalizedLists:
-    """Replace the stacks and TensorArrays of a graph by lists where possible."""
+    """Replace the stacks and TensorArrays of a graph by lists where possible.
+
+    `traced` lists may be written by an operation that extends lists: cfgraph runs a cluster again
+    on kernels if it extends one.
+    """
     lists = FunctionalizedLists()
     groups = list(tensor_list_groups(graph))
     resources = [*tensor_arrays(graph), *filter(is_stack, graph)]
@@ -76,7 +82,7 @@ def functionalize_lists(
         try:
             if name in rejected:
                 raise NotFunctionalizable(rejected[name])
-            require_static_size(group, shapes, fetched)
+            require_static_size(group, shapes, fetched, traced=traced)
             lists.nodes[name] = {node: {node.name: node.op} for node in group}
         except NotFunctionalizable as error:
             lists.left_unchanged[name] = RegionReport("list", name, ops, None, error.reason)
@@ -98,6 +104,7 @@ def functionalize_lists(
 
 _FORWARDING_ROLES: Final = (Role.ENTER, Role.SWITCH, Role.MERGE, Role.EXIT, Role.NEXT_ITERATION)
 _MAX_ELEMENTS_INPUT: Final = 1
+_ELEMENT_COUNT_INPUT: Final = 1
 
 
 def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
@@ -117,7 +124,9 @@ def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
         yield list(group)
 
 
-def require_static_size(group: list[Node], shapes: StaticShapes, fetched: Collection[Node]) -> None:
+def require_static_size(
+    group: list[Node], shapes: StaticShapes, fetched: Collection[Node], *, traced: bool = False
+) -> None:
     """Raise NotFunctionalizable unless the operations of a group allow a static list size."""
     operations = set()
     for node in group:
@@ -132,7 +141,8 @@ def require_static_size(group: list[Node], shapes: StaticShapes, fetched: Collec
         dtype = node.attrs.get("element_dtype") if operation else None
         if dtype is not None and dtype.kind not in NUMERIC_KINDS:
             raise not_functionalizable("list", f"{node.name} contains {dtype}", node=node.name)
-        if operation == "put" and node.attr("resize_if_index_out_of_bounds"):
+        may_extend = operation == "put" and node.attr("resize_if_index_out_of_bounds")
+        if may_extend and not (traced and _are_reserved(group, shapes)):
             text = f"{node.name} may extend it"
             raise not_functionalizable("list", text, node=node.name)
         if operation == "empty":
@@ -143,6 +153,17 @@ def require_static_size(group: list[Node], shapes: StaticShapes, fetched: Collec
         operations.add(operation)
     if {"push", "all"} <= operations:
         raise not_functionalizable("list", "its final number of elements is unknown")
+
+
+def _are_reserved(group: list[Node], shapes: StaticShapes) -> bool:
+    """True unless a list of the group is known to begin without elements, and so is extended."""
+    for node in group:
+        op = lookup(node.op)
+        if op is not None and op.compilation.row_operation == "reserve":
+            count = shapes.value(node.inputs[_ELEMENT_COUNT_INPUT])
+            if count is not None and count <= 0:
+                return False
+    return True
 
 
 def _list_neighbors(node: Node) -> Iterator[Node]:
