@@ -8,8 +8,8 @@ import pytest
 import cfgraph
 from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError
-from cfgraph.ops.families.stateless_random import stream_of_key, stream_of_seed
-from cfgraph.ops.opdef import philox, value_checks
+from cfgraph.ops.families.stateless_random import keyed_stream, stream_of_key, stream_of_seed
+from cfgraph.ops.opdef import array_namespace, philox
 from tests.ops.harness import case, run_ours
 
 COUNT = 20_000
@@ -120,10 +120,10 @@ def test_a_traced_stream_has_the_same_numbers(draw: Any, dtype: str, count: int)
     key, counter = np.array([BIG - 5], np.uint64), np.array([BIG - 3, BIG], np.uint64)
 
     def traced(key: Any, counter: Any) -> Any:
-        stream = stream_of_key(key, counter, np.int32(1), jax.numpy)
+        stream = keyed_stream(jax.numpy, key, counter, np.int32(1))
         return draw(stream, count, np.dtype(dtype))
 
-    with jax.enable_x64(True), value_checks.collected_checks():
+    with jax.enable_x64(True), array_namespace.collected_checks():
         ours = np.asarray(jax.jit(traced)(key, counter))
     expected = draw(stream_of_key(key, counter, np.int32(1)), count, np.dtype(dtype))
     assert ours.dtype == expected.dtype

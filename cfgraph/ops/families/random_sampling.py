@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, stream_of_seed
+from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, seeded_stream
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
@@ -286,7 +286,7 @@ class StatelessMultinomial(Op):
 
         def sample(logits: Any, count: Any, seed: Any) -> Any:
             check_logits(logits, count)
-            stream, shape = stream_of_seed(seed, xp), (len(logits), int(count))
+            stream, shape = seeded_stream(xp, seed), (len(logits), int(count))
             points = philox.unit_float64(stream.sequence(2 * math.prod(shape))).reshape(shape)
             return sample_classes(stream.xp, logits, points, dtype)
 

@@ -14,11 +14,11 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef import philox
+from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.value_checks import defer_check
 
 _FLOAT = "dtype: {float16, bfloat16, float32, float64} = float32, "
 _SEEDED = "T: {int32, int64} = int32, Tseed: {int32, int64} = int64"
@@ -48,19 +48,37 @@ def is_tracing(xp: ModuleType) -> bool:
     return xp.__name__ == "jax.numpy"
 
 
-def stream_of_seed(seed: Any, xp: ModuleType = np) -> RandomStream:
+def stream_of_seed(seed: Any) -> PhiloxStream:
     """The random stream of a seed tensor of two integers."""
-    if seed.shape != (2,):
-        message = f"seed must have shape [2], not {list(seed.shape)}"
-        raise OpError(message)
-    if is_tracing(xp):
-        return TracedStream.from_seed(xp, xp.asarray(seed))
+    check_seed(seed)
     low, high = seed.tolist()
     return philox.stream_from_seed((low & (1 << 64) - 1, high & (1 << 64) - 1))
 
 
-def stream_of_key(key: Any, counter: Any, alg: Any, xp: ModuleType = np) -> RandomStream:
+def check_seed(seed: Any) -> None:
+    """Raise OpError unless a seed tensor has two elements."""
+    if seed.shape != (2,):
+        message = f"seed must have shape [2], not {list(seed.shape)}"
+        raise OpError(message)
+
+
+def seeded_stream(xp: ModuleType, seed: Any) -> RandomStream:
+    """The random stream of a seed tensor, which may be traced."""
+    if not is_tracing(xp):
+        return stream_of_seed(seed)
+    check_seed(seed)
+    return TracedStream.from_seed(xp, xp.asarray(seed))
+
+
+def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
     """The random stream of a key and a counter."""
+    check_key(key, counter, alg)
+    low, high = counter[:2].tolist()
+    return PhiloxStream(key.item(), low, high)
+
+
+def check_key(key: Any, counter: Any, alg: Any) -> None:
+    """Raise OpError for an unknown algorithm, or a key or counter of another shape."""
     if int(alg) not in (_PHILOX, _AUTO):
         message = f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)"
         raise OpError(message)
@@ -70,10 +88,14 @@ def stream_of_key(key: Any, counter: Any, alg: Any, xp: ModuleType = np) -> Rand
     if counter.ndim != 1 or len(counter) < 2:
         message = f"counter must hold at least 2 numbers, got shape {list(counter.shape)}"
         raise OpError(message)
-    if is_tracing(xp):
-        return TracedStream(xp, xp.asarray(key)[0], *xp.asarray(counter)[:2])
-    low, high = counter[:2].tolist()
-    return PhiloxStream(key.item(), low, high)
+
+
+def keyed_stream(xp: ModuleType, key: Any, counter: Any, alg: Any) -> RandomStream:
+    """The random stream of a key and a counter, which may be traced."""
+    if not is_tracing(xp):
+        return stream_of_key(key, counter, alg)
+    check_key(key, counter, alg)
+    return TracedStream(xp, xp.asarray(key)[0], *xp.asarray(counter)[:2])
 
 
 def draw_in_shape(draw: DrawFunction, stream: RandomStream, shape: Any, *more: Any) -> Any:
@@ -102,7 +124,7 @@ class SeededRandom(StatelessRandom, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         draw, dtype = cls.draw, node.attr("dtype").numpy
-        return lambda shape, seed: draw_in_shape(draw, stream_of_seed(seed, xp), shape, dtype)
+        return lambda shape, seed: draw_in_shape(draw, seeded_stream(xp, seed), shape, dtype)
 
 
 class KeyedRandom(StatelessRandom, abstract=True):
@@ -115,7 +137,7 @@ class KeyedRandom(StatelessRandom, abstract=True):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         draw, dtype = cls.draw, node.attr("dtype").numpy
         return lambda shape, key, counter, alg: draw_in_shape(
-            draw, stream_of_key(key, counter, alg, xp), shape, dtype
+            draw, keyed_stream(xp, key, counter, alg), shape, dtype
         )
 
 
@@ -226,7 +248,7 @@ class StatelessRandomUniformInt(StatelessRandom):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("dtype").numpy
         return lambda shape, seed, low, high: draw_in_range(
-            stream_of_seed(seed, xp), shape, low, high, dtype
+            seeded_stream(xp, seed), shape, low, high, dtype
         )
 
 
@@ -245,7 +267,7 @@ class StatelessRandomUniformIntV2(StatelessRandom):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("dtype").numpy
         return lambda shape, key, counter, alg, low, high: draw_in_range(
-            stream_of_key(key, counter, alg, xp), shape, low, high, dtype
+            keyed_stream(xp, key, counter, alg), shape, low, high, dtype
         )
 
 
@@ -258,7 +280,7 @@ class StatelessRandomGetKeyCounter(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, seed: Any) -> Any:
-        stream = stream_of_seed(seed, xp)
+        stream = seeded_stream(xp, seed)
         if isinstance(stream, TracedStream):
             return stream.key[None], xp.stack([stream.low, stream.high])
         return np.array([stream.key], np.uint64), np.array([stream.low, stream.high], np.uint64)

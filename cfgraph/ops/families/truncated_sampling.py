@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.rejection_samplers import samples_per_parameter
-from cfgraph.ops.families.stateless_random import check_shape, stream_of_key, stream_of_seed
+from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, stream_of_seed
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -155,7 +155,7 @@ class StatelessShuffle(SameShape):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def shuffle(value: Any, key: Any, counter: Any, alg: Any) -> Any:
-            stream = stream_of_key(key, counter, alg, xp)
+            stream = keyed_stream(xp, key, counter, alg)
             if value.ndim == 0 or len(value) < 2:
                 return value
             if isinstance(stream, TracedStream):

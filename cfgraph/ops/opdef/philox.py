@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.ops.opdef.value_checks import defer_check
+from cfgraph.ops.opdef.array_namespace import defer_check
 
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -38,7 +38,10 @@ class PhiloxStream(NamedTuple):
     low: int
     high: int
 
-    xp = np
+    @property
+    def xp(self) -> ModuleType:
+        """The namespace of the drawn arrays."""
+        return np
 
     def skip(self, samples: int) -> PhiloxStream:
         """Advance the counter by a number of samples."""
