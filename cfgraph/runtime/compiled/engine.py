@@ -167,7 +167,7 @@ def _compiled_run(
     function: Callable[..., tuple[Any, ...]],
     device_of: Mapping[Node, str],
 ) -> CompiledRun:
-    repeatable = not any(_has_lasting_effect(known) for known in plan.nodes.values())
+    repeatable = is_repeatable(plan)
     needs_tokens = code.may_be_dead and not repeatable
     return CompiledRun(plan, code, function, repeatable, needs_tokens, device_of)
 
@@ -265,6 +265,11 @@ def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
     if finding is not None:
         node = next((node for node in plan.nodes if node.name == finding.node), None)
         raise NotCompiled("accesses to a resource have no defined order", node)
+
+
+def is_repeatable(plan: Plan) -> bool:
+    """True if the run changes nothing that outlives it."""
+    return not any(map(_has_lasting_effect, plan.nodes.values()))
 
 
 def _has_lasting_effect(plan: NodePlan) -> bool:

@@ -8,7 +8,9 @@
 A worker executes the lines of its nodes, in the order of the program, in the loops and conditionals
 that contain them. It receives what it reads from the worker that computes it: at the line of the
 message of the graph, or, if the graph sends it nowhere or without conditions, such as a predicate,
-after the line that computes it. Sends do not wait, and each value that a worker waits for is sent
+after the line that computes it. The latter are also the invariants of a loop, which the graph sends
+in each iteration, unless their message waits for something that may precede an effect. Sends do not
+wait, and each value that a worker waits for is sent
 at a line that precedes the wait in the program; thus workers never wait for each other in a circle.
 
 Assignments of a variable to another, of a constant, and tests are repeated on each worker that
@@ -24,7 +26,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
+from cfgraph.ops.opdef.op import lookup
+from cfgraph.runtime.compiled.engine import is_repeatable
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.node_writer import TRANSFER
 from cfgraph.runtime.compiled.program import Block, Constant, Line, Value
@@ -72,6 +77,8 @@ class Projection:
         self._lines = generator.program.lines
         self._plan, self._style = generator.plan, generator.style
         self._worker_of, self._recvs = worker_of, recvs
+        # control edges order nothing in a run without effects
+        self._has_effects = not is_repeatable(generator.plan)
         self._definitions: dict[Value, list[int]] = defaultdict(list)
         self._headers: dict[Block, Line] = {}
         self._first: dict[Block, Block] = {}  # of an `else`: the block that it follows
@@ -154,11 +161,12 @@ class Projection:
             self._need(owner, value)
             return
         known = senders.get((owner, line.block, value))
-        if known is not None and not send.controls and not self._is_assigned(value, known, index):
+        is_free = not (send.controls and self._has_effects)
+        if known is not None and is_free and not self._is_assigned(value, known, index):
             self._aliases[index] = self._lines[known].targets[0].resolved()
             self._need(owner, self._aliases[index])
             return
-        if not send.controls:
+        if is_free:
             senders[owner, line.block, value] = index
         source = self._worker_of[send.device]
         self._need(source, value)
@@ -171,19 +179,28 @@ class Projection:
         return any(first < index < last for index in changes) or len(self._definitions[copy]) > 1
 
     def _follows_definition(self, send: Node, value: Value, line: Line) -> bool:
-        """True if a message waits for nothing but the line that computes its value."""
-        lines = self._definitions[value]
+        """True if a value need not be sent at the line of its message, and not more often.
+
+        The message waits for nothing but the line that computes the value.
+        """
+        lines = [self._lines[index] for index in self._definitions[value]]
+        is_invariant = isinstance(value, Constant) or all(
+            _is_outside_loop(line.block, each.block) for each in lines
+        )
+        if is_invariant and not self._has_effects:
+            return True
         if isinstance(value, Constant):
             plan = value.plan
-        elif len(lines) == 1 and self._lines[lines[0]].block is line.block:
-            plan = self._lines[lines[0]].plan
+        elif len(lines) == 1 and (is_invariant or lines[0].block is line.block):
+            plan = lines[0].plan
         else:
             return False
         node = send
-        while plan is not None and not node.controls and len(node.inputs) == 1:
+        while plan is not None and not node.controls and _is_forwarding(node):
             node = node.inputs[0].node
             if node is plan.node:
-                return not (isinstance(value, Constant) and (node.controls or node.inputs))
+                is_source = not (node.controls or node.inputs)
+                return is_source or not isinstance(value, Constant)
         return False
 
     def _enter(self, worker: int, block: Block) -> None:
@@ -323,3 +340,17 @@ class Projection:
     def first_block(self, block: Block) -> Block | None:
         """The block that an `else` follows; None for another block."""
         return self._first.get(block)
+
+
+def _is_outside_loop(block: Block, defining: Block) -> bool:
+    """True if a block repeats in a loop that does not contain the block of a definition."""
+    ancestor: Block | None = block
+    while ancestor is not None and ancestor is not defining:
+        ancestor = ancestor.parent
+    return ancestor is not None and defining.loops < block.loops
+
+
+def _is_forwarding(node: Node) -> bool:
+    """True if the first input alone decides the value, and the program when the node runs."""
+    op = lookup(node.op)
+    return len(node.inputs) == 1 or (op is not None and op.role is Role.SWITCH)

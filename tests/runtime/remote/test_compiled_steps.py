@@ -107,6 +107,47 @@ def test_work_on_invariants_runs_in_the_first_iteration(
     assert all(" = None, None" in source for source in programs.values())
 
 
+def sending_invariants(effect: str = "") -> Graph:
+    """A loop whose body on B adds an invariant and a constant of A, sent in each iteration."""
+    text = counting().replace("AddV2(r_body, one)", "AddV2(r_body, twice)")
+    text += partitioned(
+        A=f"""
+w = Placeholder() {{dtype=int32, shape=[]}}
+double = AddV2(w, w)
+w_in = Enter(double) {{frame_name="loop", is_constant=true, parallel_iterations=10}}
+w_body = Switch(w_in, cond)
+s_w = _Send(w_body:1) {{SEND A->B w}}
+two = Const(^body) {{dtype=int32, value=int32[]:2}}
+s_two = _Send(two) {{SEND A->B two}}
+{effect}
+""",
+        B="""
+r_w = _Recv(^cm_B) {RECV A->B w int32}
+r_two = _Recv(^cm_B) {RECV A->B two int32}
+twice = Mul(r_w, r_two)
+""",
+    )
+    return graph_of(text)
+
+
+def test_invariants_are_sent_once(programs: dict[int, str]) -> None:
+    feeds = {"n:0": np.int32(7), "w:0": np.int32(3)}
+    assert agreed(sending_invariants(), 2, ["out:0"], feeds) == [12]
+    before, _, loop = programs[0].partition("for i1 in iterations:")
+    assert before.count("send(") == 1
+    assert loop.count("send(") == 2  # the predicate and the counter
+
+
+def test_what_may_precede_an_effect_is_sent_in_each_iteration(programs: dict[int, str]) -> None:
+    effect = 'v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}\n'
+    effect += "set_v = AssignVariableOp(v, w) {dtype=int32}"
+    graph, feeds = sending_invariants(effect), {"n:0": np.int32(7), "w:0": np.int32(3)}
+    assert agreed(graph, 2, ["out:0"], feeds, ["set_v"]) == [12]
+    before, _, loop = programs[0].partition("for i1 in iterations:")
+    assert before.count("send(") == 1
+    assert loop.count("send(") == 3  # the constant waits for the body
+
+
 def test_nested_loops_run_as_generated_code() -> None:
     for outer, inner in ((0, 3), (3, 0), (2, 5)):
         feeds = {"n_outer:0": np.int32(outer), "n_inner:0": np.int32(inner)}
