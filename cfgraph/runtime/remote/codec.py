@@ -47,23 +47,24 @@ def encode(value: Any) -> tuple[bytes, list[_Buffer]]:
     resource, which refers to memory of its process.
     """
     if isinstance(value, _NUMBERS):
-        return _scalar_start(value.dtype) + value.tobytes(), []
+        kind: Any = type(value)
+        return _scalar_start(kind) + value.tobytes(), []
     encoder = _Encoder()
     encoder.write(value)
     return bytes(encoder.head), encoder.payload
 
 
 @cache
-def _scalar_start(dtype: Any) -> bytes:
-    """The start of the head of a scalar."""
-    return _DTYPE.pack(_SCALAR, DType.from_numpy(dtype).number)
+def _scalar_start(kind: Any) -> bytes:
+    """The start of the head of a scalar of this type."""
+    return _DTYPE.pack(_SCALAR, DType.from_numpy(np.dtype(kind)).number)
 
 
 @cache
 def _scalar_dtypes() -> dict[bytes, Any]:
     """The dtypes of scalars, by the start of their head."""
     kinds = [np.dtype(kind) for kind in (*np.typecodes["AllInteger"], *"?efdFD")]
-    return {_scalar_start(dtype): dtype for dtype in kinds}
+    return {_scalar_start(dtype.type): dtype for dtype in kinds}
 
 
 class _Encoder:
@@ -136,12 +137,12 @@ class _Encoder:
             self.write(item)
 
 
-def decode(head: bytes | memoryview, payload: Any) -> Any:
+def decode(head: bytes, payload: Any) -> Any:
     """The value of a head and its payload, an array of bytes that the value may share.
 
     Raises DecodeError for bytes that `encode` does not write.
     """
-    dtype = _scalar_dtypes().get(bytes(head[: _DTYPE.size]))
+    dtype = _scalar_dtypes().get(head[: _DTYPE.size])
     if dtype is not None and len(head) == _DTYPE.size + dtype.itemsize and not len(payload):
         return np.frombuffer(head, dtype, 1, _DTYPE.size)[0]
     decoder = _Decoder(memoryview(head), payload)

@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -49,7 +50,7 @@ _PING: Final = _SIZES.pack(0, 0)
 _SHARED: Final = 1 << 63
 _INDEX: Final = struct.Struct("<I")
 _MAX_HEAD: Final = 64 << 20
-_READ_BYTES: Final = 1 << 18
+_READ_BYTES: Final = 1 << 16
 _SOCKET_BYTES: Final = 4 << 20
 _MAX_PARTS: Final = 256  # of one call of sendmsg
 _NONCE_BYTES: Final = 32
@@ -78,8 +79,9 @@ class _Peer:
         self, index: int, connection: socket.socket, shared: SharedArrays | None = None
     ) -> None:
         self.index, self.socket, self.shared = index, connection, shared
-        self.output: deque[memoryview] = deque()
+        self.output: deque[bytes | memoryview] = deque()
         self.last_read = self.last_sent = time.monotonic()
+        self.buffer = memoryview(bytearray(_READ_BYTES))
         self.data = bytearray()
         self.head = b""
         self.payload: Any = None  # of a message whose head has arrived
@@ -91,7 +93,7 @@ class _Peer:
         """Write as much as the socket accepts."""
         output = self.output
         while output:
-            parts = [output[index] for index in range(min(len(output), _MAX_PARTS))]
+            parts = list(islice(output, _MAX_PARTS))
             try:
                 written = self.socket.sendmsg(parts)
             except BlockingIOError:
@@ -102,27 +104,25 @@ class _Peer:
             while output and written >= len(output[0]):
                 written -= len(output.popleft())
             if written:
-                output[0] = output[0][written:]
+                output[0] = memoryview(output[0])[written:]
 
-    def receive(self) -> list[tuple[bytes, Any]]:
-        """Read what has arrived; returns the complete messages."""
-        messages: list[tuple[bytes, Any]] = []
+    def receive(self, messages: list[Message]) -> None:
+        """Read what has arrived, and append the complete messages."""
         while True:
             is_drained = False
             try:
                 if self.skipped:
-                    count = len(self.socket.recv(min(self.skipped, _READ_BYTES)))
+                    count = self.socket.recv_into(self.buffer, min(self.skipped, _READ_BYTES))
                     self.skipped -= count
                 elif self.payload is not None:
                     count = self.socket.recv_into(self.payload[self.filled :])
                     self.filled += count
                 else:
-                    data = self.socket.recv(_READ_BYTES)
-                    count = len(data)
-                    self.data += data
+                    count = self.socket.recv_into(self.buffer)
+                    self.data += self.buffer[:count]
                     is_drained = 0 < count < _READ_BYTES
             except BlockingIOError:
-                return messages
+                return
             except OSError as error:
                 raise PeerLost(self.index, f"closed its connection ({error.strerror})") from None
             if not count:
@@ -130,22 +130,23 @@ class _Peer:
             self.last_read = time.monotonic()
             self._collect(messages)
             if is_drained and self.payload is None:
-                return messages
+                return
 
-    def _collect(self, messages: list[tuple[bytes, Any]]) -> None:
+    def _collect(self, messages: list[Message]) -> None:
         """Move complete messages out of the bytes that have arrived."""
         if self.payload is not None:
             if self.filled < len(self.payload):
                 return
-            messages.append((self.head, self.payload))
+            messages.append((self.index, self.head, self.payload))
             self.payload = None
         position, data = 0, self.data
-        while len(data) - position >= _SIZES.size:
+        end = len(data)
+        while end - position >= _SIZES.size:
             head_size, size = _SIZES.unpack_from(data, position)
             if head_size > _MAX_HEAD:
                 raise DecodeError(f"a message with a head of {head_size} bytes")
             start = position + _SIZES.size
-            if len(data) - start < head_size:
+            if end - start < head_size:
                 break
             if not head_size and not size:
                 position = start
@@ -154,18 +155,18 @@ class _Peer:
             start += head_size
             if size & _SHARED:
                 position = start
-                messages.append(self._shared_message(head, size ^ _SHARED))
+                messages.append((self.index, *self._shared_message(head, size ^ _SHARED)))
                 continue
             if not size:
                 position = start
-                messages.append((head, b""))
+                messages.append((self.index, head, b""))
                 continue
-            arrived = min(size, len(data) - start)
+            arrived = min(size, end - start)
             try:
                 reserve(size, "a received value")
                 payload = np.empty(size, np.uint8)
             except (CfgraphError, MemoryError) as error:
-                messages.append((head, _unreceived(error)))
+                messages.append((self.index, head, _unreceived(error)))
                 position, self.skipped = start + arrived, size - arrived
                 if self.skipped:
                     break
@@ -175,7 +176,7 @@ class _Peer:
             if arrived < size:
                 self.head, self.payload, self.filled = head, payload, arrived
                 break
-            messages.append((head, payload))
+            messages.append((self.index, head, payload))
         del data[:position]
 
     def _shared_message(self, head: bytes, size: int) -> tuple[bytes, Any]:
@@ -318,15 +319,18 @@ class Mesh:
 
     def send(self, peer: int, head: bytes, payload: Sequence[bytes | memoryview] = ()) -> None:
         """Queue a message; `flush` writes it."""
-        size = sum(map(len, payload))
         output, shared = self._peers[peer].output, self._peers[peer].shared
+        if not payload:  # one part, which needs no lock
+            output.append(_SIZES.pack(len(head), 0) + head)
+            return
+        size = sum(map(len, payload))
         if shared is not None and size >= MIN_SHARED_BYTES:
             name = shared.write(payload)
             if name is not None:
                 head, size, payload = name + head, size | _SHARED, ()
         with self._lock:
-            output.append(memoryview(_SIZES.pack(len(head), size) + head))
-            output.extend(memoryview(part) for part in payload)
+            output.append(_SIZES.pack(len(head), size) + head)
+            output.extend(payload)
 
     def flush(self) -> bool:
         """Write what the sockets accept; returns true if nothing is left."""
@@ -354,7 +358,7 @@ class Mesh:
                 with self._lock:
                     peer.send_parts()
             if events & selectors.EVENT_READ:
-                messages += [(peer.index, *message) for message in peer.receive()]
+                peer.receive(messages)
         return messages
 
     def _select_writers(self) -> None:
@@ -392,7 +396,7 @@ class Mesh:
             with self._lock:
                 for peer in self._peers.values():
                     if not peer.output and time.monotonic() - peer.last_sent > interval / 2:
-                        peer.output.append(memoryview(_PING))
+                        peer.output.append(_PING)
                         try:
                             peer.send_parts()
                         except PeerLost:

@@ -162,12 +162,13 @@ class Postbox:
         peer, head, payload = message
         try:
             (run,) = _RUN.unpack_from(head, 1)
-            if run > self.run:
-                self._keep(message)
-            elif run == self.run and isinstance(payload, CfgraphError):
+            if run != self.run:
+                if run > self.run:
+                    self._keep(message)
+            elif isinstance(payload, CfgraphError):
                 if not self._has_ended:
                     raise payload
-            elif run == self.run:
+            else:
                 self._deliver(peer, head, payload)
         except (struct.error, IndexError) as error:
             raise DecodeError(f"malformed message: {error}") from None
@@ -184,7 +185,7 @@ class Postbox:
     def _deliver(self, peer: int, head: bytes, payload: Any) -> None:
         if head[0] == _NEXT:
             _, _, number = _NEXT_HEAD.unpack_from(head)
-            value = decode(memoryview(head)[_NEXT_HEAD.size :], payload)
+            value = decode(head[_NEXT_HEAD.size :], payload)
             if self._queues:  # otherwise the step has ended here
                 if self._sources[number] != peer:
                     raise DecodeError(f"malformed message: {number} is not of worker {peer}")
@@ -196,7 +197,7 @@ class Postbox:
             paths = self._paths[peer] = {0: _ROOT}
         if head[0] == _VALUE:
             _, _, number, path, index = _VALUE_HEAD.unpack_from(head)
-            value = decode(memoryview(head)[_VALUE_HEAD.size :], payload)
+            value = decode(head[_VALUE_HEAD.size :], payload)
             if path not in paths:
                 raise DecodeError(f"malformed message: unknown path {path}")
             self.received += 1
