@@ -61,6 +61,7 @@ class PreparedRun:
     tier: XlaTier | None = None
     has_run: bool = False
     xla: PreparedRun | None = None
+    without_early_reads: PreparedRun | None = None
     idle: list[RunExecutor] = field(default_factory=list)
 
     @property
@@ -147,8 +148,10 @@ class PreparedRuns:
         make: SimulatorMaker,
         lock: AbstractContextManager[object],
         cache: CodeCache | None,
+        state: State,
     ) -> None:
         self.clusters = clusters
+        self._state = state
         self._graph, self._config, self._make, self._lock = graph, config, make, lock
         self._observed, self._may_use_xla = config.token_executor_reason(), config.has_xla_choice
         self._prepared: dict[RunKey, PreparedRun] = {}
@@ -191,8 +194,28 @@ class PreparedRuns:
     ) -> tuple[PreparedRun, float]:
         """The prepared run of fetches, targets, and feeds, made once, and the time this took.
 
-        If plans cannot be shared, a traced run has its own. A traced run compiles nothing.
+        If plans cannot be shared, a traced run has its own. A traced run compiles nothing. A run
+        does not read a variable before a loop if it has no value.
         """
+        prepared, seconds = self._get(key, opened, trace, timeout, fed)
+        early = prepared.run.spec.early_reads
+        if not early or early <= self._state.initialized_variables():
+            return prepared, seconds
+        if prepared.without_early_reads is None:
+            config = replace(self._config, regions=False)
+            with self._lock, self._graph.paused_gc(), limited(timeout=timeout):
+                observed = self._observation(key)
+                prepared.without_early_reads = self._prepare(key, opened, observed, fed, config)
+        return prepared.without_early_reads, seconds
+
+    def _get(
+        self,
+        key: RunKey,
+        opened: InlinedClusters,
+        trace: Observer | None,
+        timeout: float | None,
+        fed: dict[Output, Any],
+    ) -> tuple[PreparedRun, float]:
         version = self._version
         if self._planned == version:
             prepared = self._known_run(key, trace)
@@ -205,10 +228,10 @@ class PreparedRuns:
             prepared = self._known_run(key, trace)
             if prepared is not None:
                 return prepared, 0.0
-            observed = self._observed or ("values are omitted" if key[3] else "")
+            observed = self._observation(key)
             if trace is not None and not observed:
                 observed, key = TRACED, (*key[:4], True)
-            prepared = self._prepare(key, opened, observed, fed)
+            prepared = self._prepare(key, opened, observed, fed, self._config)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(self._make(prepared.run, trace))
             if trace is None or prepared.is_shared:
@@ -216,6 +239,10 @@ class PreparedRuns:
                     del self._prepared[next(iter(self._prepared))]
                 self._prepared[key] = prepared
             return prepared, time.monotonic() - start
+
+    def _observation(self, key: RunKey) -> str:
+        """The reason why the token executor runs a key without a trace, or empty."""
+        return self._observed or ("values are omitted" if key[3] else "")
 
     def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
         """The prepared run of a key; for a traced run also one that is only traced, if shared."""
@@ -227,10 +254,14 @@ class PreparedRuns:
         return None if prepared is None or not prepared.is_shared else prepared
 
     def _prepare(
-        self, key: RunKey, opened: InlinedClusters, observed: str, fed: dict[Output, Any]
+        self,
+        key: RunKey,
+        opened: InlinedClusters,
+        observed: str,
+        fed: dict[Output, Any],
+        config: RunConfig,
     ) -> PreparedRun:
         """Plan a run; if `observed`, for the token executor."""
-        config = self._config
         fetches, targets, feeds, without_values, _ = key
         spec = RunSpec(opened.graph, fetches, targets, feeds)
         run = plan_run(
@@ -287,7 +318,7 @@ def _plan_xla_run(
     if is_partitioned(spec.graph):
         message = "the graph is partitioned"
         raise Unsupported(message)
-    valued = {key for key, variable in state.variables() if variable.initialized}
+    valued = state.initialized_variables()
     for node in filter(is_variable, generated.plans[0].nodes):
         if variable_key(node) not in valued:
             message = f"the variable {node.name} has no value"

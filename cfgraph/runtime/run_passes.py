@@ -7,7 +7,9 @@ remove is replaced by a placeholder.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.function_graph import OutputPorts
@@ -15,7 +17,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.ops.opdef.op import is_functional
+from cfgraph.ops.opdef.op import is_functional, strip_identities
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.engine.plan import RunSpec, is_replaced_by_feed
 from cfgraph.runtime.run_config import RunConfig
@@ -128,8 +130,11 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
     fetches = [*(tensor.name for tensor in spec.fetches), *(node.name for node in spec.targets)]
+    early_reads: set[tuple[str, str]] = set()
     if regions:
-        hoist_reads(copy, {copy[tensor.node.name] for tensor in spec.feeds})
+        reads = hoist_reads(copy, {copy[tensor.node.name] for tensor in spec.feeds})
+        handles = (strip_identities(read.inputs[0]).node for read in reads)
+        early_reads.update(variable_key(handle) for handle in handles if is_variable(handle))
     feeds = [tensor.name for tensor in spec.feeds]
     cluster_traced(copy, fetches=fetches, feeds=feeds, regions=regions)
-    return spec.on(copy)
+    return replace(spec.on(copy), early_reads=frozenset(early_reads))

@@ -179,6 +179,7 @@ class Session:
             self._make_simulator,
             self._lock,
             CodeCache() if cache is True else cache or None,
+            self.state,
         )
         self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)

@@ -28,12 +28,16 @@ MAX_NAMED_NODES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run: tensors to fetch, nodes to run for their effects, and outputs that are fed."""
+    """A run: tensors to fetch, nodes to run for their effects, and outputs that are fed.
+
+    `early_reads` are the keys of variables that are read before loops in which they were read.
+    """
 
     graph: Graph
     fetches: tuple[Output, ...]
     targets: tuple[Node, ...]
     feeds: tuple[Output, ...]
+    early_reads: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def roots(self) -> list[Node]:
@@ -54,6 +58,7 @@ class RunSpec:
             tuple(Output(graph[output.node.name], output.port) for output in self.fetches),
             tuple(graph[node.name] for node in self.targets),
             tuple(Output(graph[output.node.name], output.port) for output in self.feeds),
+            self.early_reads,
         )
 
 

@@ -88,6 +88,10 @@ class State:
             if isinstance(value, Variable):
                 yield key, value
 
+    def initialized_variables(self) -> frozenset[tuple[str, str]]:
+        """The containers and names of the variables that have values."""
+        return frozenset(key for key, variable in self.variables() if variable.initialized)
+
     def objects(self) -> Iterator[Any]:
         """The objects, in the order in which they were made."""
         return iter(list(self._objects.values()))

@@ -3,7 +3,7 @@
     handle ▸ Enter ▸ ReadVariableOp      becomes      handle ▸ ReadVariableOp ▸ Enter ▸ Identity
 
 A loop with effects is not functionalized, and a read of a variable is one. The variable is then
-read also for a loop without iterations.
+read also for a loop without iterations, so that it must have a value.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from cfgraph.ops.families.resource_variables import ReadVariableOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
 
 
-def hoist_reads(graph: Graph, fed: Collection[Node] = ()) -> int:
-    """Hoist the reads in the loops of a lowered graph, in place, except `fed` ones; count them."""
+def hoist_reads(graph: Graph, fed: Collection[Node] = ()) -> list[Node]:
+    """Hoist the reads in the loops of a lowered graph, in place, except `fed` ones.
+
+    Return the new reads.
+    """
     loops = frames(graph)
     if len(loops.all) == 1 or not any(is_a(node, ReadVariableOp) for node in graph):
-        return 0
+        return []
     writers = _writers(graph)
     if writers is None or any(loops.of[node] is not loops.root for node in writers):
-        return 0
+        return []
     permitted: dict[Frame, bool] = {}
     hoisted: dict[Node, Node] = {}  # the new read by the Enter of its handle
     todo = [node for node in graph if is_a(node, ReadVariableOp) and node not in fed]
-    count = 0
     for read in todo:
-        count += _hoist(graph, loops, read, writers, permitted, hoisted)
-    return count
+        _hoist(graph, loops, read, writers, permitted, hoisted)
+    return list(hoisted.values())
 
 
 def _hoist(
@@ -42,21 +44,21 @@ def _hoist(
     writers: Collection[Node],
     permitted: dict[Frame, bool],
     hoisted: dict[Node, Node],
-) -> bool:
-    """Hoist one read out of all loops; return false if it stays."""
+) -> None:
+    """Hoist one read out of all loops if that is permitted."""
     enters, frame, handle = list[Node](), loops.of[read], read.inputs[0]
     while frame.parent is not None:
         enter = handle.node
         if role_of(enter) is not Role.ENTER or not enter.attr("is_constant"):
-            return False
+            return
         enters.append(enter)
         outermost, frame, handle = frame, frame.parent, enter.inputs[0]
     if not enters:
-        return False
+        return
     if outermost not in permitted:
         permitted[outermost] = _follow(writers, outermost.exits)
     if not permitted[outermost]:
-        return False
+        return
     dtype = read.attr("dtype")
     key = enters[-1]
     if key not in hoisted:
@@ -77,7 +79,6 @@ def _hoist(
         value = copy.output()
     graph.set_op(read, "Identity", {"T": dtype})
     graph.set_inputs(read, [value])
-    return True
 
 
 def _writers(graph: Graph) -> list[Node] | None:
