@@ -173,7 +173,14 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command.shares_quiet = all(param.name != _QUIET for param in command.params)
         names = (_QUIET, _VERBOSE) if command.shares_quiet else (_VERBOSE,)
         command.params += _shared_options(*names, *_LIMITS)
-        command.params += [_debug_option(), _no_config_option()]
+        command.params += [
+            _flag(
+                "--debug",
+                callback=lambda ctx, _, value: store_debug(ctx, value),
+                help="Print a traceback on failure.",
+            ),
+            _flag("--no-config", help=NO_CONFIG_HELP, rich_help_panel=ADVANCED),
+        ]
         for option in command.params:
             if isinstance(option, TyperOption):
                 option.envvar = environment_names(name, option) or None
@@ -255,23 +262,8 @@ def store_no_config(ctx: typer.Context, value: bool) -> None:
         ctx.meta[_NO_CONFIG] = True
 
 
-def _no_config_option() -> TyperOption:
+def _flag(name: str, **settings: Any) -> TyperOption:
+    """An option of every command, which its function does not receive."""
     return TyperOption(
-        param_decls=["--no-config"],
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        help=NO_CONFIG_HELP,
-        rich_help_panel=ADVANCED,
-    )
-
-
-def _debug_option() -> TyperOption:
-    return TyperOption(
-        param_decls=["--debug"],
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=lambda ctx, _, value: store_debug(ctx, value),
-        help="Print a traceback on failure.",
+        param_decls=[name], is_flag=True, expose_value=False, is_eager=True, **settings
     )

@@ -73,13 +73,7 @@ def gradients(
     )
     _require_valid_options(graph, ys, xs, unconnected, recompute)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
-    with_gradient: frozenset[str] = frozenset()
-    if calls_functions(graph):
-        with_gradient = called_functions_with_gradient(graph)
-        lower(graph, keep_calls=with_gradient)
-        rewrite_as_calls(graph, graph.gradient_functions)
-    else:
-        require_valid(graph)
+    with_gradient = _lowered_but_calls_with_gradient(graph)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     request = GradientRequest(
         targets,
@@ -103,6 +97,17 @@ def gradients(
 
 
 LOCATORS[gradients.__code__] = pass_position
+
+
+def _lowered_but_calls_with_gradient(graph: Graph) -> frozenset[str]:
+    """Lower the graph except calls of functions with a gradient function; return their names."""
+    if not calls_functions(graph):
+        require_valid(graph)
+        return frozenset()
+    with_gradient = called_functions_with_gradient(graph)
+    lower(graph, keep_calls=with_gradient)
+    rewrite_as_calls(graph, graph.gradient_functions)
+    return with_gradient
 
 
 def _require_valid_options(

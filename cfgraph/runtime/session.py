@@ -282,11 +282,8 @@ class Session:
         prepared, seconds = self._prepared.get(key, names.opened, trace, timeout, fed)
         repeated = xla = None
         if trace is None and timeout is None and max_iterations is None:
-            repeated = prepared.repeated_run(fed.values())
-            if repeated is not None and repeated.uses_xla:
-                with self._lock, self.graph.paused_gc():
-                    xla = prepared.by_xla(repeated, self.state)
-                prepared = xla or prepared
+            repeated, xla = self._repeated_run(prepared, fed.values())
+            prepared = xla or prepared
         with (
             prepared.guard,
             # time spent waiting for another run does not count
@@ -298,13 +295,7 @@ class Session:
             prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
-            simulator = prepared.acquire(trace)
-            simulator.step.start_run(
-                next(self._run_numbers),
-                simulator.run_start,
-                limits.max_iterations,
-                trace if self.config.costs is None else None,
-            )
+            simulator = self._started_simulator(prepared, trace, limits.max_iterations)
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
             completed, simulator.allow_dead = False, allow_dead
@@ -329,25 +320,54 @@ class Session:
                     clear_frames(error.__traceback__)
                 raise
             finally:
-                if self._meter is not None:
-                    simulator.clear()
-                self.fallback = prepared.run.fallback or simulator.fallback
-                self._repeated = repeated
-                if trace is not None and not self.fallback:
-                    self.fallback = TRACED
                 if timeline is not None:
                     timeline.graph, self._timeline = prepared.graph, timeline
-                self._end_run(prepared, simulator, completed=completed)
-                if trace is None:
-                    prepared.release(simulator)
+                self._end_run(
+                    prepared, simulator, repeated, traced=trace is not None, completed=completed
+                )
 
-    def _end_run(self, prepared: PreparedRun, simulator: RunExecutor, *, completed: bool) -> None:
-        """Set the attributes that describe the last run."""
+    def _repeated_run(
+        self, prepared: PreparedRun, feeds: Iterable[Any]
+    ) -> tuple[RepeatedRun | None, PreparedRun | None]:
+        """The times of a run that may move to XLA, and the run by XLA if that is used."""
+        repeated = prepared.repeated_run(feeds)
+        if repeated is None or not repeated.uses_xla:
+            return repeated, None
+        with self._lock, self.graph.paused_gc():
+            return repeated, prepared.by_xla(repeated, self.state)
+
+    def _started_simulator(
+        self, prepared: PreparedRun, trace: Observer | None, max_iterations: int | None
+    ) -> RunExecutor:
+        """A simulator whose step is the next run."""
+        simulator = prepared.acquire(trace)
+        observer = trace if self.config.costs is None else None
+        number = next(self._run_numbers)
+        simulator.step.start_run(number, simulator.run_start, max_iterations, observer)
+        return simulator
+
+    def _end_run(
+        self,
+        prepared: PreparedRun,
+        simulator: RunExecutor,
+        repeated: RepeatedRun | None,
+        *,
+        traced: bool,
+        completed: bool,
+    ) -> None:
+        """Set the attributes that describe the last run, and release its simulator."""
+        if self._meter is not None:
+            simulator.clear()
         with self._end_lock:
-            self._last_run = prepared
+            self._last_run, self._repeated = prepared, repeated
+            self.fallback = (
+                prepared.run.fallback or simulator.fallback or (TRACED if traced else "")
+            )
             self.gpus, self.gpu_plan = simulator.gpus, simulator.gpu_plan
             if completed:
                 self.elapsed = simulator.elapsed
+        if not traced:
+            prepared.release(simulator)
 
     def _make_simulator(self, run: PlannedRun, trace: Observer | None) -> RunExecutor:
         """The executor of one run at a time."""

@@ -83,11 +83,7 @@ def cluster(
     """
     require_valid(graph)
     require_liveness_mode(deadness)
-    if min_size < 1 or (max_size is not None and max_size < min_size):
-        message = f"cluster sizes from {min_size} to {max_size} are invalid"
-        raise UsageError(
-            message, hint="min_size must be at least 1, and max_size at least min_size"
-        )
+    sizes = ClusterSizes(min_size, max_size)
     fetches = None if fetches is None else list(fetches)
     feeds = list(feeds)
     constraints_of = partial(
@@ -99,7 +95,6 @@ def cluster(
     )
     constraints_of(graph)  # raises before the first edit
     _require_known_ops(graph, [*only_ops, *exclude_ops, *what_if])
-    sizes = ClusterSizes(min_size, max_size)
     with_gains = explain if gains is None else gains
     return _lower_and_cluster(
         graph,

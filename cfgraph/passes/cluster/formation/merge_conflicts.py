@@ -26,6 +26,7 @@ from typing import Final
 
 from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.loops.frames import Frame
+from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
@@ -39,10 +40,19 @@ _MAX_OUTPUTS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ClusterSizes:
-    """Minimum number of computing nodes and maximum number of all nodes per cluster."""
+    """Minimum number of computing nodes and maximum number of all nodes per cluster.
+
+    Raises UsageError for a minimum below 1, or above the maximum.
+    """
 
     least: int = 2
     greatest: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.least < 1 or (self.greatest is not None and self.greatest < self.least):
+            message = f"cluster sizes from {self.least} to {self.greatest} are invalid"
+            hint = "min_size must be at least 1, and max_size at least min_size"
+            raise UsageError(message, hint=hint)
 
 
 @dataclass(slots=True)
