@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from cfgraph.ops.opdef.gradient_api import (
 )
 from cfgraph.ops.opdef.op import FLOATS, NUMBERS, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.variant_math import zeros_like_value
+from cfgraph.ops.opdef.variant_math import EMPTY_VARIANT, zeros_like_value
+
+if TYPE_CHECKING:
+    from cfgraph.ir.serde.variant import EncodedVariant
 
 
 class Const(Op):
@@ -37,9 +40,7 @@ class Const(Op):
         if value.ndim and not any(value.strides):  # one element, repeated
             reserve(value.nbytes, f"the constant {node.name!r}")
         if node.attr("dtype").kind == "variant":
-            from cfgraph.ops.families.variant_constants import variants_of_constant
-
-            value = variants_of_constant(value)
+            value = _variants_of_constant(value)
         elif value.ndim == 0 and value.dtype != object:
             value = value[()]
         return lambda: value
@@ -48,6 +49,59 @@ class Const(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         shape: Shape = context.attr("value").shape
         return [shape]
+
+
+def _variants_of_constant(array: Any) -> Any:
+    """The lists and optionals of an array of encoded ones; a scalar for no dimensions.
+
+    Raises InvalidInput for a list with invalid metadata.
+    """
+    result = np.empty(array.shape, object)
+    for index in np.ndindex(array.shape):
+        result[index] = _decoded(array[index])
+    return result if result.ndim else result[()]
+
+
+def _decoded(message: Any) -> Any:
+    if not message:
+        return EMPTY_VARIANT
+    from cfgraph.ir.serde.variant import encoded_variant
+
+    encoded = encoded_variant(message)
+    match encoded.type_name:
+        case "tensorflow::TensorList":
+            return _list(encoded)
+        case "tensorflow::data::Optional":
+            return _optional(encoded)
+    return message
+
+
+def _list(encoded: EncodedVariant) -> Any:
+    from cfgraph.ir.serde.variant import list_metadata
+    from cfgraph.ops.families.tensor_list import TensorList
+
+    metadata = list_metadata(encoded.metadata)
+    elements = [_element(tensor) for tensor in encoded.tensors]
+    for index in sorted(set(metadata.missing)):
+        elements.insert(index, None)
+    return TensorList(metadata.dtype, metadata.shape, elements, metadata.max_elements)
+
+
+def _optional(encoded: EncodedVariant) -> Any:
+    from cfgraph.ops.families.optional import OptionalVariant
+
+    if not any(encoded.metadata):
+        return OptionalVariant(None)
+    return OptionalVariant(tuple(_element(tensor) for tensor in encoded.tensors))
+
+
+def _element(tensor: Any) -> Any:
+    """A tensor as kernels return it; nested variants are decoded, too."""
+    if tensor is None:
+        return EMPTY_VARIANT
+    if tensor.dtype == object and tensor.size and hasattr(tensor.flat[0], "type_name"):
+        return _variants_of_constant(tensor)
+    return tensor if tensor.ndim or tensor.dtype == object else tensor[()]
 
 
 class Placeholder(Op):
