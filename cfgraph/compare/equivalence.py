@@ -39,7 +39,8 @@ class ComparisonRunOptions:
 
     The default fetches are the outputs of the first graph that also exist in the second; if there
     are none, common nodes with side effects run. The second graph starts from the variables of the
-    first, except for those in `state_of_b`. The default tolerances depend on the type.
+    first, except for those in `state_of_b`. The default tolerances depend on the type. Without
+    `locate`, the first wrong node is not looked for.
     """
 
     setting: SampleOptions = field(default_factory=SampleOptions)
@@ -50,6 +51,7 @@ class ComparisonRunOptions:
     rtol: float | None = None
     atol: float | None = None
     state_of_b: State | None = None
+    locate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,9 @@ class _ComparisonCase:
         failure: CfgraphError | None,
     ) -> RunDiff:
         """Return the difference, with the first wrong node."""
+        inputs = dict(point.feeds)
+        if not self.options.locate:
+            return RunDiff(self.options.fetches, gaps=gaps, failure=failure, inputs=inputs)
         try:
             point_b = self.second_point(point, floats)
         except CfgraphError:
@@ -256,7 +261,6 @@ class _ComparisonCase:
         if first is None and failure is not None and failure.node in self.b:
             node = self.b[str(failure.node)]
             first = Divergence(node.name, node.op, failure.frame or "/", 0, failure.message)
-        inputs = dict(point.feeds)
         return RunDiff(self.options.fetches, gaps=gaps, failure=failure, first=first, inputs=inputs)
 
 

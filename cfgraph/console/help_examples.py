@@ -59,6 +59,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph optimize power.pb --fetch y --skip fold --to graph",
         "cfgraph optimize rnn.pb --only cse,fold -v -o fast.pb",
     ),
+    "reduce": (
+        "cfgraph reduce rnn.pb --against wrong.pb -o small.pb",
+        "cfgraph reduce rnn.pb -o small.pb -- cfgraph cluster {} -o clustered.pb",
+        "cfgraph reduce rnn.pb -o small.pb --match Switch -- python compile.py {}",
+    ),
     "pipeline": (
         "cfgraph pipeline rnn.pb -p 'grad{ys=loss xs=w}, cluster' --time-passes -o out.pb",
         "cfgraph pipeline power.pb -p 'lower, grad{ys=y}' --print-after lower --to graph",

@@ -53,6 +53,11 @@ LINES = {
         "optimize lstm.pb --fetch loss --only prune -o o.pb",
         "optimize cond_functional.pb --verify -o o.pb",
     ],
+    "reduce": [
+        "reduce counter.pb --against other.graph --feed n=3 -o o.pb",
+        "reduce counter.pb -o o.pb false {}",
+        "reduce counter.pb -o o.pb true {}",
+    ],
     "pipeline": [
         "pipeline while_functional.pb -p lower,partition{devices=cpu:0-1} -o o.pb --time-passes",
         "pipeline lstm.pb -p grad{ys=loss} -o o.pb --verify-each --dump-dir dumps",

@@ -1,0 +1,141 @@
+"""Reduce a graph to the smallest one for which a command fails, or that differs from another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options, run_options
+
+CommandLine = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- COMMAND...]",
+        help="Command that fails; {} stands for the file of a graph.",
+        show_default=False,
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="B",
+        help="Reduce GRAPH and B together, while runs of both differ; instead of a command.",
+    ),
+]
+ReducedOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the smallest graph so far to FILE, each time that there is a smaller one.",
+    ),
+]
+AgainstOut = Annotated[
+    str | None,
+    typer.Option(
+        "--against-out",
+        metavar="FILE",
+        help="Write the reduced B to FILE. Default: next to the graph, as in small.against.pb.",
+    ),
+]
+Status = Annotated[
+    int | None,
+    typer.Option(
+        "--status",
+        metavar="N",
+        help="Exit status of the command for a graph that fails; 0 for scripts that succeed then. "
+        "Default: the status for GRAPH.",
+    ),
+]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        metavar="REGEX",
+        help="Require that the output of the command, or its messages, match REGEX, too.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        metavar="N",
+        min=1,
+        help="Test N graphs at a time. Default: the number of processors; 1 with --against.",
+    ),
+]
+RunTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--run-timeout",
+        metavar="SECONDS",
+        min=0,
+        callback=options.reject_nan,
+        help="End a command after this time; the graph then does not count. "
+        "Default: 10 s, and 10 times the time for GRAPH.",
+        rich_help_panel=options.ADVANCED,
+    ),
+]
+
+
+def main(
+    graph: options.Graph,
+    command: CommandLine = None,
+    against: Against = None,
+    output: ReducedOutput = None,
+    against_out: AgainstOut = None,
+    to: options.To = None,
+    status: Status = None,
+    match: Match = None,
+    jobs: Jobs = None,
+    run_timeout: RunTimeout = None,
+    fetch: options.Fetch = [],
+    target: options.Target = [],
+    feed: options.Feed = [],
+    feeds: options.Feeds = [],
+    init: options.Init = [],
+    signature: options.Signature = None,
+    variables: options.Variables = None,
+    allow_io: run_options.AllowIo = False,
+    size: options.Size = [],
+    cases: options.Cases = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    max_iterations: run_options.MaxIterations = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Reduce a graph to the smallest one for which a command fails, or that differs from another.
+
+    The command fails for a graph if it exits with the same status as for GRAPH.
+    """
+    from cfgraph.console.comparison_inputs import RunInputs
+    from cfgraph.console.failing_command import CommandOptions
+    from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.reduce import reduce_against, reduce_command
+
+    inputs = RunInputs(
+        fetch,
+        target,
+        feed,
+        feeds,
+        init,
+        size,
+        cases,
+        None,
+        rtol,
+        atol,
+        max_iterations,
+        variables,
+        allow_io,
+        signature,
+    )
+    written = OutputOptions(output, to, None, "json" if json else "text", quiet)
+    tested = CommandOptions(command or [], status, match, run_timeout)
+    if against is None:
+        raise options.Exit(reduce_command(graph, tested, inputs, written, against_out, jobs))
+    raise options.Exit(reduce_against(graph, against, tested, inputs, written, against_out, jobs))
