@@ -50,7 +50,7 @@ def test_a_command_fails_for_the_result_alike(command: Any, counter: Path, tmp_p
     assert (done.json["result"]["status"], done.json["summary"]["before"]) == (3, 15)
     graph = cfgraph.load(out)
     require_valid(graph)
-    assert "NextIteration" in graph.ops | set(graph.nodes)
+    assert b"NextIteration" in out.read_bytes()
     assert len(graph) < 8
 
 
@@ -87,7 +87,7 @@ def test_status_and_output_say_which_candidates_count(
         (("--", "no-such-program", "{}"), "cannot be run"),
         (("--match", "(", "--", "false", "{}"), "invalid --match"),
         (("--match", "x", "--", "false", "{}"), "does not match"),
-        (("--run-timeout", "0", "--", "sleep", "{}"), "does not end"),
+        (("--run-timeout", "0.05", "--", "sh", "-c", "sleep 9", "{}"), "does not end"),
         (("--against-out", "x", "--", "false", "{}"), "--against-out"),
     ],
 )
