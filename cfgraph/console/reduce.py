@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.compare.equivalence import compare_runs
+from cfgraph.compare.reduce.pair_oracle import PairOracle
 from cfgraph.compare.reduce.reduce_graph import reduce_graph
 from cfgraph.compare.reduce.reduce_pair import reduce_pair
 from cfgraph.compare.reduce.search import ReductionStep
@@ -143,26 +144,26 @@ def reduce_against(
         raise UsageError("standard input can be read only once")
     sources = [read_graph(name, quiet=outputs.quiet) for name in (path, second)]
     options = comparison_options(inputs, sources[0], outputs.quiet)
-    before = Subject((sources[0].graph,)).nodes
+    subject = Subject(tuple(source.graph for source in sources))
+    oracle, difference = PairOracle.compare(subject, options)
     files = ReducedFiles((output, other), outputs.to, outputs.quiet)
     with files.kept_on_interruption():
-        result = reduce_pair(
-            sources[0].graph, sources[1].graph, options, files.on_success, jobs or 1
-        )
-        files.write(Subject(result.graphs))
-    after = Subject(result.graphs[:1]).nodes
-    delta = compare_runs(*result.graphs, result.options)
+        search = reduce_pair(subject, oracle, difference, files.on_success)
+        files.write(search.best)
+    before, after = subject.nodes, search.best.nodes
+    a, b = search.best.graphs
+    delta = compare_runs(a, b, replace(oracle.options_for(a), locate=True))
     if not outputs.quiet:
-        _print_reduction(before, after, result.tests)
+        _print_reduction(before, after, search.tests)
         out = page(stream=sys.stderr)
-        print_runs(out, delta, result.graphs)
+        print_runs(out, delta, search.best.graphs)
         out.line(f"the reduced B is in {other}", "dim")
     _print_json(
         outputs,
         sources,
         files,
-        (before, after, result.tests),
-        {"command": None, "status": None, "runs": runs_json(delta, result.graphs)},
+        (before, after, search.tests),
+        {"command": None, "status": None, "runs": runs_json(delta, search.best.graphs)},
     )
     return 0
 
