@@ -14,7 +14,7 @@ rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
@@ -23,10 +23,12 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
+from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.families.stacks import StackHandle
 from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import is_a, lookup
 from cfgraph.passes.gradients.backward_loop import BackwardLoop
 from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.loop_gradient import has_gradient, reverse_loop
@@ -157,9 +159,11 @@ class RecomputingLoopRule:
         an exception are arrays that are created again.
         """
         clones, effects = set(self._clones), EffectAnalysis()
+        bypassed: dict[bytes, Node] = {}
         for node in self._clones:
             if array_access(node) == "write" and effects.origin(node.inputs[0]).node not in clones:
                 flow = node.inputs[-1]
+                bypassed[COLOCATION_PREFIX + node.name.encode()] = flow.node
                 graph.replace_uses(node.output(), flow)
                 for reader in node.control_readers:
                     waits = [flow.node if item is node else item for item in reader.controls]
@@ -173,6 +177,17 @@ class RecomputingLoopRule:
                     needed.add(source)
                     todo.append(source)
         graph.remove(*(node for node in self._clones if node not in needed))
+        _move_stacks(graph, bypassed)
+
+
+def _move_stacks(graph: Graph, bypassed: Mapping[bytes, Node]) -> None:
+    """Colocate stacks of bypassed writes with the flow that they save instead."""
+    for node in graph if bypassed else ():
+        if is_a(node, StackHandle):
+            groups = node.attrs.get("_class", ())
+            while groups and groups[0] in bypassed:
+                groups = (COLOCATION_PREFIX + bypassed[groups[0]].name.encode(),)
+                graph.set_attr(node, "_class", groups)
 
 
 class RecomputedSegment:
