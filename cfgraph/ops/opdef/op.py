@@ -367,9 +367,18 @@ def has_identity_gradient(node: Node) -> bool:
 
 
 def strip_identities(x: Output) -> Output:
-    """The tensor behind a chain of identity nodes: equal in value, possibly not in gradient."""
-    while is_identity(x.node):
+    """The tensor behind a chain of identity nodes: equal in value, possibly not in gradient.
+
+    Accepts unverified graphs: the search ends at a node without inputs, and in a cycle.
+    """
+    steps, next_mark, mark = 0, 8, x
+    while is_identity(x.node) and x.port < len(x.node.inputs):
         x = x.node.inputs[x.port]
+        if x == mark:
+            break
+        steps += 1
+        if steps == next_mark:
+            next_mark, mark = 2 * next_mark, x
     return x
 
 
