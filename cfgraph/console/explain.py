@@ -17,7 +17,8 @@ from cfgraph.analysis.explain import (
 )
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frames import Frame, frames
-from cfgraph.analysis.verify.verify import require_analyzable
+from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
+from cfgraph.console.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
@@ -275,7 +276,12 @@ def explain_subject(
     `find_line` finds the line of the node in a Python file that the graph was converted to.
     """
     source = read_graph(path, quiet=json)
-    require_analyzable(source.graph)
+    if structural_errors(source.graph):
+        crossings = explain_crossings(source.graph, subject)
+        if not crossings.edges:
+            require_analyzable(source.graph)
+        print_explanation(source, "crossings", crossings, json=json, color=color)
+        return
     if run is not None:
         require_single_stdin(source, run.feeds)
     names = signature_names(source, variables=None if run is None else run.variables)

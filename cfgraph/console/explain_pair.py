@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.gradient_paths import find_gradient_cut, gradient_path_through
-from cfgraph.analysis.loops.frames import Frame, Frames, frames
-from cfgraph.analysis.verify.verify import require_analyzable
+from cfgraph.analysis.loops.frame_crossings import FramePath, crossings_into, frame_path
+from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.verify.verify import structural_errors
 from cfgraph.console.explain import print_explanation, require_outside_functions
+from cfgraph.console.explain_crossings import FRAME_CODES
 from cfgraph.console.graph_files import read_graph
 from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.console.signatures import signature_names
@@ -20,8 +23,6 @@ from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
-from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.derivatives import derivatives
@@ -72,10 +73,13 @@ def explain_pair(
         hint = "remove --feed and --run"
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
     source = read_graph(path, quiet=json)
-    require_analyzable(source.graph)
+    errors = structural_errors(source.graph)
+    if any(error.code not in FRAME_CODES for error in errors):
+        require_no_findings(errors)
     names = signature_names(source)
     ends = [_tensor(source.graph, names.tensor(name)) for name in (subject, target)]
-    print_explanation(source, "pair", _explain_nodes(source.graph, *ends), json=json, color=color)
+    explanation = _explain_nodes(source.graph, ends[0], ends[1], errors)
+    print_explanation(source, "pair", explanation, json=json, color=color)
 
 
 def _tensor(graph: Graph, name: str) -> Output:
@@ -83,10 +87,22 @@ def _tensor(graph: Graph, name: str) -> Output:
     return graph.tensor(name.removeprefix("^"))
 
 
-def _explain_nodes(graph: Graph, source: Output, target: Output) -> PairExplanation:
-    """Explain the frames, the gradient, and the clusters between a tensor and a node."""
+def _explain_nodes(
+    graph: Graph, source: Output, target: Output, errors: Sequence[Finding]
+) -> PairExplanation:
+    """Explain the frames, the gradient, and the clusters between a tensor and a node.
+
+    With `errors`, edges between frames, only the frames are known.
+    """
     frames_of_graph = frames(graph)
-    path = frame_path(frames_of_graph, source, target.node)
+    crossings = crossings_into(frames_of_graph, target.node) if errors else ()
+    inner = frames_of_graph.of[target.node]
+    reader_frame = crossings[0].reader_frame if crossings else inner
+    path = frame_path(frames_of_graph.of_outputs[source.node], reader_frame, source)
+    if errors:
+        unknown = f"unknown: the graph is invalid at {errors[0].node} ({errors[0].code})"
+        text = " ".join(_frame_path_text(path, source, target.node))
+        return PairExplanation(source, target, text, unknown, unknown)
     return PairExplanation(
         source,
         target,
@@ -163,65 +179,3 @@ def _cluster_text(graph: Graph, source: Node, target: Node) -> str:
     if first is None or second is None:
         return "not in the same cluster"
     return f"{source.name} is in {first}, {target.name} in {second}; no edge joins them directly"
-
-
-@dataclass(frozen=True, slots=True)
-class FramePath:
-    """The loops between a tensor and a node that shall read it.
-
-    `leaves` are the frames to exit, innermost first, `enters` those to enter then. `ready` is the
-    tensor in the reader's frame if the graph already forwards it; otherwise `near` are Exits of the
-    first frame to leave, which forward other variables.
-    """
-
-    leaves: tuple[Frame, ...]
-    enters: tuple[Frame, ...]
-    ready: Output | None
-    near: tuple[Node, ...]
-
-
-def frame_path(graph_frames: Frames, x: Output, reader: Node) -> FramePath:
-    """The frames to leave and to enter from a tensor to a node."""
-    target, current = graph_frames.of_outputs[x.node], graph_frames.of[reader]
-    leaves, enters = [], list[Frame]()
-    while current is not target:
-        if target.depth >= current.depth and target.parent is not None:
-            leaves.append(target)
-            target = target.parent
-        else:
-            enters.insert(0, current)
-            current = current.parent or current
-    ready: Output | None = x
-    for frame in leaves:
-        ready = ready and next((e.output() for e in frame.exits if _exit_carries(e, ready)), None)
-    for frame in enters:
-        ready = ready and next((e.output() for e in frame.enters if _enter_carries(e, ready)), None)
-    return FramePath(tuple(leaves), tuple(enters), ready, tuple(leaves[0].exits) if leaves else ())
-
-
-def _enter_carries(enter: Node, x: Output) -> bool:
-    """True if an Enter forwards a tensor to every iteration of its loop."""
-    return x in enter.inputs and bool(enter.attr("is_constant"))
-
-
-def _exit_carries(exit_node: Node, x: Output) -> bool:
-    """True if an Exit forwards the final value of a tensor of its loop."""
-    return strip_identities(x) in map(strip_identities, _final_values(exit_node))
-
-
-def _final_values(exit_node: Node) -> Iterator[Output]:
-    """The tensors of a loop whose final value an Exit forwards.
-
-    The branch of the Switch that enters the body is excluded: it ends one iteration earlier.
-    """
-    switch = exit_node.inputs[0].node
-    yield exit_node.inputs[0]
-    if role_of(switch) is not Role.SWITCH:
-        return
-    merge = strip_identities(switch.inputs[0]).node
-    if role_of(merge) is not Role.MERGE:
-        return
-    yield merge.output()
-    for tensor in merge.inputs:
-        if role_of(tensor.node) is Role.NEXT_ITERATION:
-            yield tensor.node.inputs[0]

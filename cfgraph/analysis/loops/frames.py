@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding, require_no_findings
-from cfgraph.ir import registry
+from cfgraph.analysis.loops.frame_crossings import crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
 from cfgraph.ir.traversal import OpRoles, TopologicalOrder, topological_order
@@ -278,6 +278,12 @@ def describe_cycle(
     return " -> ".join(shown), tuple(node.name for node in nodes)
 
 
+# the tensor to read is looked for in the first faults only, each of which may search the graph
+_MAX_NAMED: Final = 20
+_MIXED_HINT: Final = (
+    "forward a value from outside the loop by a constant Enter, and read an Exit of the loop "
+    "instead of a tensor inside"
+)
 # TensorFlow exempts the nodes of its own gradient library
 _EXEMPT_NAME = "LoopCounter"
 
@@ -288,9 +294,12 @@ def verify_frames(
     """Findings on the frames, in graph order; `mixed` are the nodes whose inputs disagree."""
     roles = OpRoles()
     conditions: dict[Frame, Node] = {}
+    named = 0
     for node in nodes:
         if node in mixed:
-            yield _mixed_frames(graph_frames, node, cut, roles)
+            with_names = named < _MAX_NAMED and not cut
+            yield _mixed_frames(graph_frames, node, cut, roles, with_names=with_names)
+            named += 1
         role = roles[node.op]
         if not role:
             continue
@@ -328,8 +337,14 @@ def _sources(
 
 
 def _mixed_frames(
-    graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
+    graph_frames: Frames,
+    node: Node,
+    cut: Collection[Output],
+    roles: OpRoles,
+    *,
+    with_names: bool,
 ) -> Finding:
+    """The finding on inputs that disagree; its hint names the tensor to read on request."""
     own_frame = graph_frames.of[node]
     sources = list(_sources(graph_frames, node, cut, roles))
     name, source, _ = next(entry for entry in sources if entry[2] is own_frame)
@@ -340,29 +355,10 @@ def _mixed_frames(
         f"inputs come from different frames: {name!r} is in {_frame_label(own_frame)}, "
         f"{other_name!r} in {_frame_label(other_frame)}"
     )
-    hint = _mixed_frames_hint((name, own_frame), (other_name, stranger, other_frame))
+    crossings = crossings_into(graph_frames, node) if with_names else ()
+    hint = crossings[0].advice() if crossings else _MIXED_HINT
     related = (source.name, stranger.name)
     return Finding("CFG201", "error", message, node.name, hint, related, str(own_frame))
-
-
-def _mixed_frames_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Frame]) -> str:
-    name, own_frame = inside
-    other_name, stranger, other_frame = outside
-    if not own_frame.is_within(other_frame):
-        return f"read an Exit of the loop that contains {other_name!r}, not the tensor inside"
-    if other_name.startswith("^"):
-        return f"let the Enters of the loop wait for {stranger.name!r}"
-    if not stranger.inputs and not stranger.controls and not _is_fed(stranger):
-        return f"give {stranger.name!r} a control input from inside the loop"
-    return (
-        f"forward {other_name!r} into the loop by a constant Enter, "
-        f"or read the loop's Exit instead of {name!r}"
-    )
-
-
-def _is_fed(node: Node) -> bool:
-    definition = registry.lookup(node.op)
-    return definition is not None and definition.effects.is_input
 
 
 def _unnamed_frame(node: Node) -> Iterator[Finding]:
