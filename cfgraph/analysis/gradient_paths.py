@@ -26,7 +26,8 @@ _MAX_LISTED: Final = 3
 class GradientCut:
     """Reason for a missing gradient: the nodes at which all paths end, nearest to x first.
 
-    `kind` is `type` (outputs of other types), `stop` (nodes that stop gradients), `state` (writes
+    `kind` is `type` (outputs of other types), `stop` (nodes that stop gradients), `zero` (nodes
+    whose gradient with respect to the input is zero or undefined), `state` (writes
     to state that the y reads), `handle` (other handles of the variable), `control` (only control
     edges lead on), or `none` (nothing does); `reason` explains it.
     """
@@ -39,6 +40,25 @@ class GradientCut:
     def to_json(self) -> dict[str, Any]:
         """The cut as a member of a command's JSON document."""
         return {"kind": self.kind, "nodes": [n.name for n in self.nodes], "reason": self.reason}
+
+
+class GradientFlow:
+    """The inputs of nodes at which a gradient ended, as a gradient pass has decided.
+
+    `without_gradient` are the xs that no gradient reached; theirs is None, or zeros.
+    """
+
+    def __init__(self) -> None:
+        self.without_gradient: set[Output] = set()
+        self._passes: dict[tuple[Node, Output], bool] = {}
+
+    def record(self, node: Node, x: Output, *, passes: bool) -> None:
+        """Record the gradient that a node with a gradient passes to an input, or passes not."""
+        self._passes[node, x] = passes or self._passes.get((node, x), False)
+
+    def ends_at(self, node: Node, x: Output) -> bool:
+        """True if a node received a gradient, and passed none to this input."""
+        return not self._passes.get((node, x), True)
 
 
 def default_xs(graph: Graph) -> list[Output]:
@@ -60,25 +80,28 @@ def default_xs(graph: Graph) -> list[Output]:
 
 
 def find_gradient_cut(
-    ys: Iterable[Output], x: Output, stops: Iterable[Output] = ()
+    ys: Iterable[Output],
+    x: Output,
+    stops: Iterable[Output] = (),
+    flow: GradientFlow | None = None,
 ) -> GradientCut | None:
     """The cut of all gradient paths from an x to the ys, or None if a path remains.
 
-    `stops` are additional tensors that stop gradients. The graph should be lowered, because
-    functional nodes are opaque.
+    `stops` are additional tensors that stop gradients, and `flow` has the decisions of the pass
+    that added the gradients. The graph should be lowered, because functional nodes are opaque.
     """
     targets, stopped = list(ys), {tensor.node for tensor in stops}
     if not carries_gradient(x):
         return GradientCut(
             x, "type", (x.node,), f"{x.name} has dtype {x.dtype}, which has no gradient"
         )
-    reached = _breadth_first([x], lambda tensor: _gradient_successors(tensor, stopped))
+    reached = _breadth_first([x], lambda tensor: _gradient_successors(tensor, stopped, flow))
     if any(y in reached for y in targets):
         return None
     before = _breadth_first(targets, _data_predecessors)
     ends = [tensor for tensor in _frontier(reached) if tensor in before]
     if ends:
-        return _cut_at_nodes(x, ends, stopped)
+        return _cut_at_nodes(x, ends, stopped, flow)
     return _cut_without_data_path(targets, x, before)
 
 
@@ -154,10 +177,12 @@ def _breadth_first(
     return reached
 
 
-def _gradient_successors(tensor: Output, stopped: Collection[Node]) -> Iterator[Output]:
+def _gradient_successors(
+    tensor: Output, stopped: Collection[Node], flow: GradientFlow | None = None
+) -> Iterator[Output]:
     """The tensors whose gradients flow to this one."""
     for node in _readers(tensor):
-        if not _stops(node, stopped):
+        if not _stops(node, stopped) and not (flow and flow.ends_at(node, tensor)):
             yield from filter(carries_gradient, _outputs(node))
 
 
@@ -202,16 +227,25 @@ def _path_to(reached: Predecessors, tensor: Output | None) -> list[Node]:
     return nodes[::-1]
 
 
-def _cut_at_nodes(x: Output, ends: list[Output], stopped: Collection[Node]) -> GradientCut:
+def _cut_at_nodes(
+    x: Output, ends: list[Output], stopped: Collection[Node], flow: GradientFlow | None
+) -> GradientCut:
     """The cut at nodes without a gradient."""
     nodes = dict.fromkeys(tensor.node for tensor in ends)
+    ended = {
+        node: [y.name for y in node.inputs if flow is not None and flow.ends_at(node, y)]
+        for node in nodes
+    }
     clauses = []
     for tensor in ends[:_MAX_LISTED]:
         node, dtype = tensor.node, tensor.dtype or "an unknown type"
         verb = "stops gradients" if _stops(node, stopped) else f"outputs {dtype}"
+        if ended[node]:
+            verb = f"passes no gradient to {ended[node][0]}"
         clauses.append(f"{node.name} ({node.op}) {verb}")
     more = f"; and {len(ends) - _MAX_LISTED} more" if len(ends) > _MAX_LISTED else ""
     kind = "stop" if any(_stops(node, stopped) for node in nodes) else "type"
+    kind = "zero" if any(ended.values()) else kind
     return GradientCut(x, kind, tuple(nodes), f"{'; '.join(clauses)}{more}")
 
 

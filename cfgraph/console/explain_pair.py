@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding, require_no_findings
-from cfgraph.analysis.gradient_paths import find_gradient_cut, gradient_path_through
+from cfgraph.analysis.gradient_paths import (
+    GradientCut,
+    find_gradient_cut,
+    format_path,
+    gradient_path_through,
+)
 from cfgraph.analysis.loops.frame_crossings import FramePath, crossings_into, frame_path
 from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.analysis.verify.verify import structural_errors
@@ -25,7 +30,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import gradient_with_flow
 
 # nodes of a path that are listed
 _MAX_PATH_NODES: Final = 8
@@ -141,15 +146,22 @@ def _gradient_text(graph: Graph, graph_frames: Frames, x: Output, y: Output) -> 
     cut = find_gradient_cut([y], x)
     exists = cut is None
     if all(graph_frames.of_outputs.get(end.node) is graph_frames.root for end in (x, y)):
+        copy = copy_graph(graph)
         try:
-            (added,) = derivatives(copy_graph(graph), [y.name], [x.name])
-            exists = added.names[0] is not None
+            name, flow = gradient_with_flow(copy, y.name, x.name)
         except Unsupported as error:
-            return f"no {what}: {error.message}"
+            return f"no {what}: {_unsupported_text(copy, error, x, y)}"
         except CfgraphError:
             pass  # an invalid pair, such as a y without a gradient: the cut explains it
+        else:
+            exists = not flow.without_gradient
+            if not exists:
+                # in the lowered graph, where the bodies of functions are nodes like all others
+                cut = find_gradient_cut([copy.tensor(y.name)], copy.tensor(x.name), flow=flow)
+            if name is not None and not exists:
+                return f"the {what} is zero: {_cut_text(cut)}"
     if not exists:
-        return f"no {what}: {cut.reason if cut else 'the control flow passes none on'}"
+        return f"no {what}: {_cut_text(cut)}"
     path = gradient_path_through([x], x.node, [y])
     names = [node.name for node in path[1:-1]]
     if len(names) > _MAX_PATH_NODES:
@@ -158,6 +170,20 @@ def _gradient_text(graph: Graph, graph_frames: Frames, x: Output, y: Output) -> 
         ]
     over = f", via {' → '.join(names)}" if names else ""
     return f"{what} exists{over}"
+
+
+def _cut_text(cut: GradientCut | None) -> str:
+    return cut.reason if cut else "the control flow passes none on"
+
+
+def _unsupported_text(graph: Graph, error: Unsupported, x: Output, y: Output) -> str:
+    """The message, with the path on which the rejected node lies."""
+    node = graph.nodes.get(error.node or "")
+    ends = ([tensor.name] for tensor in (x, y))
+    starts, targets = ([graph.tensor(name) for name in names] for names in ends)
+    path = () if node is None else gradient_path_through(starts, node, targets)
+    where = f"; it is on the path {format_path(path)}" if len(path) > 1 else ""
+    return f"{error.message}{where}"
 
 
 def _cluster_text(graph: Graph, source: Node, target: Node) -> str:

@@ -13,7 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.gradient_paths import ActivityAnalysis, format_path, gradient_path_through
+from cfgraph.analysis.gradient_paths import (
+    ActivityAnalysis,
+    GradientFlow,
+    format_path,
+    gradient_path_through,
+)
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
@@ -67,6 +72,43 @@ def gradients(
     Raises UsageError for unknown names and unsuitable upstream gradients, Unsupported for nodes
     that cannot be differentiated; the graph is lowered then, and otherwise unchanged.
     """
+    return _add_gradients(
+        graph,
+        ys,
+        xs,
+        grad_ys=grad_ys,
+        stop_gradients=stop_gradients,
+        unconnected=unconnected,
+        swap_memory=swap_memory,
+        ignore_custom=ignore_custom,
+        recompute=recompute,
+    )
+
+
+def gradient_with_flow(graph: Graph, y: str, x: str) -> tuple[str | None, GradientFlow]:
+    """Add the gradient of a tensor, in place; also return where gradients ended.
+
+    Raises as `gradients` does.
+    """
+    flow = GradientFlow()
+    (name,) = _add_gradients(graph, y, x, flow=flow)
+    return name, flow
+
+
+def _add_gradients(
+    graph: Graph,
+    ys: str | Sequence[str],
+    xs: str | Sequence[str],
+    *,
+    grad_ys: Sequence[Any] | None = None,
+    stop_gradients: str | Iterable[str] = (),
+    unconnected: str = "none",
+    swap_memory: bool = False,
+    ignore_custom: bool = False,
+    recompute: int | str | None = None,
+    flow: GradientFlow | None = None,
+) -> list[str | None]:
+    """Add gradients, and record in `flow` where they end."""
     require_graph(graph)
     ys, xs, stopped = (
         [names] if isinstance(names, str) else list(names) for names in (ys, xs, stop_gradients)
@@ -83,6 +125,7 @@ def gradients(
         [x for x in sources if unconnected == "zero" or x.name in zeros],
         swap_memory,
         ignore_custom,
+        flow=flow,
     )
     with graph.paused_gc():
         results = (

@@ -365,3 +365,52 @@ def test_a_node_of_a_loop_that_fails_after_some_iterations_is_not_said_to_have_r
     done = command("explain", tmp_path / "fails.pb", divides, "--run")
     assert (done.code, "zero" in done.err) == (5, True)
     assert "in this run" not in done.out
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph whose gradients end at steps, at StopGradients, and in branches."""
+    b = Builder()
+    x, w = b.placeholder("x", "float32", []), b.placeholder("w", "float32", [])
+    n = b.placeholder("n", "int32", [])
+    b.Mul(b.Floor(x, name="floor"), w, name="y")
+    branches = (lambda: b.StopGradient(x) * 1.0, lambda: b.Floor(x) * 2.0)
+    b.Identity(b.cond(n > 0, *branches, name="c"), name="cut")
+    b.Identity(b.cond(n > 0, lambda: w * x, lambda: w * 2.0), name="open")
+    b.Identity(b.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t * w), [0, x])[1], name="t")
+    b.StopGradient(x, name="stop")
+    b.Identity(w, name="other")
+    file = tmp_path_factory.mktemp("stepped") / "stepped.pb"
+    cfgraph.save(b.graph, file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "text"),
+    [
+        ("x", "y", "is zero: floor (Floor) passes no gradient to x:0"),
+        ("x", "cut", "is zero: c/else/Floor (Floor) passes no gradient to c/Switch:0; "
+                     "c/then/StopGradient (StopGradient) stops gradients"),
+        ("x", "stop", "no gradient of stop:0 with respect to x:0: stop (StopGradient) stops"),
+        ("x", "other", "no gradient of other:0 with respect to x:0: no path leads to other:0"),
+        ("n", "y", "n:0 has dtype int32, which has no gradient"),
+        ("w", "y", "exists"),
+        ("x", "open", "exists"),
+        ("x", "t", "exists"),
+    ],
+)  # fmt: skip
+def test_where_is_a_gradient_cut_that_is_none_or_zero(
+    x: str, y: str, text: str, command: Command, stepped: Path
+) -> None:
+    said = command("explain", stepped, x, y, "--json").json["result"]["pair"]["gradient"]
+    assert text in said
+    if x == "n":
+        return
+    # as `gradients` decides
+    graph = cfgraph.load(stepped)
+    (name,) = cfgraph.gradients(graph, y, x)
+    assert (name is None) == said.startswith("no gradient")
+    if name is not None:
+        feeds = {"x:0": 1.5, "w:0": 3.0, "n:0": 2}
+        values = cfgraph.Session(graph).run([name], feeds)
+        assert (values[0] == 0) == ("is zero" in said)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from cfgraph.analysis.gradient_paths import GradientFlow
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
@@ -135,7 +136,8 @@ class GradientContext:
     `name` is the first component of the names of all new nodes. `gradient_nodes` are the new nodes
     that belong to the gradients; others, such as the trip counter of a forward loop, belong to the
     graph that is differentiated. `added_nodes` are both. No gradient passes the nodes in `stops`.
-    If the graph is the body of a `function`, it may not have more nodes than the limit.
+    If the graph is the body of a `function`, it may not have more nodes than the limit. `flow`
+    records where gradients end.
     """
 
     def __init__(
@@ -147,8 +149,10 @@ class GradientContext:
         swap_memory: bool,
         ignore_custom: bool,
         function: str = "",
+        flow: GradientFlow | None = None,
     ) -> None:
         self.graph = graph
+        self.flow = flow
         self.function = function
         self.stops = stops
         self.swap_memory = swap_memory

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cfgraph.analysis.gradient_paths import ActivityAnalysis, carries_gradient
+from cfgraph.analysis.gradient_paths import ActivityAnalysis, GradientFlow, carries_gradient
 from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
@@ -47,6 +47,7 @@ class GradientRequest:
     values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
     custom gradient uses the gradient of its op instead. `function` is empty, or the
     name of the function whose body is differentiated; the limit on expanded nodes applies then.
+    `flow` records the inputs that get no gradient.
     """
 
     ys: Sequence[Output]
@@ -57,6 +58,7 @@ class GradientRequest:
     swap_memory: bool = False
     ignore_custom: bool = False
     function: str = ""
+    flow: GradientFlow | None = None
 
 
 # -- regions -----------------------------------------------------------------------------------
@@ -220,13 +222,15 @@ class ReverseMode:
             if len(partials) != len(inputs):
                 message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
                 raise AssertionError(message)
-            guard = self.guards.of_node(node)
+            guard, flow = self.guards.of_node(node), self.ctx.flow
             for x, computed, is_active in zip(inputs, partials, are_active, strict=True):
-                if computed is None or not is_active:
+                if not is_active:
                     continue
-                dx = computed if isinstance(computed, Output) else computed()
+                dx = computed if computed is None or isinstance(computed, Output) else computed()
                 if dx is not None:
                     self._accumulate_guarded(x, dx, guard)
+                if flow is not None:
+                    flow.record(node, x, passes=dx is not None)
 
 
 # yields the inner regions that must run, since loops may be nested too deeply for recursion
@@ -304,6 +308,7 @@ def differentiate(
         swap_memory=request.swap_memory,
         ignore_custom=request.ignore_custom,
         function=request.function,
+        flow=request.flow,
     )
     scope = GradientScope(ctx)
     reverse = ReverseMode(scope, graph_regions.root, graph_regions, activity, stacks, loop_rule)
@@ -388,6 +393,8 @@ def _named_gradient(reverse: ReverseMode, x: Output, zeros: bool) -> Output | No
     with reverse.ctx.result_scope(x):
         total = reverse.gradient_of(x)
         zeros = zeros or reverse.is_active(x) or _has_sibling_gradient(reverse, x)
+        if total is None and reverse.ctx.flow is not None:
+            reverse.ctx.flow.without_gradient.add(x)
         if total is None and not zeros:
             return None
         gradient = total or scope.zeros_like(x)
