@@ -63,9 +63,14 @@ def main() -> None:
     except Interruption as request:
         # the command had not begun, or its output was being written
         os._exit(request.exit_code)
-    progress.end()
-    # the command has ended, and leaves with its own status
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGALRM))
+    try:
+        progress.end()
+        # the command has ended, and leaves with its own status; in all threads, and to the end of
+        # the interpreter, which restores the default action of a signal with a handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
+    except Interruption:
+        os._exit(code)
     if watchdog.interrupted:
         # a large heap takes seconds to free
         os._exit(code)

@@ -151,6 +151,20 @@ def test_a_lost_exception_ends_the_process(place: str, loop: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (143, "reported 143\n", "")
 
 
+_SIGNAL_AT_EXIT = """
+import atexit, os, signal, sys
+from cfgraph.__main__ import main
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+main()
+"""
+
+
+def test_a_signal_after_the_end_of_a_command_is_ignored() -> None:
+    command = [sys.executable, "-c", _SIGNAL_AT_EXIT, "check", str(GRAPHS / "counter.pb")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_memory_beyond_the_limit_ends_the_process(tmp_path: Path) -> None:
     args = ["run", FIXTURES / "splat_4gib.pb", "--max-memory", "1GiB"]
     with start(args, tmp_path) as process:
