@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
+
+T = TypeVar("T")
 
 # nodes of a graph after functions are expanded
 DEFAULT_MAX_NODES: Final = 2_000_000
@@ -218,3 +221,39 @@ def out_of_memory_error(reason: str = "") -> ExecutionError:
     message = f"out of memory: {reason}" if reason else "out of memory"
     hint = "the graph or a tensor in it is too large; a command has the limit --max-memory"
     return ExecutionError(message, hint=hint)
+
+
+def run_interruptibly(work: Callable[[], T]) -> T:
+    """The result of a library's work, in a thread with the context of this one, which waits for it.
+
+    A handler of a signal runs in the main thread, between instructions of Python. While a compiler
+    works there, none runs, and an exception that one raises inside of its callbacks may be lost or
+    end the process. In its own thread the compiler continues after its caller has given up.
+
+    Raises the errors of `work`, RunTimeout at the deadline, and what a handler of a signal raises.
+    """
+    limits = current_limits()
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main and limits.deadline == math.inf:
+        return work()
+    context, done = copy_context(), threading.Event()
+    results, errors = list[T](), list[BaseException]()
+
+    def compute() -> None:
+        try:
+            results.append(context.run(work))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=compute, name="compiler", daemon=True).start()
+    while not done.wait(_seconds_until(limits.deadline)):
+        limits.check_deadline()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _seconds_until(deadline: float) -> float | None:
+    return None if deadline == math.inf else max(0.0, deadline - time.monotonic()) + 0.001

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cfgraph.errors import Unsupported, UsageError
+from cfgraph.errors import RunTimeout, Unsupported, UsageError
 from cfgraph.ir.attrs import content_key
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
@@ -373,6 +373,8 @@ class _XlaCall:
         else:
             try:
                 compiled = body.compile(inputs)
+            except RunTimeout:
+                raise
             except Exception as error:
                 refused = body.explain_failure(error)
         seconds = time.perf_counter() - start

@@ -19,7 +19,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.limits import current_limits
+from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import collected_checks
 from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
@@ -208,8 +208,19 @@ class TraceableFunction:
         self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
-        """Compile for the shapes and dtypes of these inputs, and the values of constant ones."""
-        return CompiledFunction(self, inputs)
+        """Compile for the shapes and dtypes of these inputs, and the values of constant ones.
+
+        Raises RunTimeout at the deadline, and what handlers of signals raise, like the compiler.
+        """
+
+        if not isinstance(self.transfer, HostTransfer):  # streams of a GPU belong to a thread
+            return CompiledFunction(self, inputs)
+
+        def work() -> CompiledFunction:
+            with xla_context():  # of this thread
+                return CompiledFunction(self, inputs)
+
+        return run_interruptibly(work)
 
     def with_limits(self) -> TraceableFunction:
         """The same function with guarded loops."""
