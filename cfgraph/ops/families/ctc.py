@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,9 +26,9 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 _HOST: Final = HostPlacement(host_only=True)
 _PLAIN: Final = CompilerSupport(traceable=False)
 _FLOAT: Final = "T: {float32, float64} = float32"
-# bytes of a prefix in a beam, with its scores, and of each of its labels
+# bytes of a prefix, and of the score of one that may enter the beam, in some arrays
 _PREFIX_BYTES: Final = 400
-_LABEL_BYTES: Final = 8
+_SCORE_BYTES: Final = 64
 
 
 def check_sequences(inputs: Any, lengths: Any) -> None:
@@ -103,52 +104,86 @@ class CTCGreedyDecoder(Op):
         return [Shape((None, 2)), vector_shape(None), vector_shape(2), batch + Shape((1,))]
 
 
-class BeamEntry(NamedTuple):
-    """Log-probabilities of a prefix that ends with a blank, with its last label, or with either."""
+@dataclass(slots=True)
+class Prefixes:
+    """Label sequences as a tree: each but the first, empty one extends another by one label."""
 
-    total: Any
-    blank: Any
-    label: Any
+    parents: list[int] = field(default_factory=lambda: [-1])
+    labels: list[int] = field(default_factory=lambda: [-1])
+    _known: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def extension(self, prefix: int, label: int) -> int:
+        """The number of a prefix with one more label."""
+        number = self._known.setdefault((prefix, label), len(self.parents))
+        if number == len(self.parents):
+            self.parents.append(prefix)
+            self.labels.append(label)
+        return number
+
+    def sequence(self, prefix: int) -> list[int]:
+        """The labels of a prefix."""
+        labels = []
+        while prefix:
+            labels.append(self.labels[prefix])
+            prefix = self.parents[prefix]
+        return labels[::-1]
 
 
-def beam_search(steps: Any, width: int) -> list[tuple[tuple[int, ...], Any]]:
+def beam_search(steps: Any, width: int) -> list[tuple[list[int], Any]]:
     """The best label sequences of one input, and their log-probabilities; the last class is blank.
 
     Graves 2012, section 7.5.3: prefixes and their extensions compete for the places of the beam.
+    Each has three log-probabilities: that it ends with a blank, with its last label, with either.
     """
-    kind = steps.dtype.type
-    none = kind(-np.inf)
-    beam: dict[tuple[int, ...], BeamEntry] = {(): BeamEntry(kind(0), kind(0), none)}
-    for length, logits in enumerate(steps):
-        reserve(len(beam) * len(logits) * (_PREFIX_BYTES + length * _LABEL_BYTES), "the beam")
-        top = logits.max()
-        scores = logits - (top + np.log(np.exp(logits - top).sum()))
-        blank = len(scores) - 1
-        updated: dict[tuple[int, ...], BeamEntry] = {}
-        for prefix, old in beam.items():
-            label = none
-            if prefix:
-                parent = beam.get(prefix[:-1])
-                label = old.label
-                if parent is not None:
-                    repeated = len(prefix) > 1 and prefix[-1] == prefix[-2]
-                    label = np.logaddexp(label, parent.blank if repeated else parent.total)
-                label = label + scores[prefix[-1]]
-            rest = old.total + scores[blank]
-            updated[prefix] = BeamEntry(np.logaddexp(rest, label), rest, label)
-        for prefix, old in beam.items():
-            check_deadline()
-            for label in range(blank):
-                extended = (*prefix, label)
-                if extended in beam:
-                    continue
-                before = old.blank if prefix and prefix[-1] == label else old.total
-                score = scores[label] + before
-                if score > none:
-                    updated[extended] = BeamEntry(score, none, score)
-        best = sorted(updated.items(), key=lambda entry: -entry[1].total)
-        beam = dict(best[:width])
-    return [(prefix, entry.total) for prefix, entry in beam.items()]
+    none = steps.dtype.type(-np.inf)
+    top = steps.max(axis=1, keepdims=True)
+    log_shares = steps - (top + np.log(np.exp(steps - top).sum(axis=1, keepdims=True)))
+    classes = steps.shape[1]
+    prefixes, beam = Prefixes(), [0]
+    by_either, by_blank = np.zeros((2, 1), steps.dtype)
+    by_label = by_either + none
+    for scores in log_shares:
+        check_deadline()
+        count = len(beam)
+        reserve(count * classes * _SCORE_BYTES + len(prefixes.parents) * _PREFIX_BYTES, "the beam")
+        last = np.array([prefixes.labels[prefix] for prefix in beam])
+        last_scores = scores[last]
+        # the last column belongs to the blank, which extends nothing; the empty prefix ends there
+        extended = by_either[:, None] + scores
+        extended[np.arange(count), last] = by_blank + last_scores
+        extended[:, -1] = none
+        rows = {prefix: row for row, prefix in enumerate(beam)}
+        pairs = [
+            (row, parent)
+            for row, prefix in enumerate(beam)
+            if (parent := rows.get(prefixes.parents[prefix], -1)) >= 0
+        ]
+        if pairs:
+            children, parents = np.array(pairs).T
+            added = last[children]
+            before = np.where(added == last[parents], by_blank[parents], by_either[parents])
+            by_label[children] = np.logaddexp(by_label[children], before)
+            extended[parents, added] = none
+        by_label = by_label + last_scores
+        by_blank = by_either + scores[-1]
+        totals = np.concatenate((np.logaddexp(by_blank, by_label), extended.reshape(-1)))
+        order = (-totals).argsort(kind="stable")[:width]
+        by_either = totals[order]
+        possible = (order < count) | (by_either > none)
+        if not possible.all():
+            order, by_either = order[possible], by_either[possible]
+        is_new, old = order >= count, np.minimum(order, count - 1)
+        by_blank = np.where(is_new, none, by_blank[old])
+        by_label = np.where(is_new, by_either, by_label[old])
+        beam = [
+            beam[place]
+            if place < count
+            else prefixes.extension(beam[(place - count) // classes], (place - count) % classes)
+            for place in order.tolist()
+        ]
+    return [
+        (prefixes.sequence(prefix), total) for prefix, total in zip(beam, by_either, strict=True)
+    ]
 
 
 class CTCBeamSearchDecoder(Op):

@@ -7,6 +7,7 @@ from tests.ops.harness import case
 F32, F64, I32, I64 = np.float32, np.float64, np.int32, np.int64
 random = np.random.default_rng(31)
 LOGITS = random.standard_normal((6, 3, 5)) * 2
+LONG = np.random.default_rng(32).standard_normal((25, 2, 9)) * 3
 LENGTHS = I32([6, 4, 5])
 LABELS = np.array([[0, 0], [0, 1], [1, 0], [2, 0], [2, 1], [2, 2]])
 VALUES = I32([1, 2, 3, 2, 2, 1])
@@ -38,6 +39,12 @@ CTC = [
         for t in (F32, F64)
         for width, paths in ((100, 3), (3, 2), (1, 1))
         for m in (False, True)
+    ),
+    *(
+        case(
+            "CTCBeamSearchDecoder", [LONG, I32([25, 17])], {"beam_width": w, "top_paths": 2}, **NEAR
+        )
+        for w in (4, 30)
     ),
     case("CTCBeamSearchDecoder", [LOGITS, LENGTHS], {"beam_width": 1, "top_paths": 2}, error=True),
     *(
