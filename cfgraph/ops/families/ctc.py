@@ -261,48 +261,75 @@ def labels_before_null(labels: Sequence[int], null: int) -> Sequence[int]:
     return labels[:count]
 
 
-def sequence_loss(
-    logits: Any, labels: Sequence[int], blank: int, *, merge: bool
+def batch_loss(
+    logits: Any, lengths: Any, rows: Sequence[Sequence[int]], blank: int, *, merge: bool
 ) -> tuple[Any, Any]:
-    """Negative log-likelihood of labels, and its gradient by the logits: [time, class]."""
-    steps = len(logits)
-    reserve_array((steps, 2 * len(labels) + 1), 4 * 8)
+    """Negative log-likelihoods of label sequences, and their gradient: [time, batch, class].
+
+    All sequences are computed at once, on paths that blanks extend to one width: no probability
+    flows back from there.
+    """
+    steps, batch = logits.shape[:2]
+    width = 2 * max(map(len, rows)) + 1
+    reserve_array((steps, batch, width), 4 * 8)
     wide = logits.astype(np.float64)
-    top = wide.max(axis=1, keepdims=True)
-    scores = wide - (top + np.log(np.exp(wide - top).sum(axis=1, keepdims=True)))
-    path = np.full(2 * len(labels) + 1, blank)
-    path[1::2] = labels
-    skips = np.zeros(len(path), bool)
-    skips[3::2] = True if not merge else path[3::2] != path[1:-2:2]
-    stays = np.ones(len(path), bool)
+    top = wide.max(axis=2, keepdims=True)
+    scores = wide - (top + np.log(np.exp(wide - top).sum(axis=2, keepdims=True)))
+    paths = np.full((batch, width), blank)
+    for path, labels in zip(paths, rows, strict=True):
+        path[1 : 2 * len(labels) : 2] = labels
+    skips, stays = np.zeros(paths.shape, bool), np.ones(width, bool)
+    skips[:, 3::2] = True if not merge else paths[:, 3::2] != paths[:, 1:-2:2]
     stays[1::2] = merge
+    emitted = np.take_along_axis(scores, paths[None], axis=2)
     with np.errstate(all="ignore"):
-        forward = np.full((steps, len(path)), -np.inf)
-        forward[0, :2] = scores[0, path[:2]]
-        for t in range(1, steps):
-            check_deadline()
-            forward[t] = _step(forward[t - 1], skips, stays) + scores[t, path]
-        backward = np.full((steps, len(path)), -np.inf)
-        backward[-1, -2:] = 0
-        for t in range(steps - 2, -1, -1):
-            later = (backward[t + 1] + scores[t + 1, path])[::-1]
-            reverse = np.zeros(len(path), bool)
-            reverse[2:] = skips[2:][::-1]
-            backward[t] = _step(later, reverse, stays[::-1])[::-1]
-        both = forward + backward
-        likelihood = np.logaddexp.reduce(both[-1])
-        share = np.exp(scores)
-        if np.isfinite(likelihood):
-            for place, label in enumerate(path):
-                share[:, label] -= np.exp(both[:, place] - likelihood)
-    return -likelihood, share
+        forward = _forward_scores(emitted, skips, stays)
+        forward += _backward_scores(emitted, lengths, rows, skips, stays)
+        members = np.arange(batch)
+        likelihoods = np.logaddexp.reduce(forward[lengths - 1, members], axis=1)
+        shares = np.exp(scores)
+        forward = np.exp(forward - likelihoods[:, None])
+        forward[:, ~np.isfinite(likelihoods)] = 0
+        for place in range(width):
+            shares[:, members, paths[:, place]] -= forward[:, :, place]
+    shares[np.arange(steps)[:, None] >= lengths] = 0
+    return -likelihoods, shares
+
+
+def _forward_scores(emitted: Any, skips: Any, stays: Any) -> Any:
+    """Log-probability of the steps so far, and of being at each place of a path after them."""
+    forward = np.full(emitted.shape, -np.inf)
+    forward[0, :, :2] = emitted[0, :, :2]
+    for t in range(1, len(emitted)):
+        check_deadline()
+        forward[t] = _step(forward[t - 1], skips, stays) + emitted[t]
+    return forward
+
+
+def _backward_scores(
+    emitted: Any, lengths: Any, rows: Sequence[Sequence[int]], skips: Any, stays: Any
+) -> Any:
+    """Log-probability of the later steps of a sequence, from each place of its path."""
+    backward = np.full(emitted.shape, -np.inf)
+    reverse = np.zeros(skips.shape, bool)
+    reverse[:, 2:] = skips[:, :1:-1]
+    for t in range(len(emitted) - 1, -1, -1):
+        check_deadline()
+        if t + 1 < len(emitted):
+            later = (backward[t + 1] + emitted[t + 1])[:, ::-1]
+            backward[t] = _step(later, reverse, stays[::-1])[:, ::-1]
+        for member in np.flatnonzero(lengths == t + 1).tolist():
+            end = 2 * len(rows[member])
+            backward[t, member, max(0, end - 1) : end + 1] = 0
+    return backward
 
 
 def _step(values: Any, skips: Any, stays: Any) -> Any:
     """Log-probability of arriving at each place of a path from the places before."""
     result = np.where(stays, values, -np.inf)
-    result[1:] = np.logaddexp(result[1:], values[:-1])
-    result[2:] = np.where(skips[2:], np.logaddexp(result[2:], values[:-2]), result[2:])
+    result[:, 1:] = np.logaddexp(result[:, 1:], values[:, :-1])
+    skipped = np.logaddexp(result[:, 2:], values[:, :-2])
+    result[:, 2:] = np.where(skips[:, 2:], skipped, result[:, 2:])
     return result
 
 
@@ -331,6 +358,7 @@ class CTCLoss(Op):
             batch, classes = inputs.shape[1:]
             blank = 0 if cls.first_is_blank else classes - 1
             losses, gradient = np.zeros(batch, inputs.dtype), np.zeros_like(inputs)
+            members, sequences = list[int](), list[Sequence[int]]()
             for i, row in enumerate(label_rows(indices, values, batch)):
                 labels: Sequence[int] = _collapsed(row, -1, merge=True) if collapse else row
                 if not cls.first_is_blank:
@@ -349,8 +377,12 @@ class CTCLoss(Op):
                         f"{len(labels)}, available: {length}) in sequence {i}"
                     )
                     raise OpError(message)
-                losses[i], share = sequence_loss(inputs[:length, i], labels, blank, merge=merge)
-                gradient[:length, i] = share
+                members.append(i)
+                sequences.append(labels)
+            if members:
+                losses[members], gradient[:, members] = batch_loss(
+                    inputs[:, members], lengths[members], sequences, blank, merge=merge
+                )
             return losses, gradient
 
         return loss
