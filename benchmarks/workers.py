@@ -1,7 +1,8 @@
 """Loops on several worker processes, against TensorFlow's servers on the same graphs.
 
 Both sides run the same file, whose nodes name the tasks of a job. One run is a whole step; figures
-per iteration are differences between long and short runs.
+per iteration are differences between long and short runs. The last rows compare workers on Ray with
+plain processes, and links that delay what they carry with those that do not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -19,12 +21,16 @@ from typing import Any, Final
 import numpy as np
 
 import cfgraph
+from benchmarks.delayed_workers import DelayedWorkers, DelayingProxy
 from benchmarks.measurement import Row, single_time
 from cfgraph.ir.graph import Graph
+from cfgraph.runtime.remote.workers import WorkerOptions
 
 _FOLDER: Final = Path(__file__).parents[1] / "fixtures" / "graphs"
 _DEVICES: Final = 8
 _REPEATS: Final = 5
+# of a message between hosts that are far apart
+_DELAY_SECONDS: Final = 0.005
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 # starts one server; its lists are the addresses, its own task, and the number of CPU devices
@@ -83,6 +89,9 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     yield from _loop(tf, "loop without barrier over 4", graph, 4, outs, iterations, 0.40)
     data = np.ones(16 << 20, np.float32)
     yield from _loop(tf, "64 MB round trip", payload(), 2, ["last:0"], 10, 0.8, {"x:0": data})
+    yield from _over_ray(iterations)
+    for parallel in (1, 32):
+        yield from _delayed_loop(tf, parallel)
 
 
 def _loop(
@@ -112,6 +121,46 @@ def _loop(
         limit = budget if not kind else None
         theirs = figures[1] if len(figures) > 1 else None
         yield Row(f"{work}{kind}", figures[0], "µs an iteration", theirs, limit)
+
+
+def _over_ray(iterations: int) -> Iterator[Row]:
+    """The counter on workers of Ray, against plain processes."""
+    if find_spec("ray") is None:
+        return
+    graph, fetches = counter(), ["count:0"]
+    with (
+        our_run(graph, 2, 1, fetches, cfgraph.Ray("local")) as ray,
+        our_run(graph, 2, 1, fetches) as processes,
+    ):
+        for _ in range(2 * _REPEATS):
+            for side in (ray, processes):
+                side.measure({"n:0": 1}, {"n:0": iterations + 1})
+    works = ("counter over 2 workers of Ray", "counter over 2 workers of Ray, processor time")
+    for work, budget, mine, theirs in zip(
+        works, (1.3, None), ray.seconds, processes.seconds, strict=True
+    ):
+        yield Row(
+            work, mine / iterations * 1e6, "µs an iteration", theirs / iterations * 1e6, budget
+        )
+    yield Row("step of one iteration on Ray", ray.short * 1e3, "ms", processes.short * 1e3)
+
+
+def _delayed_loop(tf: ModuleType | None, parallel: int) -> Iterator[Row]:
+    """A loop that reads a result of the other worker, with 5 ms of delay on each way."""
+    graph, fetches, iterations = pipelined(parallel), ["out:0"], 100
+    workers = DelayedWorkers(cfgraph.Processes(), _DELAY_SECONDS)
+    with (
+        our_run(graph, 2, 1, fetches, workers) as ours,
+        peer_run(tf, graph, 2, 1, fetches, _DELAY_SECONDS) as peer,
+    ):
+        sides = [side for side in (ours, peer) if side is not None]
+        for _ in range(_REPEATS):
+            for side in sides:
+                side.measure({"n:0": 1}, {"n:0": iterations + 1})
+    figures = [side.seconds[0] / iterations * 1e6 for side in sides]
+    work = f"delay of 5 ms, {parallel} iterations in parallel"
+    theirs = figures[1] if len(figures) > 1 else None
+    yield Row(work, figures[0], "µs an iteration", theirs, 1.0 if parallel > 1 else None)
 
 
 class Side:
@@ -145,10 +194,16 @@ def _processor_time(pid: int) -> float:
 
 
 @contextmanager
-def our_run(graph: Graph, workers: int, per_worker: int, fetches: Sequence[str]) -> Iterator[Side]:
-    """The run on worker processes."""
+def our_run(
+    graph: Graph,
+    workers: int,
+    per_worker: int,
+    fetches: Sequence[str],
+    options: WorkerOptions | None = None,
+) -> Iterator[Side]:
+    """The run on worker processes, unless the options name others."""
     devices = f"/job:worker/task:0-{workers - 1}/cpu:0-{per_worker - 1}"
-    with cfgraph.Session(graph, devices=devices, workers=cfgraph.Processes()) as session:
+    with cfgraph.Session(graph, devices=devices, workers=options or cfgraph.Processes()) as session:
         session.run(fetches, {"n:0": 1} | _small_feeds(graph))
         assert session._workers is not None
         pids = [handle.pid for handle in session._workers.handles]
@@ -161,17 +216,28 @@ def _small_feeds(graph: Graph) -> dict[str, Any]:
 
 @contextmanager
 def peer_run(
-    tf: ModuleType | None, graph: Graph, workers: int, per_worker: int, fetches: Sequence[str]
+    tf: ModuleType | None,
+    graph: Graph,
+    workers: int,
+    per_worker: int,
+    fetches: Sequence[str],
+    delay: float = 0.0,
 ) -> Iterator[Side | None]:
-    """The run on TensorFlow's servers, one per process."""
+    """The run on TensorFlow's servers, one per process, with a delay of messages between them."""
     if tf is None:
         yield None
         return
     v1 = tf.compat.v1
-    addresses = [f"localhost:{port}" for port in _free_ports(workers)]
+    ports = _free_ports(workers)
+    addresses = [f"localhost:{port}" for port in ports]
+    proxies = [DelayingProxy(("localhost", port), delay) for port in ports] if delay else []
+    near = [addresses] * workers
+    if proxies:
+        far = [f"localhost:{proxy.address[1]}" for proxy in proxies]
+        near = [[*far[:n], addresses[n], *far[n + 1 :]] for n in range(workers)]
     servers = [
         subprocess.Popen(
-            [sys.executable, "-c", _SERVER, ",".join(addresses), str(task), str(per_worker)],
+            [sys.executable, "-c", _SERVER, ",".join(near[task]), str(task), str(per_worker)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -194,6 +260,8 @@ def peer_run(
         for server in servers:
             server.kill()
             server.wait()
+        for proxy in proxies:
+            proxy.close()
 
 
 def _free_ports(count: int) -> list[int]:
@@ -233,3 +301,22 @@ def payload() -> Graph:
     for node in graph:
         node.device = _task_device(1 if node.name == "there" else 0)
     return graph
+
+
+def pipelined(parallel: int) -> Graph:
+    """A loop on the first worker that sums up results of the second, which need no other result."""
+    b = cfgraph.Builder()
+    with b.device(_task_device(0)):
+        n = b.placeholder("n", "int32")
+
+    def body(number: Any, total: Any) -> Any:
+        with b.device(_task_device(1)):
+            doubled = b.Mul(number, b.const(2))
+        with b.device(_task_device(0)):
+            return number + 1, total + doubled
+
+    with b.device(_task_device(0)):
+        start = b.const(0), b.const(0)
+        total = b.while_loop(lambda i, _: i < n, body, start, parallel_iterations=parallel)[1]
+        b.Identity(total, name="out")
+    return b.graph

@@ -377,5 +377,8 @@ class Session:
 
             compiles = not run.fallback and trace is None
             planned, devices = run.executor.get(), self.config.devices
-            return RemoteRun(self._workers, *planned, step, trace, devices, compiles=compiles)
+            is_auto = self.config.engine in (None, "auto")
+            return RemoteRun(
+                self._workers, *planned, step, trace, devices, compiles=compiles, is_auto=is_auto
+            )
         return make_executor(run, step, self.config, trace, self._meter)

@@ -44,7 +44,7 @@ class CompiledPart:
     """The generated code of one worker, and what the driver compares and sends.
 
     `digest` is that of the program of all workers, `feeds` and `fetches` are those of this one, by
-    index.
+    index. `waits_in_turn` is as in `Projection`.
     """
 
     compiled: CompiledRun
@@ -52,6 +52,7 @@ class CompiledPart:
     digest: bytes
     feeds: Sequence[int]
     fetches: Mapping[int, Output]
+    waits_in_turn: bool
 
 
 def compile_worker(
@@ -91,6 +92,7 @@ def compile_worker(
             for index, output in generator.plan.fetches.items()
             if worker_of[output.node.device] == worker
         },
+        projection.waits_in_turn,
     )
 
 

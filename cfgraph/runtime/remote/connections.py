@@ -59,6 +59,7 @@ _PROOF_BYTES: Final = 32
 _HANDSHAKE_SECONDS: Final = 30.0
 # a client that reaches the port of a worker has this long to prove that it knows the secret
 _PROOF_SECONDS: Final = 2.0
+_ECHOES: Final = 5
 
 
 class PeerLost(Exception):
@@ -200,11 +201,12 @@ class Mesh:
     """The connections of one worker to all others.
 
     One thread polls at a time. `lost_after` is the number of seconds after which a silent worker
-    counts as lost.
+    counts as lost, `round_trip` the longest time to a worker before this one and back.
     """
 
     def __init__(self, index: int, secret: bytes, host: str, lost_after: float) -> None:
         self.index, self.lost_after = index, lost_after
+        self.round_trip = 0.0
         self._secret = secret
         self._host_identity = host_identity()
         self._peers: dict[int, _Peer] = {}
@@ -280,6 +282,7 @@ class Mesh:
         answer = _exactly(connection, _PROOF_BYTES)
         if not hmac.compare_digest(answer, self._proof(b"accepts", self.index, theirs + ours)):
             raise EOFError("it does not know the secret of the session")
+        self.round_trip = max(self.round_trip, _least_round_trip(connection))
         return theirs[_NONCE_BYTES:]
 
     def _proven_peer(
@@ -300,6 +303,8 @@ class Mesh:
             if not hmac.compare_digest(answer[-_PROOF_BYTES:], proof) or index not in expected:
                 return None
             connection.sendall(self._proof(b"accepts", index, ours + theirs))
+            for _ in range(_ECHOES):
+                connection.sendall(_exactly(connection, 1))
         except (OSError, EOFError):
             return None
         return int(index), theirs[_NONCE_BYTES:]
@@ -412,6 +417,17 @@ class Mesh:
         self._selector.close()
         for end in (self._wake_reader, self._wake_writer, self._listener):
             end.close()
+
+
+def _least_round_trip(connection: socket.socket) -> float:
+    """The least time in which a byte comes back from the worker that accepted the connection."""
+    times = []
+    for _ in range(_ECHOES):
+        start = time.perf_counter()
+        connection.sendall(b"\0")
+        _exactly(connection, 1)
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

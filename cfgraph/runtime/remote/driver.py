@@ -41,6 +41,8 @@ from cfgraph.runtime.remote.workers import (
 from cfgraph.runtime.trace.events import Observer
 
 LOST_VARIABLES_CODE: Final = "CFG721"
+# seconds for a message and its answer, from which iterations that overlap outweigh slower code
+_SLOW_ROUND_TRIP: Final = 2e-3
 # seconds between two looks at the workers of a step that takes long
 _STATUS_INTERVAL: Final = 0.25
 # seconds to plan and compile a run, after which a worker is lost
@@ -68,6 +70,7 @@ class RemoteRun:
         devices: Sequence[str],
         *,
         compiles: bool,
+        is_auto: bool,
     ) -> None:
         self.graph: Graph = spec.graph
         self.fetches: tuple[Output, ...] = spec.fetches
@@ -105,6 +108,10 @@ class RemoteRun:
         self._reason = next((result.reason for result in used_results if result.reason), "")
         if compiles and not self._reason and len({each.digest for each in used_results}) > 1:
             self._reason = "the workers generate different code"
+        is_slow = workers.round_trip >= _SLOW_ROUND_TRIP
+        if compiles and is_auto and is_slow and any(one.waits_in_turn for one in used_results):
+            delay = workers.round_trip * 1e3
+            self._reason = f"iterations overlap, since a message and its answer take {delay:.0f} ms"
         self._is_compiled = compiles and not self._reason
         self._is_repeatable = all(result.is_repeatable for result in used_results)
         self._needs_tokens = any(result.needs_tokens_for_dead for result in used_results)

@@ -279,6 +279,26 @@ class Projection:
         digest.update(repr([message for message, _ in self.messages]).encode())
         return digest.digest()
 
+    @property
+    def waits_in_turn(self) -> bool:
+        """True if two workers wait for each other in each iteration of a loop that may overlap.
+
+        False if a loop has no messages, since generated code is much faster there.
+        """
+        frames, parallel = self._plan.frames, set[int]()
+        loops = {block.loop: line for block, line in self._headers.items() if _is_loop(block)}
+        pairs: dict[int, set[tuple[int, int]]] = {loop: set() for loop in loops}
+        for message, (index, _) in self.messages:
+            loop = self._lines[index].block.loop
+            if loop in pairs:
+                pairs[loop].add((message.source, message.target))
+        for loop, line in loops.items():
+            if line.plan is None or frames.of[line.plan.node].parallel_iterations > 1:
+                parallel.add(loop)
+        return all(pairs.values()) and any(
+            (target, source) in pairs[loop] for loop in parallel for source, target in pairs[loop]
+        )
+
     def feeds(self, worker: int) -> list[int]:
         """The feeds that a worker reads, by index."""
         return [
@@ -340,6 +360,11 @@ class Projection:
     def first_block(self, block: Block) -> Block | None:
         """The block that an `else` follows; None for another block."""
         return self._first.get(block)
+
+
+def _is_loop(block: Block) -> bool:
+    """True for the body of a loop."""
+    return block.parent is not None and block.loop != block.parent.loop
 
 
 def _is_outside_loop(block: Block, defining: Block) -> bool:

@@ -37,6 +37,7 @@ class LoadResult:
 
     `error` is that of a graph that cannot run, `reason` says why it was not compiled; otherwise
     `digest` is that of the program of all workers, and `feeds` are those that the worker reads.
+    `waits_in_turn`: the token executor overlaps iterations of a loop that generated code does not.
     """
 
     error: CfgraphError | None = None
@@ -45,6 +46,7 @@ class LoadResult:
     feeds: Sequence[int] = ()
     is_repeatable: bool = False
     needs_tokens_for_dead: bool = False
+    waits_in_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

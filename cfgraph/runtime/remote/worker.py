@@ -189,10 +189,11 @@ class Worker:
         """The name of the host, and the number of the process."""
         return socket.gethostname(), os.getpid()
 
-    def connect(self, addresses: Sequence[Address]) -> None:
-        """Connect to all other workers."""
+    def connect(self, addresses: Sequence[Address]) -> float:
+        """Connect to all other workers; returns the longest round trip to one before this."""
         self.mesh.connect(addresses)
         threading.Thread(target=self._drain, name="cfgraph-drain", daemon=True).start()
+        return self.mesh.round_trip
 
     def clock(self) -> int:
         """The clock of traces, in nanoseconds."""
@@ -235,6 +236,7 @@ class Worker:
             part.feeds,
             compiled.is_repeatable,
             compiled.needs_tokens_for_dead,
+            part.waits_in_turn,
         )
 
     def step(self, request: StepRequest) -> StepResult:

@@ -134,6 +134,7 @@ class Workers:
         self.runs = count(1)
         self.loads = count(1)
         self.released_loads: deque[int] = deque()  # of prepared runs that the session has dropped
+        self.round_trip = 0.0  # the longest between two workers, in seconds
         self._clocks: list[int] = []
         self._lost: int | None = None  # the worker that an earlier run has lost
 
@@ -155,7 +156,7 @@ class Workers:
             self._shared = SharedArrays(secret)
             self.handles = self._transport.start(owned, secret)
             addresses = self.call_all("address")
-            self.call_all("connect", addresses)
+            self.round_trip = max(self.call_all("connect", addresses))
         except BaseException:
             self.close()
             raise
