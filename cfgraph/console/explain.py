@@ -259,6 +259,8 @@ class NodeExplanation:
             yield "source", f"{self.code.path}:{self.code.line}", self.code.text
         if self.outcome is not None:
             yield "in this run", self.outcome.words, self.outcome.why
+            for item in self.outcome.compilations[:_MAX_NAMES]:
+                yield "", "", str(item)
 
 
 def explain_subject(

@@ -14,6 +14,7 @@ from cfgraph.console.signatures import signature_names
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.runtime.compiled_cluster import Compilation
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.engine.step import State
@@ -30,13 +31,17 @@ _MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
 
 @dataclass
 class NodeOutcome:
-    """An observer that counts live and dead tokens of a node; `why` is the cause of deadness."""
+    """An observer that counts live and dead tokens of a node; `why` is the cause of deadness.
+
+    `compilations` are those by XLA of a cluster that the node calls.
+    """
 
     name: str
     live: int = 0
     dead: int = 0
     why: str = ""
     fed: bool = False
+    compilations: tuple[Compilation, ...] = ()
 
     @property
     def only_node(self) -> str:
@@ -62,7 +67,17 @@ class NodeOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `run` of the document."""
-        return {"live": self.live, "dead": self.dead, "why": self.why or None}
+        result: dict[str, Any] = {"live": self.live, "dead": self.dead, "why": self.why or None}
+        if self.compilations:
+            result["compilations"] = [
+                {
+                    "seconds": item.seconds,
+                    "changed": item.changed or None,
+                    "refused": item.refused or None,
+                }
+                for item in self.compilations
+            ]
+        return result
 
 
 def _times(count: int) -> str:
@@ -144,6 +159,12 @@ class RunToExplain:
             if not (fetches and _is_fetch_error(error, outcome)):
                 raise
             outcome.why = "" if outcome.live else error.message
+        outcome.compilations = tuple(
+            item
+            for cluster in session.cluster_runner.clusters.values()
+            for item in cluster.compilations
+            if item.node == node.name
+        )
         return outcome
 
     def iterations(self, frame: Frame) -> IterationTimes:

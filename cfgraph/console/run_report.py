@@ -21,7 +21,8 @@ from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_duration
-from cfgraph.runtime.cluster_runner import ClusterRunner, CompiledCluster
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.compiled_cluster import CompiledCluster
 from cfgraph.runtime.session import Session
 
 # listed recompilations per cluster

@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from threading import RLock, local
+from threading import local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import RunTimeout, Unsupported, UsageError
 from cfgraph.ir.attrs import content_key
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.shapes import Shape
-from cfgraph.ir.units import format_duration
 from cfgraph.limits import current_limits
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.evaluation import StraightLine, compile_numpy, require_bounded
+from cfgraph.ops.opdef.evaluation import compile_numpy, require_bounded
 from cfgraph.ops.opdef.op import Kernel, Op, function_calls, numpy_kernel
+from cfgraph.runtime.compiled_cluster import (
+    Compilation,
+    CompiledCluster,
+    InputSignature,
+    constant_text,
+)
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
     CompiledFunction,
@@ -35,96 +37,6 @@ from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_argum
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
-
-
-InputSignature = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """One compilation of a cluster; `changed` describes the difference from the last signature.
-
-    `refused` is the reason why it failed, `` if it succeeded; NumPy kernels run instead.
-    """
-
-    cluster: str
-    node: str
-    seconds: float
-    changed: str
-    refused: str
-
-    def __str__(self) -> str:
-        again = f", as {self.changed}" if self.changed else ""
-        if self.refused:
-            return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
-        return f"{self.cluster} compiled in {format_duration(self.seconds * 1e9)}{again}"
-
-
-@dataclass(slots=True)
-class CompiledCluster:
-    """A function that cluster calls run, and its statistics.
-
-    `refused` is the reason why XLA cannot compile it. `fused` of the `calls` ran on NumPy kernels:
-    nothing was compiled yet, or the cluster is `small`, or `stopped_compiling` after too many
-    compilations. Concurrent runs count calls and compile under `lock`.
-    """
-
-    name: str
-    function: FunctionGraph
-    line: StraightLine
-    traceable: TraceableFunction | None
-    refused: str = ""
-    calls: int = 0
-    fused: int = 0
-    small: bool = False
-    stopped_compiling: bool = False
-    compiled: dict[InputSignature, CompiledFunction | None] = field(default_factory=dict)
-    seen: dict[InputSignature, None] = field(default_factory=dict)
-    last: InputSignature | None = None
-    compilations: list[Compilation] = field(default_factory=list)
-    lock: RLock = field(default_factory=RLock, repr=False)
-
-    @property
-    def has_effects(self) -> bool:
-        """True if a node of the function is stateful."""
-        return any(call.takes_step for call in self.line.calls)
-
-    def count_call(self, *, fused: bool) -> None:
-        """Count a call of the cluster; `fused` is true if XLA computed it."""
-        with self.lock:
-            self.calls += 1
-            self.fused += fused
-
-    @property
-    def seconds(self) -> float:
-        """The total time of all compilations."""
-        return sum(value.seconds for value in self.compilations)
-
-    @property
-    def compiled_times(self) -> int:
-        """The number of successful compilations."""
-        return sum(not value.refused for value in self.compilations)
-
-    def difference(self, current: InputSignature) -> str:
-        """A description of the difference between the last compiled signature and another one."""
-        last = self.last
-        if last is None or self.traceable is None:
-            return ""
-        arguments, differences = self.function.arguments, list[str]()
-        for argument, old, new in zip(arguments, last[0], current[0], strict=False):
-            if old != new:
-                differences.append(f"{argument.name} is {_shape_text(new)}, was {_shape_text(old)}")
-        constant = sorted(self.traceable.constant)
-        for index, old, new in zip(constant, last[1], current[1], strict=True):
-            if old != new and last[0][index] == current[0][index]:
-                differences.append(f"constant {arguments[index].name} has another value")
-        return "; ".join(differences) or "variables are shared differently"
-
-
-def _shape_text(shape: Any) -> str:
-    if len(shape) == len(("type", "shape")) and isinstance(shape[0], DType):
-        return f"{shape[0]}{Shape(shape[1])}" if shape[1] is not None else "without a value"
-    return str(Shape(shape))
 
 
 AUTO: Final = "auto"
@@ -328,7 +240,7 @@ class _XlaCall:
             cluster.count_call(fused=False)
             return result
         result = self.fused(step, *inputs)  # reports an index or a limit
-        self.reject(step, key, reason)
+        self.reject(step, key, inputs, reason)
         return result
 
     def signature(self, inputs: Sequence[Any]) -> InputSignature:
@@ -379,31 +291,32 @@ class _XlaCall:
                 refused = body.explain_failure(error)
         seconds = time.perf_counter() - start
         self.owner.signatures.compiled += 1
-        self.record(step, key, compiled, seconds, refused)
+        self.record(step, key, inputs, compiled, seconds, refused)
         return compiled
 
-    def reject(self, step: Any, key: InputSignature, reason: str) -> None:
+    def reject(self, step: Any, key: InputSignature, inputs: Sequence[Any], reason: str) -> None:
         """Run a signature on NumPy kernels from now on, since its compiled function fails."""
         self.owner.signatures.failed = reason
         with self.cluster.lock:
-            self.record(step, key, None, 0.0, reason)
+            self.record(step, key, inputs, None, 0.0, reason)
 
     def record(
         self,
         step: Any,
         key: InputSignature,
+        inputs: Sequence[Any],
         compiled: CompiledFunction | None,
         seconds: float,
         refused: str,
     ) -> None:
         """Store and report the result of a compilation."""
         cluster = self.cluster
-        compilation = Compilation(
-            cluster.name, self.node.name, seconds, cluster.difference(key), refused
-        )
+        constants = tuple([constant_text(inputs[index]) for index in self.constant])
+        changed = cluster.difference(key, self.node, constants)
+        compilation = Compilation(cluster.name, self.node.name, seconds, changed, refused)
         cluster.compilations.append(compilation)
         step.note(self.device, str(compilation))
-        cluster.last = key
+        cluster.last, cluster.last_constants = key, constants
         _store(cluster.compiled, key, compiled)
 
 

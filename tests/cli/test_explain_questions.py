@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -414,3 +415,25 @@ def test_where_is_a_gradient_cut_that_is_none_or_zero(
         feeds = {"x:0": 1.5, "w:0": 3.0, "n:0": 2}
         values = cfgraph.Session(graph).run([name], feeds)
         assert (values[0] == 0) == ("is zero" in said)
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="the extra `xla` is not installed")
+def test_why_is_a_cluster_recompiled(command: Command, tmp_path: Path) -> None:
+    b = Builder()
+    x = b.placeholder("x", "float32", [None])
+
+    def step(i: Any, t: Any) -> Any:
+        return i + 1, b.ConcatV2([b.Tanh(t) * 2.0 + b.Sin(t), t], 0)
+
+    b.Identity(b.while_loop(lambda i, t: i < 2, step, [0, x], name="loop")[1], name="y")
+    cluster.cluster(b.graph)
+    (call,) = (node for node in b.graph if node.op == "XlaLaunch")
+    cfgraph.save(b.graph, tmp_path / "grows.pb")
+    done = command("explain", tmp_path / "grows.pb", call.name, "--feed", "x=f32[50000]:ones")
+    assert f"{call.name} compiled in" in done.out
+    assert "is [100000], was [50000] (loop/Switch_1:1)" in done.out
+    args = ("--feed", "x=f32[50000]:ones", "--json")
+    node = command("explain", tmp_path / "grows.pb", call.name, *args).json["result"]["node"]
+    first, again = (item["changed"] for item in node["run"]["compilations"])
+    assert first is None
+    assert "is [100000], was [50000]" in again

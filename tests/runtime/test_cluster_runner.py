@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
+from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.runtime.session import Session
 from tests.recorder import Recorder
 from tests.runtime.graphs import session
@@ -78,6 +80,28 @@ def test_a_signature_is_compiled_once_and_a_new_one_says_what_changed(jit: str) 
     assert (cluster.calls, cluster.fused) == (4, 0)
     assert [item.changed for item in cluster.compilations] == ["", "x is [3,2], was [6]"]
     assert all(item.seconds > 0 and not item.refused for item in cluster.compilations)
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_a_recompilation_names_the_argument_that_changed(jit: str) -> None:
+    b = Builder()
+    x, n = b.placeholder("x", "float32", [None]), b.placeholder("n", "int32", [])
+    rows = b.Reshape(x, b.Pack([n, -1]))
+    b.Identity(b.Tanh(rows) * 2.0 + rows, name="y")
+    cluster(b.graph)
+    session = Session(b.graph, jit=jit)
+    for length, count in ((4, 2), (4, 4), (6, 2), (6, 3), (6, 3)):
+        session.run(["y"], {"x": np.ones(length), "n": count})
+    (compiled,) = session.cluster_runner.clusters.values()
+    texts = [str(item).partition(", as ")[2] for item in compiled.compilations]
+    assert texts == [
+        "",
+        "constant n is 4, was 2",
+        "x is [6], was [4]; constant n is 2, was 4",
+        "constant n is 3, was 2",
+    ]
+    heads = [str(item).partition(" in ")[0] for item in compiled.compilations]
+    assert heads == ["cluster_0 compiled", *["cluster_0 recompiled"] * 3]
 
 
 @pytest.mark.parametrize("jit", [XLA])

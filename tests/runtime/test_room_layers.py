@@ -24,6 +24,7 @@ ORDER = (
         "jax",
         "abstract_run",
         "run_names",
+        "compiled_cluster",
         "cluster_runner",
         "xla_tier",
         "quiescent_state",
