@@ -15,7 +15,8 @@ Only = Annotated[
     typer.Option(
         "--only",
         metavar="RULES",
-        help="Apply only these rules: prune, fold, cse. Default: all. Repeatable.",
+        help="Apply only these rules: prune, fold, arithmetic, branches, cse, licm. "
+        "Default: all. Repeatable.",
     ),
 ]
 Skip = Annotated[

@@ -26,7 +26,10 @@ from cfgraph.passes.optimize.optimize import Optimization, optimize
 _MEANINGS: Final = {
     "prune": "not needed by a fetch",
     "fold": "computed from constants",
+    "arithmetic": "equal to another tensor",
+    "branches": "decided by deadness",
     "cse": "computed twice",
+    "licm": "the same in every iteration",
 }
 
 

@@ -39,6 +39,47 @@ def test_commuting_ops_return_the_same_with_swapped_inputs(cases: list[Case]) ->
     check(cases, alike)
 
 
+def applied(item: Case, *inputs: np.ndarray) -> np.ndarray:
+    """The output of the op of a case on other inputs of the same types."""
+    case = harness.case(item.op, inputs, item.attrs, types=item.types)
+    return np.asarray(run_ours(case)[0])
+
+
+@of_each_op(lambda item: is_good(item) and bool(lookup(item.op).algebra.involutive))
+def test_involutive_ops_undo_themselves(cases: list[Case]) -> None:
+    def undone(item: Case) -> None:
+        (x,) = item.inputs
+        assert applied(item, applied(item, x)).tobytes() == x.tobytes()
+
+    check(cases, undone)
+
+
+@of_each_op(lambda item: is_good(item) and bool(lookup(item.op).algebra.idempotent))
+def test_idempotent_ops_change_nothing_twice(cases: list[Case]) -> None:
+    def repeated(item: Case) -> None:
+        y = applied(item, *item.inputs)
+        assert applied(item, y).tobytes() == y.tobytes()
+
+    check(cases, repeated)
+
+
+@of_each_op(lambda item: is_good(item) and lookup(item.op).algebra.neutral_second is not None)
+def test_neutral_operands_change_no_bit(cases: list[Case]) -> None:
+    def unchanged(item: Case) -> None:
+        algebra = lookup(item.op).algebra
+        for slot, neutral in enumerate((algebra.neutral_second, algebra.neutral_first)):
+            x = np.asarray(item.inputs[slot])
+            if neutral is None or x.dtype.kind in "OcV":
+                continue
+            if x.dtype.kind == "f":
+                x = np.append(x.ravel(), np.array([-0.0, 0.0, np.inf, -np.inf, np.nan], x.dtype))
+            other = np.array(neutral).astype(x.dtype)
+            pair = (x, other) if slot == 0 else (other, x)
+            assert applied(item, *pair).tobytes() == x.tobytes()
+
+    check(cases, unchanged)
+
+
 def test_facts_speak_of_arguments_that_the_op_has() -> None:
     for op in all_ops():
         count = len(op.parsed().inputs)

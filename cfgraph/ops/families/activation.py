@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -87,6 +88,7 @@ class Selu(Activation):
 class Relu(Activation):
     """Rectified linear unit: max(x, 0)."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     attrs = one_of(REAL, "qint8")
 
     @classmethod
@@ -100,6 +102,7 @@ class Relu(Activation):
 class Relu6(Activation):
     """Relu capped at 6: min(max(x, 0), 6)."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     attrs = one_of(REAL)
 
     @classmethod

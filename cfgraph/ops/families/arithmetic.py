@@ -47,11 +47,42 @@ class BinaryOp(Elementwise, abstract=True):
     signature = "x: T, y: T -> z: T"
     attrs = one_of(NUMBERS)
 
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return neutral_operand(cls, context)
+
+
+def neutral_operand(op: type[Op], context: InferenceContext) -> int | None:
+    """The operand that an op leaves as it is since the other one is neutral and a constant."""
+    dtype = context.node.inputs[0].dtype
+    if dtype is None or dtype.is_complex or dtype.is_object:
+        return None
+    for slot, neutral in enumerate((op.algebra.neutral_second, op.algebra.neutral_first)):
+        other = None if neutral is None else context.value(1 - slot)
+        if other is None or not other.size:
+            continue
+        shape = context.inputs[slot]
+        # 0 plus -0.0 is 0: neutral floats are compared with their signs
+        exact = np.full(other.shape, np.array(neutral).astype(dtype.numpy))
+        fits = not other.ndim or (shape.is_full and _covers(shape, other.shape))
+        if fits and exact.tobytes() == other.tobytes():
+            return slot
+    return None
+
+
+def _covers(shape: Shape, other: tuple[int, ...]) -> bool:
+    """True if an operand of another shape is broadcast to a static shape."""
+    try:
+        return shape.broadcast(Shape(other)).dims == shape.dims
+    except ValueError:
+        return False
+
 
 class Add(BinaryOp):
     """Sum of two tensors with broadcasting; strings are concatenated."""
 
     attrs = one_of(FLOATS, SIGNED, "uint8", COMPLEX, "string")
+    algebra = AlgebraicFacts(neutral_second=-0.0, neutral_first=-0.0)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -70,7 +101,7 @@ def concatenate_strings(x: Any, y: Any) -> Any:
 class AddV2(BinaryOp):
     """Sum of two numeric tensors with broadcasting."""
 
-    algebra = AlgebraicFacts(commutes=True)
+    algebra = AlgebraicFacts(commutes=True, neutral_second=-0.0, neutral_first=-0.0)
     function = operator.add
     gradient = staticmethod(Add.gradient)
 
@@ -78,6 +109,7 @@ class AddV2(BinaryOp):
 class Sub(BinaryOp):
     """Difference of two tensors with broadcasting."""
 
+    algebra = AlgebraicFacts(neutral_second=0.0)
     function = operator.sub
 
     @staticmethod
@@ -89,7 +121,7 @@ class Sub(BinaryOp):
 class Mul(BinaryOp):
     """Product of two tensors with broadcasting."""
 
-    algebra = AlgebraicFacts(commutes=True)
+    algebra = AlgebraicFacts(commutes=True, neutral_second=1, neutral_first=1)
     function = operator.mul
 
     @staticmethod
@@ -139,6 +171,11 @@ class Pow(BinaryOp):
     """Power x^y with broadcasting; integers wrap and reject negative exponents."""
 
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
+    algebra = AlgebraicFacts(neutral_second=1)
+
+    @classmethod
+    def can_fail(cls, node: Node) -> bool:
+        return bool(node.attr("T").is_integer)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -338,7 +375,7 @@ class BitwiseAnd(BinaryOp):
     """Bitwise AND of two integer tensors."""
 
     attrs = one_of(INTEGERS)
-    algebra = AlgebraicFacts(commutes=True)
+    algebra = AlgebraicFacts(commutes=True, neutral_second=-1, neutral_first=-1)
     function = operator.and_
 
 
@@ -346,7 +383,7 @@ class BitwiseOr(BinaryOp):
     """Bitwise OR of two integer tensors."""
 
     attrs = one_of(INTEGERS)
-    algebra = AlgebraicFacts(commutes=True)
+    algebra = AlgebraicFacts(commutes=True, neutral_second=0, neutral_first=0)
     function = operator.or_
 
 
@@ -354,7 +391,7 @@ class BitwiseXor(BinaryOp):
     """Bitwise exclusive OR of two integer tensors."""
 
     attrs = one_of(INTEGERS)
-    algebra = AlgebraicFacts(commutes=True)
+    algebra = AlgebraicFacts(commutes=True, neutral_second=0, neutral_first=0)
     function = operator.xor
 
 
@@ -388,6 +425,7 @@ class Invert(Elementwise):
 
     signature = "x: T -> y: T"
     attrs = one_of(INTEGERS)
+    algebra = AlgebraicFacts(involutive=True)
     function = operator.invert
 
 

@@ -19,7 +19,7 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, knows_values
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank,
@@ -36,6 +36,10 @@ class BroadcastTo(Op):
     placement = HostPlacement(host_inputs=(1,))
     compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True)
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -184,6 +188,10 @@ class Tile(Op):
     attrs = "Tmultiples: {int32, int64} = int32"
     placement = HostPlacement(host_inputs=(1,))
     compilation = CompilerSupport(constant_inputs=(1,))
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

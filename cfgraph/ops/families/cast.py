@@ -39,6 +39,14 @@ class Cast(SameShape):
     attrs = "Truncate: bool = false"
 
     @classmethod
+    def can_fail(cls, node: Node) -> bool:
+        return False
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return 0 if context.attr("SrcT") is context.attr("DstT") else None
+
+    @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         source, target = node.attr("SrcT"), node.attr("DstT")
         if source is target:
@@ -186,6 +194,7 @@ class ComplexAbs(ComplexPart):
 class Conj(Elementwise):
     """Complex conjugate; variants are forwarded unchanged."""
 
+    algebra = AlgebraicFacts(involutive=True)
     signature = "input: T -> output: T"
     attrs = f"{one_of(COMPLEX, 'variant')} = complex64"
 

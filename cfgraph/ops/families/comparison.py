@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.arithmetic import neutral_operand
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -137,23 +138,35 @@ class LogicalAnd(Elementwise):
     """Elementwise logical AND."""
 
     signature = "x: bool, y: bool -> z: bool"
-    algebra = AlgebraicFacts(commutes=True, boolean_semantics="and")
+    algebra = AlgebraicFacts(
+        commutes=True, boolean_semantics="and", neutral_second=1, neutral_first=1
+    )
     function = operator.and_
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return neutral_operand(cls, context)
 
 
 class LogicalOr(Elementwise):
     """Elementwise logical OR."""
 
     signature = "x: bool, y: bool -> z: bool"
-    algebra = AlgebraicFacts(commutes=True, boolean_semantics="or")
+    algebra = AlgebraicFacts(
+        commutes=True, boolean_semantics="or", neutral_second=0, neutral_first=0
+    )
     function = operator.or_
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return neutral_operand(cls, context)
 
 
 class LogicalNot(Elementwise):
     """Elementwise logical NOT."""
 
     signature = "x: bool -> y: bool"
-    algebra = AlgebraicFacts(boolean_semantics="not")
+    algebra = AlgebraicFacts(boolean_semantics="not", involutive=True)
     function = "logical_not"
 
 

@@ -156,6 +156,14 @@ class Identity(SameShape):
     gradient = staticmethod(identity_gradient)
 
     @classmethod
+    def can_fail(cls, node: Node) -> bool:
+        return False
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return 0
+
+    @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return identity
 

@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -26,6 +27,10 @@ class Division(BinaryOp, abstract=True):
     """A quotient or remainder; `integer_function` computes it for integers."""
 
     integer_function: ClassVar[str | Kernel]
+
+    @classmethod
+    def can_fail(cls, node: Node) -> bool:
+        return bool(node.attr("T").is_integer)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -69,6 +74,7 @@ def _quotient_gradient(
 class RealDiv(Division):
     """Quotient of two tensors; integer quotients are rounded toward zero."""
 
+    algebra = AlgebraicFacts(neutral_second=1)
     function = operator.truediv
     integer_function = staticmethod(truncated_quotient)
 

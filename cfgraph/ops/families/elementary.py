@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -42,6 +42,7 @@ class ElementaryFunction(Elementwise, abstract=True):
 class Neg(ElementaryFunction):
     """Negation; the minimum of a signed integer type is its own negation."""
 
+    algebra = AlgebraicFacts(involutive=True)
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = operator.neg
     gradient = gradient_from_input(lambda g, dy, x: g.Neg(dy))
@@ -50,6 +51,7 @@ class Neg(ElementaryFunction):
 class Abs(ElementaryFunction):
     """Absolute value; the minimum of a signed integer type maps to itself."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     attrs = one_of(FLOATS, SIGNED)
     function = operator.abs
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sign(x)))

@@ -31,6 +31,11 @@ class Transpose(Op):
     compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        perm, rank = static_ints(context, 1), context.inputs[0].rank
+        return 0 if rank is not None and perm == [*range(rank)] else None
+
+    @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return _transpose
 
@@ -72,6 +77,10 @@ class ConjugateTranspose(Transpose):
 
     signature = "x: T, perm: Tperm -> y: T"
     attrs = "Tperm: {int32, int64} = int32"
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return None if context.attr("T").is_complex else super().equal_input(context)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -38,24 +39,28 @@ class Rounding(Elementwise, abstract=True):
 class Floor(Rounding):
     """Largest integer not greater than x."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     function = "floor"
 
 
 class Ceil(Rounding):
     """Smallest integer not less than x."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     function = "ceil"
 
 
 class Rint(Rounding):
     """Nearest integer; ties to even."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     function = "rint"
 
 
 class Round(Rounding):
     """Nearest integer, ties to even; integer tensors are unchanged."""
 
+    algebra = AlgebraicFacts(idempotent=True)
     attrs = one_of(FLOATS, SIGNED, COMPLEX)
     function = "rint"
 

@@ -17,7 +17,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import updated_at
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, knows_values
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank,
@@ -34,6 +34,10 @@ class Slice(Op):
     placement = HostPlacement(host_inputs=(1, 2))
     compilation = CompilerSupport(constant_inputs=(1, 2))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -14,7 +14,7 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import updated_at
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, knows_values
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 
@@ -115,6 +115,14 @@ class StridedSlice(Op):
     placement = HostPlacement(host_inputs=(1, 2, 3))
     compilation = CompilerSupport(constant_inputs=(1, 2, 3))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        masks = StridedSliceMasks(context.attr)
+        strides = context.value(3)
+        reorders = strides is None or not (strides == 1).all() or masks.new_axis or masks.shrink
+        whole = not reorders and knows_values(context, 1) and cls.keeps_static_shape(context)
+        return 0 if whole else None
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -80,6 +80,12 @@ class AlgebraicFacts:
     shape_only: bool = False  # depends only on the shapes of its inputs
     bitwise: bool = False  # depends on how numbers are stored, not only on their values
     boolean_semantics: BooleanSemantics = ""  # meaning as a predicate of predicates
+    involutive: bool = False  # f(f(x)) is x
+    idempotent: bool = False  # f(f(x)) is f(x)
+    # the number that, as the other operand, leaves input 0 (or 1) bit by bit as it is, unless it
+    # is complex
+    neutral_second: float | None = None
+    neutral_first: float | None = None
 
 
 @dataclass(frozen=True)

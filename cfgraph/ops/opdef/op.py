@@ -198,6 +198,25 @@ class Op:
             return ""
         return "read" if cls.effects.reads_only or cls.effects.initializes else "write"
 
+    @classmethod
+    def can_fail(cls, node: Node) -> bool:
+        """True if the kernel rejects some inputs whose types and shapes fit. Default: true."""
+        return True
+
+    @classmethod
+    def equal_input(cls, context: InferenceContext) -> int | None:
+        """The input slot whose value output 0 has, bit by bit, as far as static shapes and values
+        show; the node then cannot fail. Default: input 0 in its own shape.
+        """
+        is_same = cls.aliasing.aliases_input and cls.keeps_static_shape(context)
+        return 0 if is_same and knows_values(context, 1) else None
+
+    @classmethod
+    def keeps_static_shape(cls, context: InferenceContext) -> bool:
+        """True if output 0 has the static shape of input 0, which is known."""
+        shape = context.inputs[0]
+        return shape.is_full and cls.shape(context)[0].dims == shape.dims
+
     kernel: ClassVar[Callable[..., Any] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None
 
@@ -269,6 +288,11 @@ def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
         raise ExecutionError(message, node=node, code="CFG705") from error
 
 
+def knows_values(context: InferenceContext, first: int) -> bool:
+    """True if the values of all inputs from a slot on are statically known."""
+    return all(context.value(slot) is not None for slot in range(first, len(context.inputs)))
+
+
 class SameShape(Op, abstract=True):
     """An op whose outputs all have the shape of input 0."""
 
@@ -281,6 +305,10 @@ class Elementwise(Op, abstract=True):
     """A broadcasting op. `function` is an operator or a name in the array namespace."""
 
     function: ClassVar[str | Callable[..., Any] | None] = None
+
+    @classmethod
+    def can_fail(cls, node: Node) -> bool:
+        return False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

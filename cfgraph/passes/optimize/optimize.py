@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cfgraph.analysis.verify.verify import require_valid
@@ -25,15 +26,25 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import check_deadline
+from cfgraph.passes.optimize.arithmetic import arithmetic
+from cfgraph.passes.optimize.branches import branches
 from cfgraph.passes.optimize.cse import cse
 from cfgraph.passes.optimize.fold import fold
+from cfgraph.passes.optimize.function_bodies import optimize_functions
+from cfgraph.passes.optimize.licm import licm
 from cfgraph.passes.optimize.rewriting import FixedNodes, Rewrite, RewriteContext
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
 PRUNE: Final = "prune"
 # in the order in which they run; the first runs once
-RULES: Final[dict[str, Callable[[RewriteContext], None]]] = {"fold": fold, "cse": cse}
+RULES: Final[dict[str, Callable[[RewriteContext], None]]] = {
+    "fold": fold,
+    "arithmetic": arithmetic,
+    "branches": branches,
+    "cse": cse,
+    "licm": licm,
+}
 RULE_NAMES: Final = (PRUNE, *RULES)
 _MAX_ROUNDS: Final = 10
 
@@ -58,7 +69,7 @@ def optimize(
     """Rewrite a graph so that it runs faster, in place; all values and their liveness stay.
 
     Args:
-        only: names of the rules to use: prune, fold, cse. Default: all.
+        only: names of the rules to use: prune, fold, arithmetic, branches, cse, licm. Default: all.
         skip: names of the rules not to use.
         fetches: tensors that runs fetch, or nodes that they run; what none of them needs is
             removed. Without it, nodes without readers remain.
@@ -92,6 +103,7 @@ def optimize(
         context = RewriteContext(graph, fixed)
         _apply_rules(context, rules)
         applied += context.rewrites
+        applied += optimize_functions(graph, partial(_apply_rules, rules=rules))
         remove_uncalled_functions(graph, graph.functions.keys() - called)
         if applied:
             require_valid(graph)

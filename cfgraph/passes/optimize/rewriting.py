@@ -25,8 +25,8 @@ from cfgraph.ops.opdef.op import (
     CUSTOM_GRADIENT_ATTR,
     has_effect,
     is_a,
-    is_identity,
     lookup,
+    makes_handle,
     role_of,
 )
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
@@ -153,6 +153,16 @@ class RewriteContext:
         op = lookup(node.op)
         return op is not None and op.role is None and is_function_of_inputs(node)
 
+    def cannot_fail(self, node: Node) -> bool:
+        """True if a pure node succeeds for all values of its inputs, whose shapes fit."""
+        op = lookup(node.op)
+        if op is None or op.can_fail(node):
+            return False
+        if len(node.inputs) < 2:
+            return True
+        shapes = {self.shapes[tensor].dims for tensor in node.inputs} - {()}
+        return all(dims is not None and None not in dims for dims in shapes) and len(shapes) < 2
+
     def has_same_liveness(self, old: Output, new: Output) -> bool:
         """True if two outputs are in one frame and proven to be live under one condition."""
         frame = self.frame_of(old)
@@ -184,7 +194,9 @@ class RewriteContext:
         return False
 
     def _does_nothing(self, node: Node) -> bool:
-        if is_a(node, Const) or _is_input(node) or is_identity(node):
+        if is_a(node, Const) or _is_input(node) or makes_handle(node):
+            return True
+        if self.is_pure(node) and self.cannot_fail(node):
             return True
         role = role_of(node)
         if role is Role.MERGE:

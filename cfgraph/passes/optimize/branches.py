@@ -1,0 +1,128 @@
+"""Branches that the exact deadness analysis proves dead, or live wherever their data is.
+
+    Switch(x, true):1                    is x
+    Merge(dead, y)                       becomes Identity(y)
+    Merge(Switch(x, p):0, Switch(x, p):1) is x
+
+Nodes that never run disappear with their last reader. A Merge loses an input only if all others but
+one are proven dead too, because its second output is the number of the input that arrived.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import int32
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
+from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.op import is_identity, role_of
+from cfgraph.passes.optimize.rewriting import RewriteContext, is_function_of_inputs
+
+RULE: Final = "branches"
+_MAX_STEPS: Final = 20
+
+
+def branches(context: RewriteContext) -> None:
+    """Remove Switches and Merges that decide nothing."""
+    for node in context.nodes():
+        check_deadline()
+        role = role_of(node)
+        if role not in (Role.SWITCH, Role.MERGE) or not is_function_of_inputs(node):
+            continue
+        if node in context.never_live:
+            continue
+        if role is Role.SWITCH:
+            _bypass_switch(context, node)
+        elif not any(role_of(tensor.node) is Role.NEXT_ITERATION for tensor in node.inputs):
+            _simplify_merge(context, node)
+
+
+def _bypass_switch(context: RewriteContext, node: Node) -> None:
+    """Make the readers of an output that is live wherever the data is read the data."""
+    data = node.inputs[0]
+    for port in sorted({tensor.port for use in node.uses for tensor in _read(use.node, node)}):
+        output = node.output(port)
+        if not context.has_same_liveness(output, data) or node in context.protected:
+            continue
+        dropped = [tensor.node for tensor in node.inputs[1:]] + list(node.controls)
+        if data.node in context.frozen and data not in context.fed:
+            continue
+        if context.runs_before(dropped, data.node):
+            context.log(RULE, node, node.op, data.name)
+            context.names[output.name] = (data.name,)
+            context.graph.replace_uses(output, data)
+    context.discard([node])
+
+
+def _read(reader: Node, source: Node) -> list[Output]:
+    return [tensor for tensor in reader.inputs if tensor.node is source]
+
+
+def _simplify_merge(context: RewriteContext, node: Node) -> None:
+    """Replace a Merge of which one input is ever live, or whose inputs are one value."""
+    same = _common_value(context, node)
+    if same is not None and not node.readers(1) and context.can_forward(node, same):
+        context.forward(RULE, node, same)
+        return
+    if any(tensor.node not in context.frames.of for tensor in node.inputs):
+        return
+    liveness = context.liveness
+    slots = [slot for slot, x in enumerate(node.inputs) if not liveness.never_live(x)]
+    if len(slots) != 1 or len(node.inputs) < 2:
+        return
+    live = node.inputs[slots[0]]
+    if not all(
+        control in liveness.frames.of and liveness.implies(live, control)
+        for control in node.controls
+    ):
+        return
+    dead = [tensor.node for tensor in node.inputs if tensor != live]
+    if context.runs_before(dead, live.node):
+        _become_identity(context, node, live, slots[0])
+
+
+def _become_identity(context: RewriteContext, node: Node, live: Output, slot: int) -> None:
+    graph = context.graph
+    if node.readers(1):
+        if node in context.protected:
+            return
+        attrs: dict[str, Any] = {"dtype": int32, "value": TensorValue(np.array(slot, np.int32))}
+        name = graph.unique_name(f"{node.name}/value_index")
+        index = graph.create(name, "Const", (), [node], attrs, node.device)
+        graph.replace_uses(node.output(1), index.output())
+        context.names[f"{node.name}:1"] = (f"{name}:0",)
+    elif node in context.protected:
+        # its second output may be fetched
+        return
+    sources = [tensor.node for tensor in node.inputs]
+    annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
+    context.log(RULE, node, node.op, "Identity")
+    attrs = {"T": node.attr("T"), **annotations}
+    graph.set_inputs(node, [live])
+    graph.set_op(node, "Identity", attrs)
+    context.discard(sources)
+
+
+def _common_value(context: RewriteContext, node: Node) -> Output | None:
+    """The tensor that all inputs of a Merge forward, in its frame, or None."""
+    values = {_forwarded(context, tensor) for tensor in node.inputs}
+    return values.pop() if len(values) == 1 else None
+
+
+def _forwarded(context: RewriteContext, tensor: Output) -> Output:
+    """The tensor behind Switches and identities."""
+    for _ in range(_MAX_STEPS):
+        node = tensor.node
+        if tensor in context.fed or node in context.frozen or not is_function_of_inputs(node):
+            return tensor
+        if role_of(node) is Role.SWITCH:
+            tensor = node.inputs[0]
+        elif is_identity(node) and role_of(node) is None:
+            tensor = node.inputs[tensor.port]
+        else:
+            return tensor
+    return tensor

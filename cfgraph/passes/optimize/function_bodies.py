@@ -1,0 +1,81 @@
+"""Bodies of functions: each is optimized like a graph whose outputs are fetched.
+
+Arguments, returned nodes, and stateful nodes stay. A function whose types depend on attributes of
+its caller, or with ops of unknown signature, is left unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import function_from_nodes
+from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.op import has_effect, lookup
+from cfgraph.passes.optimize.rewriting import FixedNodes, Rewrite, RewriteContext
+
+
+def optimize_functions(graph: Graph, apply: Callable[[RewriteContext], None]) -> list[Rewrite]:
+    """Apply rules to the bodies of all functions; returns their rewrites."""
+    rewrites: list[Rewrite] = []
+    for name, function in list(graph.functions.items()):
+        check_deadline()
+        body = _body(graph, function)
+        if body is None:
+            continue
+        context = RewriteContext(body.graph, _fixed_nodes(body), name)
+        apply(context)
+        if context.rewrites:
+            graph.functions[name] = _rewritten(graph, function, body)
+            rewrites += context.rewrites
+    return rewrites
+
+
+def _body(graph: Graph, function: Function) -> FunctionGraph | None:
+    """The body of a function as a graph, or None if it is not optimized."""
+    if is_polymorphic(function):
+        return None
+    try:
+        body = instantiate(function, {}, graph.functions)
+    except (InvalidInput, Unsupported):
+        return None
+    known = all(lookup(node.op) or node.op in graph.functions for node in body.graph)
+    return body if known else None
+
+
+def _fixed_nodes(body: FunctionGraph) -> FixedNodes:
+    effects = {node for node in body.graph if has_effect(node)}
+    returned = {tensor.node for tensor in body.returns}
+    return FixedNodes(
+        frozenset({*body.arguments, *returned, *body.control_returns, *effects}), frozenset()
+    )
+
+
+def _rewritten(graph: Graph, function: Function, body: FunctionGraph) -> Function:
+    """The function with its optimized body; its signature and attributes stay."""
+    definition = function.definition
+    outputs = zip(definition.outputs, body.returns, strict=True)
+    made = function_from_nodes(
+        function.name,
+        body.graph,
+        {
+            arg.name: node.output()
+            for arg, node in zip(definition.inputs, body.arguments, strict=True)
+        },
+        {arg.name: tensor for arg, tensor in outputs},
+        dict(zip(definition.control_outputs, body.control_returns, strict=True)),
+        graph.functions,
+    ).definition
+    return Function(
+        function.name,
+        replace(
+            definition,
+            nodes=made.nodes,
+            returns=made.returns,
+            control_returns=made.control_returns,
+        ),
+    )

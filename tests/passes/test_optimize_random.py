@@ -1,0 +1,125 @@
+"""Optimization changes neither values nor liveness of random graphs and programs."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import reachable_from
+from cfgraph.ops.opdef.op import back_edge_of, role_of
+from tests.analysis.random_graphs import RECIPES, RandomGraph, random_graph
+from tests.passes.random_programs import random_programs
+from tests.sampled import in_sweep
+
+
+def is_racy(node: Node, liveness: Deadness) -> bool:
+    """True for a Merge that may have two live inputs, so that its value depends on the schedule."""
+    if role_of(node) is not Role.MERGE or back_edge_of(node) is not None:
+        return False
+    pairs = combinations(dict.fromkeys(node.inputs), 2)
+    return any(liveness.can_both_live(a, b) for a, b in pairs)
+
+
+def comparable(before: Graph, after: Graph) -> list[str]:
+    """Names of tensors outside of loops that both graphs have and whose values are defined."""
+    liveness = deadness(before)
+    undefined = reachable_from(before, [node for node in before if is_racy(node, liveness)])
+    found, remaining = frames(before), frames(after)
+    return [
+        node.name
+        for node in before
+        if node.name in after
+        and node not in undefined
+        and registry.output_count(node)
+        and found.of_outputs[node] is found.root
+        and remaining.of_outputs[after[node.name]] is remaining.root
+    ]
+
+
+def values(graph: Graph, fetches: list[str], feeds: dict[str, Any]) -> list[bytes | None]:
+    """The content of tensors, None for a dead one."""
+    session = cfgraph.Session(graph, engine="tokens")
+    found = session.run(fetches, feeds, allow_dead=True, max_iterations=50)
+    return [None if value is None else np.asarray(value).tobytes() for value in found]
+
+
+def check(made: RandomGraph, **options: Any) -> Counter[str]:
+    """Compare all tensors that remain, on random feeds; counts rewrites and dead tensors."""
+    after = copy_graph(made.graph)
+    counts = Counter[str](cfgraph.optimize(after, **options).rules)
+    names, draw = comparable(made.graph, after), random.Random(made.seed)
+    for _ in range(3):
+        feeds = made.feeds(draw)
+        try:
+            expected = values(made.graph, names, feeds)
+        except cfgraph.CfgraphError:
+            continue  # the loop starves, or does not end
+        actual = values(after, names, feeds)
+        different = [name for name, a, b in zip(names, expected, actual, strict=True) if a != b]
+        assert not different, made.seed
+        counts["dead"] += expected.count(None)
+        counts["live"] += len(expected) - expected.count(None)
+    return counts
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_random_graph_has_the_same_values_and_dead_tensors(kind: str) -> None:
+    counts = sum((check(random_graph(seed, kind)) for seed in range(3)), Counter[str]())
+    assert counts["live"]
+    assert counts["cse"] + counts["arithmetic"]
+
+
+def check_programs(seeds: range, *, lowered: bool) -> int:
+    """Run optimized programs with variables in any order; returns the number of rewrites."""
+    count = 0
+    for seed, program in random_programs(seeds):
+        if lowered:
+            cfgraph.lower(program.graph)
+        fetched = program.fetches[-3:]
+        names = [*fetched, *program.targets, "init", "memory:0"]
+        count += cfgraph.optimize(program.graph, fetches=names, feeds=program.feeds).rewrites
+        session = cfgraph.Session(program.graph, schedule="random", schedule_seed=seed)
+        session.run(targets=["init"])
+        found = session.run(fetched, program.feeds, program.targets)
+        assert [int(value) for value in found] == program.expected[-3:], seed
+        assert session.run(["memory:0"]) == [program.memory], seed
+    return count
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_random_programs_compute_the_same_in_the_same_order(lowered: bool) -> None:
+    assert check_programs(range(5), lowered=lowered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", in_sweep(range(100, 400, 50)))
+@pytest.mark.parametrize("lowered", [False, True])
+def test_many_random_programs_compute_the_same_in_the_same_order(first: int, lowered: bool) -> None:
+    assert check_programs(range(first, first + 50), lowered=lowered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", in_sweep(range(20, 60)))
+def test_many_random_graphs_have_the_same_values_and_dead_tensors(seed: int) -> None:
+    counts = sum((check(random_graph(seed, kind)) for kind in RECIPES), Counter[str]())
+    assert counts["live"]
+    assert counts["dead"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", in_sweep(["fold", "arithmetic", "branches", "cse", "licm"]))
+def test_each_rule_alone_changes_no_random_graph(rule: str) -> None:
+    graphs = (random_graph(seed, kind) for kind in RECIPES for seed in range(10, 16))
+    assert sum((check(made, only=[rule]) for made in graphs), Counter[str]())[rule]
