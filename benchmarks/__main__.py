@@ -1,6 +1,7 @@
 """Print the table of figures: `python -m benchmarks [--tiny] [--models PATH] [section ...]`.
 
-Without a section, all are measured. `--models` names recordings for the section `models`.
+Without a section, all are measured. `--models` names recordings for the sections
+`models` and `optimize`.
 `python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead.
 """
 
@@ -25,6 +26,7 @@ from benchmarks import (
     memory,
     messages,
     models,
+    optimizing,
     papers,
     partition,
     placing,
@@ -47,6 +49,7 @@ SECTIONS: dict[str, Any] = {
     "running": running,
     "compiling": compiling,
     "models": models,
+    "optimize": optimizing,
     "devices": devices,
     "first": first_runs,
     "gradients": gradients,
@@ -72,6 +75,7 @@ def main(arguments: list[str]) -> None:
     if "--models" in arguments:
         at = arguments.index("--models")
         SECTIONS["models"] = models.Section(Path(arguments[at + 1]))
+        SECTIONS["optimize"] = optimizing.Section(Path(arguments[at + 1]))
         arguments = arguments[:at] + arguments[at + 2 :]
     named = [word for word in arguments if not word.startswith("-")] or list(SECTIONS)
     tf = tensorflow()
