@@ -18,6 +18,7 @@ import numpy as np
 
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
@@ -159,7 +160,7 @@ def _evaluate(context: RewriteContext, node: Node, arrays: Sequence[Any]) -> lis
         return None
     folded = [np.array(value) for value in values]
     exact = all(
-        value.dtype == dtype.numpy and value.shape == dims
+        DType.from_numpy(value.dtype) is dtype and value.shape == dims
         for value, dtype, dims in zip(folded, types, known, strict=True)
     )
     return folded if exact else None
