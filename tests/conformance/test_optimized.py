@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import cfgraph
+from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 from tests.conformance import recorded
 from tests.sampled import sampled
 
@@ -47,6 +49,27 @@ def optimized_in_advance(case: dict[str, Any]) -> Callable[[Graph], Graph]:
 def test_an_optimized_session_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, optimized(case), engine="numpy")
     assert not failure, failure
+
+
+def conditions(graph: Graph, run: dict[str, Any]) -> list[str]:
+    """The liveness conditions of what a run fetches."""
+    liveness = deadness(graph, cut=frozenset(map(graph.tensor, run["feeds"])))
+    return [
+        liveness.text(
+            liveness.of(graph.tensor(name)) if ":" in name else liveness.of_control(graph[name])
+        )
+        for name in run["fetches"]
+    ]
+
+
+@pytest.mark.parametrize("case", sampled(CASES[3:], 40))
+def test_the_analysis_finds_no_other_liveness_of_fetches(case: dict[str, Any]) -> None:
+    run = case["runs"][-1]
+    before = recorded.graph(run["graph"])
+    cfgraph.lower(before)
+    after = copy_graph(before)
+    cfgraph.optimize(after, fetches=run["fetches"], feeds=run["feeds"])
+    assert conditions(after, run) == conditions(before, run)
 
 
 @pytest.mark.parametrize("case", sampled(CASES[5:], 24))

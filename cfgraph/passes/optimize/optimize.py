@@ -12,9 +12,10 @@ optimized like graphs whose outputs are fetched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Final
 
 from cfgraph.analysis.verify.verify import require_valid
@@ -26,26 +27,15 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import check_deadline
-from cfgraph.passes.optimize.arithmetic import arithmetic
-from cfgraph.passes.optimize.branches import branches
-from cfgraph.passes.optimize.cse import cse
-from cfgraph.passes.optimize.fold import fold
 from cfgraph.passes.optimize.function_bodies import optimize_functions
-from cfgraph.passes.optimize.licm import licm
 from cfgraph.passes.optimize.rewriting import FixedNodes, Rewrite, RewriteContext
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
 PRUNE: Final = "prune"
-# in the order in which they run; the first runs once
-RULES: Final[dict[str, Callable[[RewriteContext], None]]] = {
-    "fold": fold,
-    "arithmetic": arithmetic,
-    "branches": branches,
-    "cse": cse,
-    "licm": licm,
-}
-RULE_NAMES: Final = (PRUNE, *RULES)
+# rules with a module of the same name, in the order in which they run
+_REPEATED: Final = ("fold", "arithmetic", "branches", "cse", "licm")
+RULE_NAMES: Final = (PRUNE, *_REPEATED)
 _MAX_ROUNDS: Final = 10
 
 
@@ -145,7 +135,9 @@ def _prune(graph: Graph, needed: Collection[Node]) -> list[Rewrite]:
 
 def _apply_rules(context: RewriteContext, rules: Collection[str]) -> None:
     """Apply the rules in turn until none changes the graph."""
-    active = [rule for name, rule in RULES.items() if name in rules]
+    active = [
+        getattr(import_module(f"{__package__}.{name}"), name) for name in _REPEATED if name in rules
+    ]
     for _ in range(_MAX_ROUNDS if active else 0):
         context.new_round()
         done = len(context.rewrites)
