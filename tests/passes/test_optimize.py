@@ -517,6 +517,20 @@ def test_fetches_remain_and_what_they_do_not_need_goes() -> None:
     assert report.rules == {**dict.fromkeys(report.rules, 0), "prune": 2}
 
 
+def test_nodes_stay_together_whose_group_names_a_node_that_goes() -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        a = Neg(x) @"/device:CPU:1"
+        b = Abs(x) {_class=("loc:@a")}
+        c = Exp(x) {_class=("loc:@a")}
+        y = Mul(b, c)
+    """)
+    cfgraph.optimize(found, fetches=["y"])
+    assert "a" not in found
+    assert [found[name].attrs["_class"] for name in "bc"] == [(b"loc:@b",)] * 2
+    assert {found[name].device for name in "bc"} == {"/device:CPU:1"}
+
+
 def test_an_unknown_rule_or_name_changes_nothing() -> None:
     found = graph("a = Const() {dtype=float32, value=float32[]:2}\ny = Neg(a)")
     with pytest.raises(cfgraph.UsageError, match="unknown rule 'folding'"):

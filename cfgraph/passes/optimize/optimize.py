@@ -20,6 +20,7 @@ from typing import Final
 
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
@@ -28,7 +29,12 @@ from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.passes.optimize.function_bodies import optimize_functions
-from cfgraph.passes.optimize.rewriting import FixedNodes, Rewrite, RewriteContext
+from cfgraph.passes.optimize.rewriting import (
+    FixedNodes,
+    Rewrite,
+    RewriteContext,
+    colocated_name,
+)
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
@@ -126,11 +132,30 @@ def selected_rules(only: Collection[str], skip: Collection[str]) -> tuple[str, .
 
 
 def _prune(graph: Graph, needed: Collection[Node]) -> list[Rewrite]:
-    """Remove the nodes that no needed node depends on."""
+    """Remove the nodes that no needed node depends on; the others stay in their groups."""
     kept = set(ancestors(graph, needed))
-    unneeded = [node for node in graph if node not in kept]
-    graph.remove(*unneeded)
-    return [Rewrite(PRUNE, node.name, node.op, "") for node in unneeded]
+    unneeded = {node.name: node for node in graph if node not in kept}
+    graph.remove(*unneeded.values())
+    _rename_groups(graph, unneeded)
+    return [Rewrite(PRUNE, node.name, node.op, "") for node in unneeded.values()]
+
+
+def _rename_groups(graph: Graph, removed: Mapping[str, Node]) -> None:
+    """Name a group of colocated nodes by the first that remains, where its node was removed."""
+    heads: dict[bytes, bytes] = {}
+    for node in graph:
+        groups = node.attrs.get("_class")
+        if not isinstance(groups, tuple):
+            continue
+        for group in groups:
+            head = removed.get(colocated_name(group) or "")
+            if head is not None:
+                heads.setdefault(group, COLOCATION_PREFIX + node.name.encode())
+                if head.device and not node.device:
+                    graph.set_device(node, head.device)
+        renamed = tuple(dict.fromkeys(heads.get(group, group) for group in groups))
+        if renamed != groups:
+            graph.set_attr(node, "_class", renamed)
 
 
 def _apply_rules(context: RewriteContext, rules: Collection[str]) -> None:

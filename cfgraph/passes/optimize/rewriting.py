@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
@@ -309,10 +309,14 @@ def _colocation_targets(graph: Graph) -> frozenset[Node]:
     found: set[Node] = set()
     for node in graph:
         groups = node.attrs.get(_COLOCATION_ATTR)
-        for group in groups if isinstance(groups, tuple) else ():
-            if isinstance(group, bytes) and group.startswith(COLOCATION_PREFIX):
-                name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
-                target = graph.nodes.get(name)
-                if target is not None and target is not node:
-                    found.add(target)
+        names = map(colocated_name, groups if isinstance(groups, tuple) else ())
+        targets = (graph.nodes.get(name) for name in names if name is not None)
+        found.update(target for target in targets if target is not None and target is not node)
     return frozenset(found)
+
+
+def colocated_name(group: Any) -> str | None:
+    """The node that an element of a colocation attribute names, or None."""
+    if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
+        return None
+    return group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
