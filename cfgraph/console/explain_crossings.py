@@ -60,7 +60,7 @@ def _edge_rows(edge: FrameCrossing) -> Iterator[tuple[str, str, str]]:
     yield "edge", f"{edge.name} → {edge.reader.name}", f"{ends}, without {edge.missing}"
     path = edge.path
     yield "", "", edge.advice()
-    if path.ready is None and path.near:
+    if path.near and path.reached == edge.source and path.ready is None:
         exits = first_names([f"{node.name}:0" for node in path.near], _MAX_EXITS)
         yield "", exits, f"Exits of {path.leaves[0].path}"
 
