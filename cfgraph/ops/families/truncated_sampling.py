@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.rejection_samplers import samples_per_parameter
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, stream_of_seed
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    constant_like,
+    sum_to_shape,
+)
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -115,6 +123,72 @@ def _most_rejections(places: Any) -> int:
     return max(first, int((places[1:] - places[:-1]).max())) if len(places) > 1 else first
 
 
+class TruncatedNormalGradient:
+    """Gradient of truncated normal samples by their parameters.
+
+    By implicit reparameterization (Figurnov et al. 2018): a sample moves so that its quantile stays
+    the same.
+    """
+
+    def __init__(self, g: GradientBuilder, node: Node, dy: Output) -> None:
+        self.g, self.dy, self.sample = g, dy, node.output()
+        self.mean, self.deviation, self.low, self.high = node.inputs[2:]
+
+    def by_parameter(self, parameter: Output, slope: Output | None = None) -> Output:
+        """The gradient of a parameter by the slope of each sample, 1 if there is none."""
+        dz = self.dy if slope is None else self.g.Mul(self.dy, slope)
+        return sum_to_shape(self.g, dz, parameter, self.sample)
+
+    @cached_property
+    def standard(self) -> Output:
+        """The samples in deviations from the mean."""
+        return self._standardized(self.sample)
+
+    @cached_property
+    def _bounds(self) -> tuple[Output, Output]:
+        return self._standardized(self.low), self._standardized(self.high)
+
+    def low_slope(self) -> Output:
+        """The change of the samples with the lower bound."""
+        return self._bound_slope(self._bounds[0], self.g.Log1p(self.g.Neg(self._quantile)))
+
+    def high_slope(self) -> Output:
+        """The change of the samples with the upper bound."""
+        return self._bound_slope(self._bounds[1], self.g.Log(self._quantile))
+
+    def _bound_slope(self, bound: Output, log_probability: Output) -> Output:
+        g = self.g
+        squares = g.Sub(g.Square(self.standard), g.Square(bound))
+        return g.Exp(g.AddV2(g.Mul(squares, self._constant(0.5)), log_probability))
+
+    @cached_property
+    def _quantile(self) -> Output:
+        g = self.g
+        low, high = (self._cumulative(bound) for bound in self._bounds)
+        quantile = g.RealDiv(g.Sub(self._cumulative(self.standard), low), g.Sub(high, low))
+        assert self.sample.dtype is not None
+        info = np.finfo(self.sample.dtype.numpy)
+        return g.ClipByValue(quantile, self._constant(info.tiny), self._constant(1 - info.eps))
+
+    def _cumulative(self, x: Output) -> Output:
+        """The normal distribution function, with the relative precision of erfc in its tails."""
+        g, root, one = self.g, self._constant(math.sqrt(0.5)), self._constant(1.0)
+        w = g.Mul(x, root)
+        z = g.Abs(w)
+        tail = g.Erfc(z)
+        upper = g.SelectV2(
+            g.Greater(w, self._constant(0.0)), g.Sub(self._constant(2.0), tail), tail
+        )
+        y = g.SelectV2(g.Less(z, root), g.AddV2(one, g.Erf(w)), upper)
+        return g.Mul(y, self._constant(0.5))
+
+    def _standardized(self, x: Output) -> Output:
+        return self.g.RealDiv(self.g.Sub(x, self.mean), self.deviation)
+
+    def _constant(self, value: float) -> Output:
+        return constant_like(self.g, value, self.sample)
+
+
 class StatelessParameterizedTruncatedNormal(Op):
     """Truncated normal samples; mean, deviation, and bounds broadcast per batch entry."""
 
@@ -142,6 +216,18 @@ class StatelessParameterizedTruncatedNormal(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.shape_value(0)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        parts = TruncatedNormalGradient(g, node, dy)
+        return (
+            None,
+            None,
+            lambda: parts.by_parameter(parts.mean),
+            lambda: parts.by_parameter(parts.deviation, parts.standard),
+            lambda: parts.by_parameter(parts.low, parts.low_slope()),
+            lambda: parts.by_parameter(parts.high, parts.high_slope()),
+        )
 
 
 class StatelessShuffle(SameShape):

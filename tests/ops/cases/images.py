@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.ops.harness import NO_GRADIENT_YET, case
+from tests.ops.harness import case
 
 F16, F32, F64, I32, I64 = np.float16, np.float32, np.float64, np.int32, np.int64
 random = np.random.default_rng(17)
@@ -223,7 +223,6 @@ NO_GRADIENT = {
         "TensorFlow has none",
     ),
     **dict.fromkeys(["ExtractGlimpse", "ExtractGlimpseV2"], "TensorFlow has none"),
-    "ExtractVolumePatches": NO_GRADIENT_YET,
     **dict.fromkeys(
         ["CropAndResizeGradImage", "CropAndResizeGradBoxes", "ResizeBicubicGrad"],
         "TensorFlow has none",
