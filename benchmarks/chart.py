@@ -42,19 +42,19 @@ class Scale(Protocol):
 
 
 class LinearScale:
-    """From zero to above the highest value."""
+    """From zero, or below the lowest value if it is negative, to above the highest."""
 
-    def __init__(self, highest: float) -> None:
-        self.step = _step(highest)
-        self.top = self.step * (int(highest / self.step) + 1)
+    def __init__(self, lowest: float, highest: float) -> None:
+        self.step = _step(highest - min(lowest, 0.0))
+        self.low, self.high = floor(min(lowest, 0.0) / self.step), int(highest / self.step) + 1
 
     def fraction(self, value: float) -> float:
         """0 at the bottom, 1 at the top."""
-        return value / self.top
+        return (value / self.step - self.low) / (self.high - self.low)
 
     def ticks(self) -> Iterator[float]:
         """Values with a grid line."""
-        return (number * self.step for number in range(round(self.top / self.step) + 1))
+        return (number * self.step for number in range(self.low, self.high + 1))
 
 
 class DecadeScale:
@@ -80,17 +80,24 @@ def chart(
     *,
     decades: bool = False,
     band: Band | None = None,
+    legend_below: bool = False,
 ) -> str:
-    """The SVG of lines over `xs`, which are evenly spaced; the same bytes for the same numbers."""
+    """The SVG of lines over `xs`, which are evenly spaced; the same bytes for the same numbers.
+
+    The legend is in the upper left corner, or below the axis where lines would cross it.
+    """
     shown = [value for line in lines for value in line.values if value is not None]
     highest = max([*shown, band.high] if band else shown)
-    scale: Scale = DecadeScale(min(shown), highest) if decades else LinearScale(highest)
+    scale: Scale = (DecadeScale if decades else LinearScale)(min(shown), highest)
+    named = [line.name for line in lines] if len(lines) > 1 or band else []
+    keys = [*named, *([band.name] if band else [])]
+    height = _HEIGHT + (20 * len(keys) + 4 if legend_below and keys else 0)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'width="{_WIDTH}" height="{_HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'width="{_WIDTH}" height="{height}" role="img">',
         f"<title>{escape(title)}</title>",
         f"<style>{_STYLE}</style>",
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         _text(_LEFT, 26, title, "title"),
     ]
     if band:
@@ -99,17 +106,11 @@ def chart(
     for place, line in enumerate(lines):
         color = _COLORS[place % len(_COLORS)]
         parts += _line(line, color, scale)
-    named = [line.name for line in lines] if len(lines) > 1 or band else []
-    on_the_right = _is_rising(lines[0]) is False
-    for place, name in enumerate([*named, *([band.name] if band else [])]):
+    start = _HEIGHT + 6 if legend_below else _TOP + 16
+    for place, name in enumerate(keys):
         width, color = (8, _BAND_COLOR) if place == len(lines) else (2, _COLORS[place])
-        parts += _key(name, color, place, width, on_the_right=on_the_right)
+        parts += _key(name, color, start + 20 * place, width)
     return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _is_rising(line: Series) -> bool | None:
-    values = [value for value in line.values if value is not None]
-    return None if len(values) < 2 else values[-1] > values[0]
 
 
 def _band(band: Band, scale: Scale) -> str:
@@ -147,12 +148,10 @@ def _line(line: Series, color: str, scale: Scale) -> list[str]:
     ]
 
 
-def _key(name: str, color: str, place: int, width: int, *, on_the_right: bool) -> list[str]:
-    """The entry of a line in the legend, which stands where falling lines are not."""
-    x, y = (_WIDTH - _RIGHT - 250 if on_the_right else _LEFT + 12), _TOP + 16 + 20 * place
+def _key(name: str, color: str, y: int, width: int) -> list[str]:
     return [
-        f'<path d="M{x} {y}h24" stroke="{color}" stroke-width="{width}"/>',
-        _text(x + 32, y + 4, name),
+        f'<path d="M{_LEFT + 12} {y}h24" stroke="{color}" stroke-width="{width}"/>',
+        _text(_LEFT + 44, y + 4, name),
     ]
 
 

@@ -13,49 +13,115 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Final, NamedTuple
 
+import cfgraph
 from benchmarks.chart import Band, Series, chart
+from benchmarks.peer import importer, tensorflow
 from cfgraph.console.examples import write_examples
-from cfgraph.console.paper.reproduce import Curves, Setting, results
+from cfgraph.console.paper.reproduce import (
+    FETCHES,
+    Curves,
+    Setting,
+    alternating_seconds,
+    feeds_of,
+    results,
+)
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MEASURED: Final = Path(__file__).parent / "results" / "papers.json"
 
 
 class Picture(NamedTuple):
-    """A chart of some curves of an experiment."""
+    """A chart of some curves of an experiment, and of values that the paper reports."""
 
     title: str
     decades: bool = False
     band: Band | None = None
+    reported: Mapping[int, float] = {}
 
 
+_SLOWER: Final = Band("reported by the paper", 3, 8)
 PICTURES: Final = {
     "loops-virtual": Picture("A loop over machines, each of which counts", decades=True),
     "parallel-virtual": Picture("Eight layers on eight GPUs", decades=True),
+    "swapping-virtual": Picture("Training an LSTM on a GPU of 4 GiB"),
+    "unrolling-virtual": Picture("An LSTM as a loop, relative to unrolled", band=_SLOWER),
+    "unrolling-measured": Picture("The same on a CPU, measured", band=_SLOWER),
+    "pipeline-virtual": Picture("Eight layers of an LSTM on 1 to 8 GPUs", reported={8: 5.5}),
+    "training-virtual": Picture("Q-learning: one loop, or calls of a program"),
 }
+UNROLLING: Final = "unrolling"
 
 
 def main(words: list[str]) -> None:
     """Rewrite the page, its pictures, and with `--measure` the measured values."""
     if "--measure" in words:
-        done = [curves._asdict() for curves in experiments(measure=True)]
+        done = [curves._asdict() for curves in measure()]
         MEASURED.parent.mkdir(exist_ok=True)
         MEASURED.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-    for name, text in files([*experiments(measure=False), *measured()]).items():
+    for name, text in files([*experiments(), *measured()]).items():
         (DOCS / name).write_text(text, encoding="utf-8")
         print(f"written: docs/{name}")
 
 
-def experiments(*, measure: bool, quick: bool = False) -> list[Curves]:
-    """The curves of all experiments, from the files that the command writes."""
+def experiments(*, quick: bool = False) -> list[Curves]:
+    """The curves of all experiments in virtual time, from the files that the command writes."""
+    with example_files() as folder:
+        return list(results(Setting(folder, quick), (), measure=False))
+
+
+def measure(*, quick: bool = False) -> Iterator[Curves]:
+    """The curves of real time; those of TensorFlow, if it is installed, are among them."""
+    with example_files() as folder:
+        for curves in results(Setting(folder, quick), (), measure=True):
+            tf = tensorflow() if curves.experiment == UNROLLING else None
+            if tf is None:
+                yield curves
+            else:
+                peers = [tensorflow_slowdowns(tf, folder, batch) for batch in curves.xs]
+                columns = zip(*peers, strict=True)
+                lines = {
+                    f"TensorFlow, {name}": list(column)
+                    for name, column in zip(curves.lines, columns, strict=True)
+                }
+                yield curves._replace(lines={**curves.lines, **lines})
+
+
+def tensorflow_slowdowns(tf: ModuleType, folder: Path, batch: int) -> list[float]:
+    """How many percent longer TensorFlow takes for an LSTM as a loop than unrolled."""
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+    )
+    sessions, feeds = [], []
+    for name in ("lstm", "unrolled"):
+        path = folder / "graphs" / f"{name}_{batch}.pb"
+        graph = importer(tf, path.read_bytes())()
+        sessions.append(tf.compat.v1.Session(graph=graph, config=config))
+        feeds.append(feeds_of(cfgraph.load(path)))
+    slowdowns = []
+    for fetches in FETCHES:
+        loop, unrolled = alternating_seconds(
+            *(
+                partial(run.run, fetches, inputs)
+                for run, inputs in zip(sessions, feeds, strict=True)
+            )
+        )
+        slowdowns.append(100 * (loop / unrolled - 1))
+    return slowdowns
+
+
+@contextlib.contextmanager
+def example_files() -> Iterator[Path]:
+    """A folder with the files of `cfgraph examples --set paper`."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.redirect_stdout(io.StringIO()):
             write_examples(folder, "paper")
-        return list(results(Setting(Path(folder), quick), (), measure=measure))
+        yield Path(folder)
 
 
 def measured() -> Iterator[Curves]:
@@ -73,13 +139,25 @@ def files(curves: Iterable[Curves]) -> dict[str, str]:
         name = f"{one.experiment}-{one.kind}"
         page = filled(page, name, rows(one))
         if name in PICTURES:
-            title, decades, band = PICTURES[name]
-            lines = [Series(line, values) for line, values in one.lines.items()]
-            axes = (one.axis, one.unit)
-            made[f"paper-{name}.svg"] = chart(
-                title, axes, one.xs, lines, decades=decades, band=band
-            )
+            made[f"paper-{name}.svg"] = drawn(one, PICTURES[name])
     return {"papers.md": page, **made}
+
+
+def drawn(curves: Curves, picture: Picture) -> str:
+    """The SVG of some curves."""
+    lines = [Series(line, values) for line, values in curves.lines.items()]
+    if picture.reported:
+        values = [picture.reported.get(x) for x in curves.xs]
+        lines.append(Series("reported by the paper", values))
+    return chart(
+        picture.title,
+        (curves.axis, curves.unit),
+        curves.xs,
+        lines,
+        decades=picture.decades,
+        band=picture.band,
+        legend_below=True,
+    )
 
 
 def rows(curves: Curves) -> list[str]:
@@ -93,7 +171,7 @@ def rows(curves: Curves) -> list[str]:
 def _cell(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def filled(page: str, name: str, lines: Sequence[str]) -> str:

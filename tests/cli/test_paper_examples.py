@@ -11,10 +11,16 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.console.paper.reproduce import EXPERIMENTS
+from cfgraph.console.paper.reproduce import (
+    EXPERIMENTS,
+    Setting,
+    TrainingProgram,
+    training_sessions,
+)
 from tests.cli.conftest import Command
 
 
@@ -76,7 +82,7 @@ def test_the_command_of_the_readme_runs(
     assert command(*shlex.split(line)[1:]).code == 0
 
 
-def test_the_readme_names_every_experiment(folder: Path) -> None:
+def test_the_readme_names_all_experiments(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     assert re.findall(r"^\| (\w+) \| `", text, re.MULTILINE) == list(EXPERIMENTS)
 
@@ -84,3 +90,9 @@ def test_the_readme_names_every_experiment(folder: Path) -> None:
 def test_the_gpus_are_those_of_the_documentation(folder: Path, root: Path) -> None:
     documented = tomllib.loads((root / "docs" / "cluster.toml").read_text())
     assert tomllib.loads((folder / "gpus.toml").read_text()) == documented
+
+
+def test_the_loop_and_the_program_learn_the_same(folder: Path) -> None:
+    inside, outside = training_sessions(Setting(folder, quick=True))
+    (total,) = inside.run(["total:0"], {"n:0": np.int32(400)})
+    assert total == TrainingProgram(outside).run(400)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from cfgraph.console.paper import reproduce
 from cfgraph.console.paper.distributed_loops import counting_loop, layered_loop
-from cfgraph.console.paper.reproduce import MACHINES, PARALLEL
+from cfgraph.console.paper.in_graph_training import training_loop, training_parts
+from cfgraph.console.paper.lstm import layered_lstm, lstm, unrolled_lstm, with_gradient
+from cfgraph.console.paper.reproduce import (
+    BATCHES,
+    GPUS,
+    LAYERS,
+    MACHINES,
+    PARALLEL,
+    ROWS,
+    UNITS,
+    UNROLLED,
+)
+from cfgraph.ir.files import dumps
+from cfgraph.ir.graph import Graph
 
-LAYERS: Final = 8
 _README: Final = """\
 # Experiments with dynamic control flow
 
@@ -20,6 +33,10 @@ The experiments of Yu et al., "Dynamic Control Flow in Large-Scale Machine Learn
 | --- | --- | --- |
 | loops | `loop_N.graph` `loop_N_barrier.graph` | 1 to 64 machines, with and without a barrier |
 | parallel | `layers_N.graph` | a pipeline of 8 GPUs with 1 to 32 iterations in flight |
+| swapping | `lstm.pb` `lstm_swapping.pb` | training an LSTM on a GPU of 4 GiB |
+| unrolling | `lstm_N.pb` `unrolled_N.pb` | an LSTM as a loop and as copies of its cell |
+| pipeline | `layered_N.pb` | training 8 LSTM layers on 1 to 8 GPUs |
+| training | `training_loop.pb` `training_parts.pb` | Q-learning as one loop, and call by call |
 
 `reproduce.py` runs them by the virtual clock; the cost models are `machines.toml` and `gpus.toml`:
 
@@ -86,4 +103,18 @@ def paper_files() -> dict[str, bytes]:
             texts[f"graphs/loop_{count}{suffix}.graph"] = text
     for bound in PARALLEL:
         texts[f"graphs/layers_{bound}.graph"] = layered_loop(LAYERS, parallel=bound)
-    return {name: text.encode() for name, text in texts.items()}
+    graphs = {f"graphs/{name}.pb": dumps(graph) for name, graph in _built_graphs()}
+    return {name: text.encode() for name, text in texts.items()} | graphs
+
+
+def _built_graphs() -> Iterator[tuple[str, Graph]]:
+    yield "lstm", with_gradient(lstm(UNITS, ROWS))
+    yield "lstm_swapping", with_gradient(lstm(UNITS, ROWS), swap_memory=True)
+    for batch in BATCHES:
+        yield f"lstm_{batch}", with_gradient(lstm(UNITS, batch))
+        yield f"unrolled_{batch}", with_gradient(unrolled_lstm(UNITS, batch, UNROLLED))
+    for gpus in GPUS:
+        layered = layered_lstm(gpus, layers=LAYERS, units=UNITS, batch=ROWS, parallel=32)
+        yield f"layered_{gpus}", with_gradient(layered, layers=LAYERS)
+    yield "training_loop", training_loop()
+    yield "training_parts", training_parts()

@@ -89,8 +89,11 @@ def lstm_cell(b: Builder, x: Any, h: Any, c: Any, weights: Any) -> tuple[Any, An
     return b.Mul(b.Sigmoid(leave), b.Tanh(c)), c
 
 
-def with_gradient(graph: Graph, weights: str = "weights", *, swap_memory: bool = False) -> Graph:
-    """The graph with the gradient of its loss, in a node called `gradient`."""
-    made = gradients(graph, ys=["loss:0"], xs=[f"{weights}:0"], swap_memory=swap_memory)
-    graph.add("Identity", graph.tensor(str(made[0])), name="gradient")
+def with_gradient(graph: Graph, *, layers: int | None = None, swap_memory: bool = False) -> Graph:
+    """The graph with the gradient of its loss, in the node `gradient`, or one for each layer."""
+    suffixes = [""] if layers is None else [str(layer) for layer in range(layers)]
+    xs = [f"weights{suffix}:0" for suffix in suffixes]
+    made = gradients(graph, ys=["loss:0"], xs=xs, swap_memory=swap_memory)
+    for suffix, dx in zip(suffixes, made, strict=True):
+        graph.add("Identity", graph.tensor(str(dx)), name=f"gradient{suffix}")
     return graph

@@ -89,9 +89,7 @@ NO_GRADIENT = {
     "XlaDynamicUpdateSlice": "TensorFlow has none",
 }
 # means, deviations, and bounds, so that each interval holds the mean
-SMOOTH = {
-    "StatelessParameterizedTruncatedNormal": ((-0.5, 0.5), (0.5, 1.5), (-2, -1), (1, 2))
-}
+SMOOTH = {"StatelessParameterizedTruncatedNormal": ((-0.5, 0.5), (0.5, 1.5), (-2, -1), (1, 2))}
 OUR_GRADIENT = {"StatelessRandomGammaV2 half": "TensorFlow wants RandomGammaGrad of half width"}
 NO_SECOND = {
     "StatelessRandomGammaV2": "RandomGammaGrad has no gradient",
