@@ -56,7 +56,7 @@ _MAX_PARTS: Final = 256  # of one call of sendmsg
 _NONCE_BYTES: Final = 32
 _GREETING_BYTES: Final = _NONCE_BYTES + HOST_BYTES
 _PROOF_BYTES: Final = 32
-_HANDSHAKE_SECONDS: Final = 30.0
+HANDSHAKE_SECONDS: Final = 30.0
 # a client that reaches the port of a worker has this long to prove that it knows the secret
 _PROOF_SECONDS: Final = 2.0
 _ECHOES: Final = 5
@@ -68,6 +68,9 @@ class PeerLost(Exception):
     def __init__(self, peer: int, reason: str) -> None:
         super().__init__(f"worker {peer} {reason}")
         self.peer, self.reason = peer, reason
+
+    def __reduce__(self) -> tuple[type[PeerLost], tuple[int, str]]:
+        return PeerLost, (self.peer, self.reason)
 
 
 class _Peer:
@@ -232,7 +235,7 @@ class Mesh:
         """
         for peer in range(self.index):
             try:
-                connection = socket.create_connection(addresses[peer], _HANDSHAKE_SECONDS)
+                connection = socket.create_connection(addresses[peer], HANDSHAKE_SECONDS)
             except OSError as error:
                 raise PeerLost(peer, f"cannot be reached ({error})") from None
             try:
@@ -241,7 +244,7 @@ class Mesh:
                 connection.close()
                 raise PeerLost(peer, f"cannot be reached ({error})") from None
             self.add(peer, connection, identity)
-        deadline = time.monotonic() + _HANDSHAKE_SECONDS
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
         missing = set(range(self.index + 1, len(addresses)))
         while missing:
             remaining = deadline - time.monotonic()
@@ -275,7 +278,7 @@ class Mesh:
 
         Returns the identity of its host.
         """
-        connection.settimeout(_HANDSHAKE_SECONDS)
+        connection.settimeout(HANDSHAKE_SECONDS)
         theirs, ours = _exactly(connection, _GREETING_BYTES), self._greeting()
         proof = self._proof(b"connects", self.index, theirs + ours)
         connection.sendall(_INDEX.pack(self.index) + ours + proof)

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.deadlock import BlockedRecv
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.remote.codec import UNSENDABLE_CODE
+from cfgraph.runtime.remote.connections import HANDSHAKE_SECONDS, PeerLost
 from cfgraph.runtime.remote.shared_memory import SharedArrays
 
 
@@ -156,15 +157,21 @@ class Workers:
             self._shared = SharedArrays(secret)
             self.handles = self._transport.start(owned, secret)
             addresses = self.call_all("address")
-            self.round_trip = max(self.call_all("connect", addresses))
+            # workers that wait for another report it first
+            seconds = 2 * HANDSHAKE_SECONDS
+            self.round_trip = max(self.call_all("connect", addresses, seconds=seconds))
+            self._clocks = [self._clock_offset(worker) for worker in numbers]
         except BaseException:
             self.close()
             raise
-        self._clocks = [self._clock_offset(handle) for handle in self.handles]
 
     def call_all(self, method: str, *args: Any, seconds: float = _CALL_SECONDS) -> list[Any]:
         """Call a method of every worker, at the same time. Raises WorkerLost."""
         futures = [handle.call(method, *args) for handle in self.handles]
+        wait(futures, seconds, FIRST_EXCEPTION)
+        for worker, future in enumerate(futures):
+            if future.done() and isinstance(future.exception(), WorkerDied):
+                self.result(worker, future)  # the cause of what others report
         return [self.result(worker, future, seconds) for worker, future in enumerate(futures)]
 
     def variables(self) -> list[Sequence[Variable]]:
@@ -185,13 +192,15 @@ class Workers:
             return future.result(seconds)
         except WorkerDied:
             raise self.lost(worker, "was killed") from None
+        except PeerLost as error:
+            raise self.lost(error.peer, error.reason) from None
         except TimeoutError:
             raise self.lost(worker, f"has not answered for {seconds:.0f} s") from None
 
-    def _clock_offset(self, handle: WorkerHandle) -> int:
+    def _clock_offset(self, worker: int) -> int:
         """Offset of the clock of a worker to that of the driver, in nanoseconds."""
         start = time.perf_counter_ns()
-        theirs = handle.call("clock").result(_CALL_SECONDS)
+        theirs = self.call(worker, "clock")
         return int(theirs - (start + time.perf_counter_ns()) // 2)
 
     def run_start(self, worker: int, theirs: int) -> int:

@@ -308,7 +308,7 @@ def test_workers_forget_runs_that_the_session_has_dropped(
             for fetch in ("out:0", "zero:0", "exit:0", "n:0"):
                 session.run([fetch], {"n": number}, trace=trace)
             for handle in session._workers.handles:  # type: ignore[union-attr]
-                worker = handle.worker  # type: ignore[attr-defined]
+                worker = handle.worker  # type: ignore[union-attr]
                 for prepared in (worker._loaded, worker._simulators, worker._compiled):
                     assert len(prepared) <= 4  # two, the last, and the next
 
