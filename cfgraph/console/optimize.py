@@ -44,15 +44,18 @@ class OptimizeOptions:
     keep: Sequence[str] = ()
 
     def apply(self, graph: Graph, names: SignatureNames) -> Optimization:
-        """Optimize a graph; a signature may name fetches and feeds."""
+        """Optimize a graph; a signature may name fetches and feeds, and its outputs stay."""
         fetches = [names.outputs.get(name, name) for name in _split_all(self.fetch)]
+        kept = _split_all(self.keep)
+        if not fetches:
+            kept += names.outputs.values()
         return optimize(
             graph,
             only=_split_all(self.only),
             skip=_split_all(self.skip),
             fetches=fetches or None,
             feeds=[names.inputs.get(name, name) for name in _split_all(self.feed)],
-            keep=_split_all(self.keep),
+            keep=kept,
         )
 
 

@@ -42,6 +42,8 @@ _PASSES = (
     "partition {} -o out.pb --devices cpu:0,cpu:1",
     "partition {} -o out.pb --devices cpu:0-2 --seed 3",
     "extract {} -o out.pb --outputs TENSOR",
+    "optimize {} -o out.pb",
+    "optimize {} -o out.pb --fetch TENSOR --feed TENSOR",
     "extract {} -o out.pb --outputs TENSOR --inputs TENSOR",
 )
 _RUNS = (
@@ -124,6 +126,7 @@ _OPTIONS = (
     "lower {} --function VALUE -o out.pb",
     "pipeline {} -p VALUE -o out.pb",
     "extract {} --outputs VALUE --inputs VALUE --iteration VALUE -o out.pb",
+    "optimize {} --only VALUE --keep VALUE -o out.pb",
     "lower {} --verify --cases 1 --size VALUE -o out.pb",
     "diff {} {} --ignore VALUE",
     "explain {} VALUE",

@@ -40,6 +40,7 @@ LINES = [
     "show g.graph --deadness",
     "show g.graph --html o.html",
     "lower g.graph -o o.pb",
+    "optimize g.graph -o o.pb",
     "cluster g.graph -o o.pb",
     "partition g.graph --devices cpu:0,cpu:1 -o o.pb",
     "convert g.graph -o o.pbtxt",

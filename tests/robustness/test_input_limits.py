@@ -150,6 +150,7 @@ LINES = [
     "show {} --html out.html",
     "explain {} x",
     "lower {} -o out.pb",
+    "optimize {} -o out.pb",
     "cluster {} --min-size 1 -o out.pb",
     "partition {} --devices cpu:0,cpu:1 -o out.pb",
     "convert {} -o out.graph",

@@ -10,7 +10,7 @@ that reads a reference, whose value changes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from cfgraph.ir import registry
@@ -29,19 +29,24 @@ _SHARED_ROLES: Final = (None, Role.SWITCH)
 def cse(context: RewriteContext) -> None:
     """Replace nodes by earlier ones that compute the same."""
     known: dict[Hashable, Node] = {}
+    merged: dict[Node, Node] = {}
     for node in context.nodes():
         check_deadline()
         if not _is_candidate(node):
             continue
-        key = _expression(node)
+        key = _expression(node, merged)
         first = known.setdefault(key, node)
         if first is node:
             continue
         if node not in context.protected:
-            _merge(context, first, node)
+            _redirect_readers(context, node, first)
+            merged[node] = first
         elif first not in context.protected:
             known[key] = node
-            _merge(context, node, first)
+            _redirect_readers(context, first, node)
+            merged[first] = node
+    _redirect_controls(context, merged)
+    context.discard(merged)
 
 
 def _is_candidate(node: Node) -> bool:
@@ -55,14 +60,14 @@ def _is_candidate(node: Node) -> bool:
     return bool(types) and all(t.kind not in ("variant", "resource") for t in types or ())
 
 
-def _expression(node: Node) -> Hashable:
+def _expression(node: Node, merged: Mapping[Node, Node]) -> Hashable:
     """A key that is equal for nodes that compute the same."""
     op = lookup(node.op)
     inputs = [(id(item.node), item.port) for item in node.inputs]
     if op is not None and op.algebra.commutes:
         inputs.sort()
     attrs = frozenset((key, _hashable(value)) for key, value in node.attrs.items())
-    controls = frozenset(map(id, node.controls))
+    controls = frozenset(id(_remaining(control, merged)) for control in node.controls)
     return node.op, tuple(inputs), controls, node.device, attrs
 
 
@@ -76,14 +81,24 @@ def _hashable(value: Any) -> Hashable:
     return value if isinstance(value, Hashable) else id(value)
 
 
-def _merge(context: RewriteContext, first: Node, second: Node) -> None:
-    """Make the readers of `second` read `first`."""
-    graph = context.graph
-    context.log(RULE, second, second.op, first.name)
-    for port in range(registry.output_count(second) or 0):
-        if graph.replace_uses(second.output(port), first.output(port)):
-            context.names[f"{second.name}:{port}"] = (first.output(port).name,)
-    for reader in second.control_readers:
-        controls = [first if control is second else control for control in reader.controls]
-        graph.set_controls(reader, controls)
-    context.discard([second])
+def _redirect_readers(context: RewriteContext, node: Node, remaining: Node) -> None:
+    """Make the readers of a node read another one; its control edges come later."""
+    context.log(RULE, node, node.op, remaining.name)
+    for port in range(registry.output_count(node) or 0):
+        new = remaining.output(port)
+        if context.graph.replace_uses(node.output(port), new):
+            context.names[f"{node.name}:{port}"] = (new.name,)
+
+
+def _redirect_controls(context: RewriteContext, merged: Mapping[Node, Node]) -> None:
+    """Make each node wait for what remains of its control inputs."""
+    readers = (reader for node in merged for reader in node.control_readers)
+    for reader in dict.fromkeys(readers):
+        controls = [_remaining(control, merged) for control in reader.controls]
+        context.graph.set_controls(reader, controls)
+
+
+def _remaining(node: Node, merged: Mapping[Node, Node]) -> Node:
+    while node in merged:
+        node = merged[node]
+    return node

@@ -93,7 +93,7 @@ class RewriteContext:
 
     def new_round(self) -> None:
         """Discard the analyses, which do not know the nodes that rules added."""
-        for name in ("liveness", "shapes", "never_live"):
+        for name in ("liveness", "shapes", "never_live", "_frames_with_effects"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -201,17 +201,20 @@ class RewriteContext:
         role = role_of(node)
         if role is Role.MERGE:
             loops = any(role_of(x.node) is Role.NEXT_ITERATION for x in node.inputs)
-            return not loops or not self._frame_has_effects(self.frames.of[node])
+            return not loops or self.frames.of[node] not in self._frames_with_effects
         return role in (Role.SWITCH, Role.ENTER, Role.LOOP_COND)
 
-    def _frame_has_effects(self, frame: Frame) -> bool:
-        return any(
-            has_effect(node)
-            for inner in self.frames.all
-            if inner.is_within(frame)
-            for node in inner.nodes
-            if self.graph.nodes.get(node.name) is node
-        )
+    @cached_property
+    def _frames_with_effects(self) -> frozenset[Frame]:
+        """The frames of nodes with effects, and those that contain them."""
+        found: set[Frame] = set()
+        for frame in self.frames.all:
+            if any(map(has_effect, frame.nodes)):
+                outer: Frame | None = frame
+                while outer is not None and outer not in found:
+                    found.add(outer)
+                    outer = outer.parent
+        return frozenset(found)
 
     def _search(self, starts: Iterable[Node], visit: Callable[[Node], bool]) -> bool:
         """Visit nodes against the edges of one iteration while `visit` is true for the reader.
