@@ -30,6 +30,7 @@ from benchmarks import (
     papers,
     partition,
     placing,
+    reduce,
     regions,
     running,
     startup,
@@ -61,6 +62,7 @@ SECTIONS: dict[str, Any] = {
     "memory": memory,
     "swapping": swapping,
     "workers": workers,
+    "reduce": reduce,
     "startup": startup,
 }
 HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
@@ -82,7 +84,7 @@ def main(arguments: list[str]) -> None:
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
     print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop;")
     print("of swapping: a run with it, or one with all the memory that it wants;")
-    print("of growth: linear growth\n")
+    print("of growth: linear growth; of reduce: the better of bisection and linear reduction\n")
     rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
     widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
     for row in [HEAD, *rows]:

@@ -65,7 +65,7 @@ Jobs = Annotated[
         "-j",
         metavar="N",
         min=1,
-        help="Test N graphs at a time. Default: the number of processors; 1 with --against.",
+        help="Run the command on N graphs at a time. Default: the number of processors.",
     ),
 ]
 RunTimeout = Annotated[

@@ -137,6 +137,9 @@ def reduce_against(
     if tested.is_set:
         message = "--against compares runs of two graphs, and a command is not needed"
         raise UsageError(message, hint="remove --against, or the command and its options")
+    if jobs is not None:
+        message = "--jobs applies to a command; graphs are compared in this process"
+        raise UsageError(message, hint="remove --jobs")
     output = _require_file(outputs)
     other = against_out or _second_path(output)
     require_distinct_paths(output, other, "reduced second graph")

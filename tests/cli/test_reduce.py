@@ -37,7 +37,7 @@ def test_a_pair_is_written_and_still_differs(
     out = tmp_path / "small.pb"
     line = ("--against", wrong, "--feed", "n=5", "-o", out, "--json")
     done = command("reduce", counter, *line)
-    assert done.json["summary"]["after"] == 3
+    assert done.json["summary"]["after"] == 2
     second = tmp_path / "small.against.pb"
     assert [item["path"] for item in done.json["artifacts"]] == [str(out), str(second)]
     assert command("diff", out, second, "--run").code == 1
@@ -103,6 +103,8 @@ def test_graphs_that_agree_are_not_reduced(command: Any, counter: Path, tmp_path
     line = ("--against", counter, "-o", tmp_path / "o.pb", "--feed", "n=2")
     done = command("reduce", counter, *line)
     assert (done.code, "agree" in done.err) == (2, True)
+    done = command("reduce", counter, *line, "--jobs", "2")
+    assert (done.code, "--jobs" in done.err) == (2, True)
     done = command("reduce", counter, "--against", counter)
     assert (done.code, "-o FILE" in done.err) == (2, True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.compare.reduce.removal import StandIns, dead_ends, without_nodes
@@ -11,6 +12,8 @@ from cfgraph.compare.reduce.subject import Subject
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.registry import output_count
+
+_MAX_REWIRED: Final = 24
 
 
 def node_names(subject: Subject) -> list[str]:
@@ -177,6 +180,49 @@ class ControlOperator:
             for reader, source in items:
                 if reader in copy.nodes and source in copy.nodes:
                     copy.remove_control(copy.nodes[reader], copy.nodes[source])
+            return copy
+
+        return subject.edited(edit)
+
+
+@dataclass(frozen=True, slots=True)
+class RewireOperator:
+    """Replacement of an input by a tensor of the same type that is computed earlier.
+
+    It removes nothing, but then other operators may. Only small graphs are rewired.
+    """
+
+    name: str = "inputs"
+
+    def items(self, subject: Subject) -> list[tuple[str, int, str]]:
+        """Return nodes with the number of an input and the name of another tensor."""
+        graph = subject.graphs[0]
+        if len(graph) > _MAX_REWIRED:
+            return []
+        known = frames(graph)
+        tensors = [node.output(port) for node in graph for port in range(output_count(node) or 0)]
+        return [
+            (node.name, slot, tensor.name)
+            for node in graph
+            for slot, source in enumerate(node.inputs)
+            for tensor in tensors
+            if tensor.node not in (node, source.node)
+            and tensor.dtype == source.dtype
+            and known.of_outputs[tensor.node] is known.of_outputs[source.node]
+        ]
+
+    def candidate(self, subject: Subject, items: Sequence[tuple[str, int, str]]) -> Subject | None:
+        """Return a subject with another input; inputs are replaced one by one."""
+        if len(items) > 1:
+            return None
+
+        def edit(graph: Graph) -> Graph:
+            copy = copy_graph(graph)
+            for name, slot, tensor in items:
+                if name in copy.nodes and slot < len(copy.nodes[name].inputs):
+                    source = copy.nodes[name].inputs[slot].node.name
+                    copy.set_input(copy.nodes[name], slot, copy.tensor(tensor))
+                    copy.remove(*dead_ends(copy, [source]))
             return copy
 
         return subject.edited(edit)

@@ -17,6 +17,7 @@ from cfgraph.compare.reduce.node_operators import (
     ControlOperator,
     NodeOperator,
     OutputOperator,
+    RewireOperator,
     SourceOperator,
 )
 from cfgraph.compare.reduce.recording import record
@@ -71,6 +72,7 @@ def graph_operators(values: Mapping[str, Any]) -> Sequence[Operator]:
         NodeOperator(zeros, "nodes as zeros"),
         BypassOperator(),
         ControlOperator(),
+        RewireOperator(),
         AnnotationOperator(),
         ConstantOperator(),
     )

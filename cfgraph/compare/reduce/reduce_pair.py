@@ -8,6 +8,7 @@ loop, as one iteration of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cfgraph.analysis.loops.frames import Frame, frames
@@ -24,6 +25,7 @@ from cfgraph.compare.reduce.node_operators import (
     ControlOperator,
     NodeOperator,
     OutputOperator,
+    RewireOperator,
     SourceOperator,
 )
 from cfgraph.compare.reduce.pair_oracle import PairOracle, differs
@@ -33,9 +35,12 @@ from cfgraph.compare.reduce.search import Operator, ReductionStep, Search
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.compare.reduce.value_operators import AnnotationOperator, ConstantOperator
 from cfgraph.compare.sample_point import sample_point
-from cfgraph.errors import UsageError
+from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import sends_by_recv
+from cfgraph.limits import check_deadline
+from cfgraph.passes.lower.lower import lower
 
 _RADII: Final = (0, 1, 2, 3, 4, 6, 8, 12)
 _MAX_CHANGED: Final = 8
@@ -54,14 +59,39 @@ def reduce_pair(
     if not differs(delta):
         message = "the runs of the two graphs agree: there is nothing to reduce"
         raise UsageError(message, hint="feed inputs for which they differ, or compare more --cases")
+    lowered = _lowered(subject, oracle)
+    if lowered is not None:
+        subject, oracle, delta = lowered
     search = Search(oracle, subject, on_success)
-    values = _recorded_values(oracle, delta, subject.graphs[0])
+    values = recorded_values(oracle, delta, subject.graphs[0])
     search.try_each("region", regions(subject, delta.first.node if delta.first else None, values))
     search.run(pair_operators(values))
     return search
 
 
-def _recorded_values(oracle: PairOracle, delta: RunDiff, graph: Graph) -> dict[str, object]:
+def _lowered(subject: Subject, oracle: PairOracle) -> tuple[Subject, PairOracle, RunDiff] | None:
+    """Return the pair without function calls, None if it has none or does not differ then."""
+
+    def edit(graph: Graph) -> Graph:
+        copy = copy_graph(graph)
+        lower(copy)
+        return copy
+
+    if not any(graph.functions for graph in subject.graphs):
+        return None
+    new = subject.edited(edit)
+    if new is None or not new.faults() <= subject.faults():
+        return None
+    try:
+        options = replace(oracle.options_for(new.graphs[0]), locate=True)
+        new_oracle, delta = PairOracle.compare(new, options)
+    except CfgraphError:
+        check_deadline()
+        return None
+    return (new, new_oracle, delta) if differs(delta) else None
+
+
+def recorded_values(oracle: PairOracle, delta: RunDiff, graph: Graph) -> dict[str, object]:
     """Return the values of the first graph, in the iteration of the first wrong node.
 
     Limits the iterations of the test to about as many.
@@ -90,6 +120,7 @@ def pair_operators(values: dict[str, object]) -> Sequence[Operator]:
         LoopVariableOperator(stand_ins),
         BypassOperator(),
         ControlOperator(),
+        RewireOperator(),
         AnnotationOperator(),
         ConstantOperator(),
     )

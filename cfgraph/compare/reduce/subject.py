@@ -10,8 +10,9 @@ from typing import Any
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.files import dumps, loads
+from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.traversal import topological_order
 
 # an edit of one graph; None if it cannot be applied
 GraphEdit = Callable[[Graph], Graph | None]
@@ -45,7 +46,7 @@ class Subject:
     def size(self) -> Size:
         """Return the size; a smaller one is better.
 
-        Nodes that compute count first, then all nodes, edges, functions, the positions of the nodes
+        Nodes that compute count first, then all nodes, edges, functions, the depths of the nodes
         that edges lead from, elements of constants, and annotations.
         """
         sizes = [_graph_size(graph) for graph in self.graphs]
@@ -69,33 +70,36 @@ class Subject:
         return hashlib.sha256(b"|".join(self.encoded())).digest()
 
 
-def decoded(data: tuple[bytes, ...]) -> Subject:
-    """Return the subject of bytes."""
-    return Subject(tuple(loads(item) for item in data))
-
-
 def _node_count(graph: Graph) -> int:
     bodies = (function.definition.nodes for function in graph.functions.values())
     return len(graph) + sum(map(len, bodies))
 
 
 def _graph_size(graph: Graph) -> Size:
-    positions = {node: number for number, node in enumerate(graph)}
+    depths = _depths(graph)
     computing = sum(1 for node in graph if node.inputs)
     bodies = [function.definition.nodes for function in graph.functions.values()]
     computing += sum(1 for body in bodies for node in body if node.inputs)
     edges = sum(len(node.inputs) + len(node.controls) for node in graph)
     edges += sum(len(node.inputs) for body in bodies for node in body)
-    span = sum(positions[item.node] for node in graph for item in node.inputs)
+    depth = sum(depths[item.node] for node in graph for item in node.inputs)
     return (
         computing,
         _node_count(graph),
         edges,
         len(graph.functions),
-        span,
+        depth,
         sum(_elements(node) for node in graph),
         sum(bool(node.device) + sum(key[:1] == "_" for key in node.attrs) for node in graph),
     )
+
+
+def _depths(graph: Graph) -> dict[Node, int]:
+    """Return the length of the longest path to each node; back edges of loops do not count."""
+    depths: dict[Node, int] = {}
+    for node in topological_order(graph).nodes:
+        depths[node] = 1 + max((depths.get(item.node, 0) for item in node.inputs), default=-1)
+    return depths
 
 
 def _elements(node: Node) -> int:
