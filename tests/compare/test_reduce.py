@@ -77,6 +77,14 @@ def test_every_candidate_is_valid(fixtures: Path) -> None:
     assert len(oracle.tested) == search.tests
 
 
+def test_functions_that_are_not_called_are_removed(fixtures: Path) -> None:
+    graph = cfgraph.load(fixtures / "graphs" / "cond_functional.pb")
+    search = reduce_graph(Subject((graph,)), HasNodes("Less"))
+    assert search.best.graphs[0].nodes.keys() == {"Less"}
+    assert not search.best.graphs[0].functions
+    assert len(graph.functions) == 2
+
+
 def test_a_removed_node_of_a_loop_leaves_a_constant_of_its_frame(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "counter.pb")
     left = without_nodes(graph, ["while/add"], StandIns({"while/add:0": 7}))

@@ -24,7 +24,11 @@ from cfgraph.compare.reduce.recording import record
 from cfgraph.compare.reduce.removal import StandIns
 from cfgraph.compare.reduce.search import Operator, Oracle, ReductionStep, Search
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.reduce.value_operators import AnnotationOperator, ConstantOperator
+from cfgraph.compare.reduce.value_operators import (
+    AnnotationOperator,
+    ConstantOperator,
+    FunctionOperator,
+)
 from cfgraph.compare.sample_point import sample_point
 from cfgraph.ir.graph import Graph
 
@@ -62,6 +66,7 @@ def graph_operators(values: Mapping[str, Any]) -> Sequence[Operator]:
     stand_ins, zeros = StandIns(values, "placeholder"), StandIns(values, "zeros")
     return (
         OutputOperator(),
+        FunctionOperator(),
         LoopOperator(stand_ins),
         SourceOperator(stand_ins),
         NodeOperator(stand_ins),

@@ -33,7 +33,11 @@ from cfgraph.compare.reduce.recording import record
 from cfgraph.compare.reduce.removal import StandIns, is_loop_merge, without_nodes
 from cfgraph.compare.reduce.search import Operator, ReductionStep, Search
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.compare.reduce.value_operators import AnnotationOperator, ConstantOperator
+from cfgraph.compare.reduce.value_operators import (
+    AnnotationOperator,
+    ConstantOperator,
+    FunctionOperator,
+)
 from cfgraph.compare.sample_point import sample_point
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph, Node
@@ -112,6 +116,7 @@ def pair_operators(values: dict[str, object]) -> Sequence[Operator]:
     stand_ins = StandIns(values)
     return (
         OutputOperator(),
+        FunctionOperator(),
         LoopOperator(stand_ins),
         SourceOperator(stand_ins),
         BranchOperator(values),

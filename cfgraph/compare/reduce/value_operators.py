@@ -1,4 +1,4 @@
-"""Operators on what nodes carry: constants, their shapes, devices, and annotations."""
+"""Operators on constants, their shapes, devices, annotations, and the function library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import copy_graph
+from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.shapes import Shape
 
 
@@ -82,3 +82,28 @@ class AnnotationOperator:
 
 def _is_annotated(node: Node) -> bool:
     return bool(node.device) or any(key[:1] == "_" for key in node.attrs)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOperator:
+    """Removal of functions that are not called; a candidate that lacks another one is invalid."""
+
+    name: str = "functions"
+
+    def items(self, subject: Subject) -> list[str]:
+        """Return the functions that no node of the graph needs."""
+        graph = subject.graphs[0]
+        called = called_functions(graph)
+        return [name for name in graph.functions if name not in called]
+
+    def candidate(self, subject: Subject, items: Sequence[str]) -> Subject | None:
+        """Return a subject without some functions."""
+
+        def edit(graph: Graph) -> Graph:
+            copy = copy_graph(graph)
+            for name in items:
+                copy.functions.pop(name, None)
+                copy.gradient_functions.pop(name, None)
+            return copy
+
+        return subject.edited(edit)
