@@ -84,7 +84,8 @@ def main(arguments: list[str]) -> None:
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
     print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop;")
     print("of swapping: a run with it, or one with all the memory that it wants;")
-    print("of growth: linear growth; of reduce: the better of bisection and linear reduction\n")
+    print("of growth: linear growth; of reduce: the better of bisection and linear reduction")
+    print("of workers of Ray: processes\n")
     rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
     widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
     for row in [HEAD, *rows]:
