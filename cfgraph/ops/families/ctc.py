@@ -272,7 +272,8 @@ def batch_loss(
     steps, batch = logits.shape[:2]
     width = 2 * max(map(len, rows)) + 1
     reserve_array((steps, batch, width), 4 * 8)
-    wide = logits.astype(np.float64)
+    wide, is_padding = logits.astype(np.float64), np.arange(steps)[:, None] >= lengths
+    wide[is_padding] = 0
     top = wide.max(axis=2, keepdims=True)
     scores = wide - (top + np.log(np.exp(wide - top).sum(axis=2, keepdims=True)))
     paths = np.full((batch, width), blank)
@@ -292,7 +293,7 @@ def batch_loss(
         forward[:, ~np.isfinite(likelihoods)] = 0
         for place in range(width):
             shares[:, members, paths[:, place]] -= forward[:, :, place]
-    shares[np.arange(steps)[:, None] >= lengths] = 0
+    shares[is_padding] = 0
     return -likelihoods, shares
 
 

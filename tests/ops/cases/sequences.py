@@ -9,6 +9,8 @@ random = np.random.default_rng(31)
 LOGITS = random.standard_normal((6, 3, 5)) * 2
 LONG = np.random.default_rng(32).standard_normal((25, 2, 9)) * 3
 LENGTHS = I32([6, 4, 5])
+# steps after the end of a sequence, of any value
+PADDED = np.where((np.arange(6)[:, None] < LENGTHS)[:, :, None], LOGITS, np.nan)
 LABELS = np.array([[0, 0], [0, 1], [1, 0], [2, 0], [2, 1], [2, 2]])
 VALUES = I32([1, 2, 3, 2, 2, 1])
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
@@ -56,6 +58,7 @@ CTC = [
         case("CTCLossV2", [LOGITS.astype(F32), LABELS, VALUES, LENGTHS], flags, **NEAR)
         for flags in FLAGS
     ),
+    case("CTCLoss", [PADDED, LABELS, VALUES, LENGTHS], **NEAR),
     case("CTCLoss", [LOGITS, LABELS, VALUES, I32([6, 4, 2])], error=True),
     # the last class and those above it end the labels of a sequence
     *(
