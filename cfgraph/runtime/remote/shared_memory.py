@@ -78,7 +78,8 @@ class _Segment:
     def set_state(self, state: int) -> None:
         """Change the state. Returns the memory of a dropped segment to the system."""
         if state == _DROPPED:
-            self.memory.madvise(mmap.MADV_REMOVE, _STATE_BYTES)
+            with suppress(OSError):  # not all systems can; they free it when both ends are unmapped
+                self.memory.madvise(mmap.MADV_REMOVE, _STATE_BYTES)
         self.memory[0] = state
 
     def array(self, size: int) -> Any:

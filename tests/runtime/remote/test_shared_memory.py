@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,19 @@ def test_another_size_of_a_known_segment_is_refused(ends: Any, size: int) -> Non
     assert sent(sender, bytes(8)) == name
     with pytest.raises(DecodeError, match="another size"):
         receiver.read(name, size)
+
+
+def test_segments_need_no_system_that_frees_a_part_of_a_file(
+    ends: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, receiver = ends
+    monkeypatch.setattr(shared_memory, "_MAX_FREE_BYTES", 12)
+    monkeypatch.setattr(mmap, "MADV_REMOVE", 0x7FFF)  # no advice that any system knows
+    names = [sent(sender, bytes(8)) for _ in range(2)]
+    arrays = [receiver.read(name, 8) for name in names]
+    del arrays
+    assert receiver.read(sent(sender, b"another!"), 8).tobytes() == b"another!"
+    assert len(receiver._received) == len(sender._sent) == 1
 
 
 def test_a_segment_in_use_is_refused(ends: Any) -> None:
