@@ -176,8 +176,14 @@ class PreparedRuns:
         self.clusters, self._planned = other.clusters, other._planned
         for key, prepared in dict(other._prepared).items():
             if prepared.is_shared:
-                new = replace(prepared, make=self._make, plan_xla=None, idle=[])
-                self._prepared[key] = new
+                self._prepared[key] = replace(
+                    prepared,
+                    make=self._make,
+                    plan_xla=None,
+                    xla=None,
+                    without_early_reads=None,
+                    idle=[],
+                )
 
     @property
     def _version(self) -> Any:
@@ -271,7 +277,7 @@ class PreparedRuns:
             self.clusters,
             observed,
             without_values=without_values,
-            entry=None if observed else self._cache_entry(spec),
+            entry=None if observed else self._cache_entry(spec, config),
         )
         guard = self._lock if _is_exclusive(config, self._graph) else nullcontext()
         threads = config.blas_threads
@@ -283,13 +289,13 @@ class PreparedRuns:
             prepared.plan_xla = partial(_plan_xla_run, spec, opened, config, run)
         return prepared
 
-    def _cache_entry(self, spec: RunSpec) -> CacheEntry | None:
+    def _cache_entry(self, spec: RunSpec, config: RunConfig) -> CacheEntry | None:
         """The entry of a run in the cache of generated code, if the session has a cache."""
         if self._cache is None:
             return None
         if self._digest[0] != self._planned:
             self._digest = self._planned, hashlib.sha256(dumps(self._graph)).hexdigest()
-        return self._cache.entry(self._digest[1], *spec.names, self._config.planning_options)
+        return self._cache.entry(self._digest[1], *spec.names, config.planning_options)
 
 
 def _is_exclusive(config: RunConfig, graph: Graph) -> bool:

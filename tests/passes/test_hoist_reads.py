@@ -114,3 +114,14 @@ def test_a_loop_without_iterations_needs_no_value(engine: str) -> None:
     run.run(targets=["init"])
     (y,) = run.run(["y"], {"n": 5})
     assert y == 20
+
+
+def test_sessions_that_share_plans_have_their_own_variables() -> None:
+    pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    graph = loop()
+    first, second = Session(graph, engine="xla"), Session(graph, engine="xla")
+    first.run(["y"], {"n": 0})
+    second.reuse_plans(first)
+    first.run(targets=["init"])
+    with pytest.raises(ExecutionError, match="uninitialized"):
+        second.run(["y"], {"n": 5})
