@@ -28,6 +28,7 @@ delay_first_collection()
 
 from cfgraph.blas_environment import start_with_one_thread  # noqa: E402
 from cfgraph.cli import interruption_reporter, run  # noqa: E402
+from cfgraph.limits import abandoned_work_continues  # noqa: E402
 from cfgraph.progress import ProgressLine  # noqa: E402
 from cfgraph.watchdog import Interruption, Watchdog  # noqa: E402
 
@@ -71,8 +72,8 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
     except Interruption:
         os._exit(code)
-    if watchdog.interrupted:
-        # a large heap takes seconds to free
+    if watchdog.interrupted or abandoned_work_continues():
+        # a large heap takes seconds to free, and XLA to compile
         os._exit(code)
     # the last collections of the interpreter take a sixth of a short command's time
     gc.freeze()

@@ -30,6 +30,10 @@ T = TypeVar("T")
 # nodes of a graph after functions are expanded
 DEFAULT_MAX_NODES: Final = 2_000_000
 _MAX_EXACT_COUNT: Final = 10**12
+# seconds of one wait for a thread; many more overflow the clock of the system
+_LONGEST_WAIT: Final = 1e6
+# threads of `run_interruptibly` whose callers have given up
+_abandoned: Final[list[threading.Thread]] = []
 # a value may take this fraction of the machine's memory by default: 1/4
 _MEMORY_DIVISOR: Final = 4
 # of version 2 and of version 1
@@ -228,7 +232,8 @@ def run_interruptibly(work: Callable[[], T]) -> T:
 
     A handler of a signal runs in the main thread, between instructions of Python. While a compiler
     works there, none runs, and an exception that one raises inside of its callbacks may be lost or
-    end the process. In its own thread the compiler continues after its caller has given up.
+    end the process. In its own thread the compiler continues after its caller has given up, and the
+    interpreter waits for it at exit: the thread of a C++ library must not end within it.
 
     Raises the errors of `work`, RunTimeout at the deadline, and what a handler of a signal raises.
     """
@@ -247,13 +252,25 @@ def run_interruptibly(work: Callable[[], T]) -> T:
         finally:
             done.set()
 
-    threading.Thread(target=compute, name="compiler", daemon=True).start()
-    while not done.wait(_seconds_until(limits.deadline)):
-        limits.check_deadline()
+    thread = threading.Thread(target=compute, name="compiler", daemon=False)
+    thread.start()
+    try:
+        while not done.wait(_seconds_until(limits.deadline)):
+            limits.check_deadline()
+    except BaseException:
+        _abandoned[:] = [*filter(threading.Thread.is_alive, _abandoned), thread]
+        raise
     if errors:
-        raise errors[0]
+        raise errors.pop()  # not kept by its own frame
     return results[0]
 
 
+def abandoned_work_continues() -> bool:
+    """True if work whose caller has given up is not done, so that the interpreter would wait."""
+    return any(thread.is_alive() for thread in _abandoned)
+
+
 def _seconds_until(deadline: float) -> float | None:
-    return None if deadline == math.inf else max(0.0, deadline - time.monotonic()) + 0.001
+    if deadline == math.inf:
+        return None
+    return min(max(0.0, deadline - time.monotonic()) + 0.001, _LONGEST_WAIT)

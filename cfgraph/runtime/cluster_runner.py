@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from threading import local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cfgraph.errors import RunTimeout, Unsupported, UsageError
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import content_key
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
@@ -24,6 +24,7 @@ from cfgraph.runtime.compiled_cluster import (
 )
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
+    CompilationFailed,
     CompiledFunction,
     HostTransfer,
     TraceableFunction,
@@ -285,10 +286,8 @@ class _XlaCall:
         else:
             try:
                 compiled = body.compile(inputs)
-            except RunTimeout:
-                raise
-            except Exception as error:
-                refused = body.explain_failure(error)
+            except CompilationFailed as error:
+                refused = str(error)
         seconds = time.perf_counter() - start
         self.owner.signatures.compiled += 1
         self.record(step, key, inputs, compiled, seconds, refused)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,8 +28,49 @@ x = Placeholder() {dtype=float32, shape=[2]}
 square = Mul(x, x)
 y = Add(square, x)
 """
+ENDLESS = """
+zero = Const() {dtype=int32, value=int32[]:0}
+i = Enter(zero) {frame_name="loop"}
+merge = Merge(i, next)
+same = Equal(merge, merge)
+cond = LoopCond(same)
+switch = Switch(merge, cond)
+next = NextIteration(switch:1)
+y = Exit(switch)
+"""
+ABANDONED = """
+import time
+from cfgraph.errors import RunTimeout
+from cfgraph.limits import limited, run_interruptibly
+
+def work():
+    time.sleep(0.4)
+    print("done")
+
+try:
+    with limited(timeout=0.05):
+        run_interruptibly(work)
+except RunTimeout:
+    print("given up")
+"""
 LONG = 20.0
 MAIN = threading.main_thread().ident or 0
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """A handler that raises an error in the main thread after some time."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError("of the handler")
+
+    previous = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 @pytest.fixture
@@ -84,6 +128,34 @@ def test_a_signal_ends_a_compilation() -> None:
     with pytest.raises(KeyboardInterrupt):
         run.run("y", {"x": np.ones(2, np.float32)})
     assert time.monotonic() - start < LONG / 2
+
+
+@needs_jax
+@pytest.mark.usefixtures("slow_compiler")
+def test_an_error_of_a_handler_is_not_one_of_the_compiler() -> None:
+    run = session()
+    with alarm(0.2), pytest.raises(TimeoutError, match="of the handler"):
+        run.run("y", {"x": np.ones(2, np.float32)})
+    assert not any(cluster.compilations for cluster in run.cluster_runner.clusters.values())
+
+
+def test_the_interpreter_waits_for_work_whose_caller_has_given_up() -> None:
+    command = [sys.executable, "-c", ABANDONED]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split("\n") == ["given up", "done", ""]
+
+
+@pytest.mark.parametrize("engine", ["tokens", "compiled"])
+def test_a_run_passes_the_error_of_a_handler(engine: str) -> None:
+    run = Session(cfgraph.loads(ENDLESS.encode(), "graph"), engine=engine)
+    with alarm(0.2), pytest.raises(TimeoutError, match="of the handler"):
+        run.run("y", timeout=LONG)
+
+
+@pytest.mark.parametrize("timeout", [1e10, 1e300])
+def test_a_deadline_may_be_far_away(timeout: float) -> None:
+    with limited(timeout=timeout):
+        assert run_interruptibly(lambda: 3) == 3
 
 
 @needs_jax

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -292,6 +293,13 @@ def _free_calls() -> int:
     return sys.getrecursionlimit() - depth
 
 
+def _is_of_signal_handler(error: Exception) -> bool:
+    """True if a handler of a signal raised an error: it runs between any two instructions."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
+
+
 def _run_position(frames: Sequence[FrameType]) -> StackPosition:
     """The position of `CompiledSimulator.run`."""
     compiled: CompiledRun = frame_variables(frames[0])["self"].compiled
@@ -363,6 +371,8 @@ class CompiledSimulator:
         except DeadlinePassed as error:
             raise self.compiled.located(error) from None
         except Exception as error:
+            if _is_of_signal_handler(error):
+                raise
             if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
                 raise self.compiled.located(error) from error.__cause__
             if not exceeds_iterations(error):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, Unsupported, install_hint
+from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
@@ -182,6 +182,10 @@ def xla_context() -> Iterator[None]:
         yield
 
 
+class CompilationFailed(Exception):
+    """XLA does not compile a function, for the reason in the message."""
+
+
 class TraceableFunction:
     """A function's body bound to jax.numpy; `constant` are the arguments that are known by value.
 
@@ -210,17 +214,24 @@ class TraceableFunction:
     def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
         """Compile for the shapes and dtypes of these inputs, and the values of constant ones.
 
-        Raises RunTimeout at the deadline, and what handlers of signals raise, like the compiler.
+        Raises CompilationFailed, RunTimeout at the deadline, and what handlers of signals raise.
         """
-
         if not isinstance(self.transfer, HostTransfer):  # streams of a GPU belong to a thread
-            return CompiledFunction(self, inputs)
+            return self._compile(inputs)
 
         def work() -> CompiledFunction:
             with xla_context():  # of this thread
-                return CompiledFunction(self, inputs)
+                return self._compile(inputs)
 
         return run_interruptibly(work)
+
+    def _compile(self, inputs: Sequence[Any]) -> CompiledFunction:
+        try:
+            return CompiledFunction(self, inputs)
+        except RunTimeout:
+            raise
+        except Exception as error:
+            raise CompilationFailed(self._explain_failure(error)) from error
 
     def with_limits(self) -> TraceableFunction:
         """The same function with guarded loops."""
@@ -228,7 +239,7 @@ class TraceableFunction:
             self._guarded = TraceableFunction(*self._arguments, guarded=True)
         return self._guarded
 
-    def explain_failure(self, error: Exception) -> str:
+    def _explain_failure(self, error: Exception) -> str:
         """The reason why compilation failed, in one line."""
         node = self.line.failed(error)
         text = error.message if isinstance(error, CfgraphError) else str(error).partition("\n")[0]
