@@ -161,7 +161,7 @@ def unrolling(setting: Setting) -> Iterator[Curves]:
 
 def measured_unrolling(setting: Setting) -> Iterator[Curves]:
     """The same on the CPU, in real time."""
-    batches = (8,) if setting.quick else BATCHES
+    batches = BATCHES[:1] if setting.quick else BATCHES
     lines: Lines = {"with its gradient": [], "forward": []}
     for batch in batches:
         graphs = [setting.load(f"{name}_{batch}.pb") for name in ("lstm", "unrolled")]
