@@ -171,6 +171,29 @@ def test_nodes_that_differ_remain(second: str) -> None:
     assert not cfgraph.optimize(found, only=["cse"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        a = AddN(x, y, z) {N=3}
+        b = AddN(x, z, y) {N=3}
+        """,
+        """
+        a = Mul(x, y)
+        b = Mul(y, x)
+        """,
+    ],
+)
+def test_operands_that_are_rounded_in_an_order_remain_in_it(text: str) -> None:
+    kind = "float32" if "AddN" in text else "complex64"
+    inputs = "\n".join(f"{name} = Placeholder() {{dtype={kind}, shape=[]}}" for name in "xyz")
+    found = graph(inputs, text, "r = Sub(a, b)")
+    cfgraph.optimize(found)
+    assert {"a", "b"} <= ops(found).keys()
+    if kind == "float32":
+        assert cfgraph.Session(found).run(["r"], {"x": 1e8, "y": 1, "z": -1e8}) == [-1]
+
+
 def test_readers_of_references_and_random_nodes_remain() -> None:
     found = graph("""
         v = VariableV2() {dtype=float32, shape=[]}
