@@ -524,6 +524,25 @@ def test_bodies_of_functions_are_optimized() -> None:
     assert cfgraph.Session(found).run(["y"], {"x": 3}) == [6]
 
 
+# -- reports and attributes ---------------------------------------------------------------------
+
+
+def test_the_names_of_a_report_are_those_of_tensors_that_remain() -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[]}
+        h = Const() {dtype=float32, value=float32[]:0.5}
+        t = Const() {dtype=float32, value=float32[]:2}
+        a = Mul(h, t)
+        a2 = Mul(h, t)
+        b = Mul(x, a)
+        c = Mul(x, a2)
+        d = Neg(b)
+        e = Exp(c)
+        y = AddV2(d, e)
+    """)
+    assert cfgraph.optimize(found).names == {"b:0": ("x:0",), "c:0": ("x:0",)}
+
+
 # -- what stays --------------------------------------------------------------------------------
 
 

@@ -106,7 +106,7 @@ def optimize(
     counts = Counter(rewrite.rule for rewrite in applied)
     return Optimization(
         rewrites=len(applied),
-        names=context.names,
+        names=_remaining_names(graph, context.names),
         warnings=(),
         before=before,
         after=op_counts(graph),
@@ -129,6 +129,20 @@ def selected_rules(only: Collection[str], skip: Collection[str]) -> tuple[str, .
     if not rules:
         raise UsageError("no rule remains", hint=f"the rules are {', '.join(RULE_NAMES)}")
     return rules
+
+
+def _remaining_names(
+    graph: Graph, names: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """The tensors that remain, in place of tensors whose replacement was replaced, too."""
+    remaining: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        (last,), steps = names[name], len(names)
+        while last in names and node_name(last) not in graph.nodes and steps:
+            (last,), steps = names[last], steps - 1
+        if node_name(last) in graph.nodes:
+            remaining[name] = (last,)
+    return remaining
 
 
 def _prune(graph: Graph, needed: Collection[Node]) -> list[Rewrite]:
