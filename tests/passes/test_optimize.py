@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import product
 from typing import Any
 
@@ -541,6 +542,50 @@ def test_the_names_of_a_report_are_those_of_tensors_that_remain() -> None:
         y = AddV2(d, e)
     """)
     assert cfgraph.optimize(found).names == {"b:0": ("x:0",), "c:0": ("x:0",)}
+
+
+def test_an_annotation_lists_the_shapes_of_the_outputs_that_remain() -> None:
+    found = graph("""
+        x = Placeholder() {dtype=float32, shape=[2]}
+        axis = Const() {dtype=int32, value=int32[]:0}
+        a = Const() {dtype=float32, value=float32[4]:[1, 2, 3, 4]}
+        s = Split(axis, a) {num_split=2, _output_shapes=([2], [2])}
+        b = Mul(s:0, x)
+        c = Mul(s:1, x)
+        true = Const() {dtype=bool, value=bool[]:true}
+        w = Switch(b, true)
+        d = Neg(w:0)
+        e = Abs(w:1)
+        m = Merge(d, e) {N=2, _output_shapes=([2], [])}
+        y = AddV2(m, c, ^n)
+        n = Neg(m, ^m)
+    """)
+    cfgraph.optimize(found)
+    assert ops(found)["m"] == "Identity"
+    shapes = {node.name: node.attrs.get("_output_shapes") for node in found}
+    assert {name for name, value in shapes.items() if value} == {"s", "s/output_1", "m"}
+    assert all(len(value) == 1 for value in shapes.values() if value)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        """
+        v = VariableV2() {dtype=float32, shape=[]}
+        w = Assign(v, new) {validate_shape=false}
+        r = Identity(v, ^w)
+        """,
+        """
+        v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+        w = AssignVariableOp(v, new)
+        r = ReadVariableOp(v, ^w) {dtype=float32}
+        """,
+    ],
+)
+def test_the_shape_of_a_variable_that_changes_is_unknown(variable: str) -> None:
+    constant = "new = Const() {dtype=float32, value=float32[2]:[1, 2]}"
+    after = optimized(f"{constant}\n{textwrap.dedent(variable)}\ny = Shape(r)")
+    assert ops(after)["y"] == "Shape"
 
 
 # -- what stays --------------------------------------------------------------------------------

@@ -180,6 +180,14 @@ class AssignVariableOp(Op):
     compilation = CompilerSupport(compiled=True)
 
     @classmethod
+    def changes_shape(cls, node: Node, shapes: Callable[[Output], Shape]) -> bool:
+        try:
+            declared_shape(node.inputs[0]).merge(shapes(node.inputs[1]))
+        except ValueError:
+            return True
+        return False
+
+    @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, validate = node.attr("dtype"), node.attr("validate_shape")
 

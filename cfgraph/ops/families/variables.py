@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
@@ -220,6 +220,11 @@ class Assign(Op):
     attrs = "validate_shape: bool = true, use_locking: bool = true"
     effects = SideEffects(stateful=True, initializes=True)
     gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def changes_shape(cls, node: Node, shapes: Callable[[Output], Shape]) -> bool:
+        declared, value = map(shapes, node.inputs)
+        return not node.attr("validate_shape") and not (value.is_full and value == declared)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

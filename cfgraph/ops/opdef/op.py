@@ -204,6 +204,11 @@ class Op:
         return True
 
     @classmethod
+    def changes_shape(cls, node: Node, shapes: Callable[[Output], Shape]) -> bool:
+        """True if a variable may have another shape after the node than the declared one."""
+        return False
+
+    @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
         """The input slot whose value output 0 has, bit by bit, as far as static shapes and values
         show; the node then cannot fail. Default: input 0 in its own shape.

@@ -20,7 +20,11 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_identity, role_of
-from cfgraph.passes.optimize.rewriting import RewriteContext, is_function_of_inputs
+from cfgraph.passes.optimize.rewriting import (
+    RewriteContext,
+    inherited_annotations,
+    is_function_of_inputs,
+)
 
 RULE: Final = "branches"
 _MAX_STEPS: Final = 20
@@ -99,9 +103,8 @@ def _become_identity(context: RewriteContext, node: Node, live: Output, slot: in
         # its second output may be fetched
         return
     sources = [tensor.node for tensor in node.inputs]
-    annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
     context.log(RULE, node, node.op, "Identity")
-    attrs = {"T": node.attr("T"), **annotations}
+    attrs = {"T": node.attr("T"), **inherited_annotations(node)}
     graph.set_inputs(node, [live])
     graph.set_op(node, "Identity", attrs)
     context.discard(sources)

@@ -24,7 +24,7 @@ from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
-from cfgraph.passes.optimize.rewriting import RewriteContext
+from cfgraph.passes.optimize.rewriting import RewriteContext, inherited_annotations
 
 RULE: Final = "fold"
 # constants beyond this size are not read, and results only if they are smaller than the constants
@@ -174,17 +174,18 @@ def _replace(
     if len(values) > 1 and (node in context.protected or node.control_readers):
         return
     types = registry.output_types(node) or []
-    annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
     for port, value in enumerate(values[1:], 1):
         if node.readers(port):
-            attrs = {"dtype": types[port], "value": TensorValue(value), **annotations}
+            attrs = {"dtype": types[port], "value": TensorValue(value)} | inherited_annotations(
+                node, port
+            )
             name = graph.unique_name(f"{node.name}/output_{port}")
             constant = graph.create(name, "Const", (), guards, attrs, node.device)
             graph.replace_uses(node.output(port), constant.output())
             context.names[f"{node.name}:{port}"] = (f"{name}:0",)
     sources = [item.node for item in node.inputs]
     graph.connect(node, (), guards)
-    attrs = {"dtype": types[0], "value": TensorValue(values[0]), **annotations}
+    attrs = {"dtype": types[0], "value": TensorValue(values[0])} | inherited_annotations(node)
     graph.set_op(node, "Const", attrs)
     context.log(RULE, node, op, "Const")
     context.discard(sources)

@@ -22,7 +22,7 @@ from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import is_a, is_identity, role_of
-from cfgraph.passes.optimize.rewriting import RewriteContext
+from cfgraph.passes.optimize.rewriting import RewriteContext, inherited_annotations
 
 RULE: Final = "licm"
 # an Identity is cheaper than one node only if that works on more elements
@@ -134,9 +134,8 @@ def _replace(
     context.log(RULE, node, node.op, entered.name)
     sources = [*(tensor.node for tensor in node.inputs), *node.controls]
     if found.guards or node.control_readers or node in context.protected:
-        annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
         graph.connect(node, [entered.output()], tuple(found.guards))
-        graph.set_op(node, "Identity", {"T": types[0], **annotations})
+        graph.set_op(node, "Identity", {"T": types[0], **inherited_annotations(node)})
         context.discard(sources)
     else:
         context.names[f"{node.name}:0"] = (f"{entered.name}:0",)

@@ -32,6 +32,7 @@ from cfgraph.ops.opdef.op import (
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 _COLOCATION_ATTR: Final = "_class"
+_SHAPES_ATTR: Final = "_output_shapes"
 # nodes that a search for what must still run visits
 _MAX_VISITED: Final = 500
 
@@ -107,9 +108,16 @@ class RewriteContext:
 
     @cached_property
     def shapes(self) -> StaticShapes:
-        """The static shapes at the start of the round; those of fed tensors are unknown."""
+        """The static shapes at the start of the round; those of fed tensors are unknown, and so
+        are those of variables if a node may store a value of another shape.
+        """
         computed = (tensor for tensor in self.fed if not _is_input(tensor.node))
-        return infer_shapes(self.graph, {tensor.name: UNKNOWN_SHAPE for tensor in computed})
+        unknown = {tensor.name: UNKNOWN_SHAPE for tensor in computed}
+        shapes = infer_shapes(self.graph, unknown)
+        if not any(_changes_shape(node, shapes) for node in self.graph):
+            return shapes
+        stored = (node.output(port) for node in self.graph for port in _stateful_ports(node))
+        return infer_shapes(self.graph, unknown | {tensor.name: UNKNOWN_SHAPE for tensor in stored})
 
     @property
     def frames(self) -> Frames:
@@ -302,9 +310,29 @@ def is_function_of_inputs(node: Node) -> bool:
     return all(dtype is not None and not dtype.is_ref for dtype in types)
 
 
+def inherited_annotations(node: Node, port: int = 0) -> dict[str, Any]:
+    """The attributes that a node of one output, `port`, inherits; shapes are listed per output."""
+    found = {key: value for key, value in node.attrs.items() if key[:1] == "_"}
+    shapes = found.get(_SHAPES_ATTR)
+    if isinstance(shapes, tuple):
+        found[_SHAPES_ATTR] = shapes[port : port + 1]
+    return found
+
+
 def _is_input(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and (op.effects.is_input or op.role is Role.ARG)
+
+
+def _changes_shape(node: Node, shapes: StaticShapes) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.changes_shape(node, shapes.__getitem__)
+
+
+def _stateful_ports(node: Node) -> range:
+    op = lookup(node.op)
+    is_stateful = op is not None and op.effects.stateful
+    return range((registry.output_count(node) or 0) if is_stateful else 0)
 
 
 def _colocation_targets(graph: Graph) -> frozenset[Node]:
