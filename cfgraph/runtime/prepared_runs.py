@@ -210,8 +210,11 @@ class PreparedRuns:
         if prepared.without_early_reads is None:
             config = replace(self._config, regions=False)
             with self._lock, self._graph.paused_gc(), limited(timeout=timeout):
-                observed = self._observation(key)
-                prepared.without_early_reads = self._prepare(key, opened, observed, fed, config)
+                start = time.monotonic()
+                if prepared.without_early_reads is None:  # not prepared by another run meanwhile
+                    observed = self._observation(key)
+                    prepared.without_early_reads = self._prepare(key, opened, observed, fed, config)
+                seconds += time.monotonic() - start
         return prepared.without_early_reads, seconds
 
     def _get(
