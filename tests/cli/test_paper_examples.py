@@ -73,6 +73,15 @@ def test_an_unknown_experiment_is_rejected(
     assert "no experiment 'swaping'" in capsys.readouterr().err
 
 
+def test_an_experiment_without_measurement_is_rejected(
+    script: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        script("--measure", "loops")
+    assert caught.value.code == 2
+    assert "loops is not measured on one machine; omit --measure" in capsys.readouterr().err
+
+
 def test_the_command_of_the_readme_runs(
     folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

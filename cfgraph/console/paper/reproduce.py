@@ -351,6 +351,9 @@ def main() -> None:
     unknown = [name for name in options.names if name not in EXPERIMENTS]
     if unknown:
         parser.error(f"no experiment {unknown[0]!r}; expected {', '.join(EXPERIMENTS)}")
+    predicted = [name for name in options.names if EXPERIMENTS[name][options.measure] is None]
+    if predicted:
+        parser.error(f"{predicted[0]} is not measured on one machine; omit --measure")
     setting = Setting(Path(__file__).parent, options.quick)
     done = []
     for curves in results(setting, options.names, measure=options.measure):
