@@ -16,6 +16,7 @@ from cfgraph.compare.reduce.pair_oracle import PairOracle
 from cfgraph.compare.reduce.reduce_graph import reduce_graph
 from cfgraph.compare.reduce.reduce_pair import reduce_pair
 from cfgraph.compare.reduce.removal import StandIns, without_nodes
+from cfgraph.compare.reduce.search import Search
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
@@ -53,10 +54,9 @@ def test_there_are_at_least_twenty_faults() -> None:
 class HasNodes:
     """A test for nodes of these names."""
 
-    width = 1
-
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, width: int = 1) -> None:
         self.names = set(names)
+        self.width = width
         self.tested: list[Subject] = []
 
     def first_interesting(self, candidates: Any) -> int | None:
@@ -75,6 +75,18 @@ def test_every_candidate_is_valid(fixtures: Path) -> None:
     assert len(search.best.graphs[0]) <= len(oracle.names) + 1
     assert not any(errors(item.graphs[0]) for item in oracle.tested)
     assert len(oracle.tested) == search.tests
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_candidate_after_a_success_can_be_tested_again(width: int, fixtures: Path) -> None:
+    subject = Subject((cfgraph.load(fixtures / "graphs" / "nested.pb"),))
+    search = Search(HasNodes(width=width), subject)
+    outputs = OutputOperator()
+    first = outputs.candidate(subject, outputs.items(subject)[:1])
+    assert first is not None
+    second = outputs.candidate(first, outputs.items(first)[:1])
+    assert search.try_each("first", [(1, first), (2, second)]) == 1
+    assert search.try_each("second", [(3, second)]) == 3
 
 
 def test_functions_that_are_not_called_are_removed(fixtures: Path) -> None:

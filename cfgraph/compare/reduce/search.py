@@ -112,6 +112,8 @@ class Search:
             index = self.oracle.first_interesting([candidate for _, candidate, _ in batch])
             self.tests += len(batch) if index is None else index + 1
             if index is not None:
+                # as if those after it had not been tested: the number of jobs must not matter
+                self._seen.difference_update(item.digest() for _, item, _ in batch[index + 1 :])
                 number, self.best, self._size = batch[index]
                 self.steps.append(ReductionStep(name, self.best.nodes, self.tests))
                 self.on_success(self.best, self.steps[-1])
