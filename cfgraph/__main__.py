@@ -17,7 +17,7 @@ def _exit_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-for _number in (signal.SIGINT, signal.SIGTERM):
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     # a parent that ignores Ctrl-C, such as nohup, means its children too
     if signal.getsignal(_number) is not signal.SIG_IGN:
         signal.signal(_number, _exit_at_once)
@@ -68,7 +68,7 @@ def main() -> None:
         progress.end()
         # the command has ended, and leaves with its own status; in all threads, and to the end of
         # the interpreter, which restores the default action of a signal with a handler
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
     except Interruption:
         os._exit(code)

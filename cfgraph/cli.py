@@ -52,6 +52,7 @@ Exit codes:
   5    execution failed
   6    timeout
   70   bug in cfgraph
+  129  terminal closed
   130  interrupted
   141  output pipe closed
   143  terminated

@@ -70,7 +70,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Install the handlers, and start the thread."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         # bytes arrive also while the main thread cannot run a handler

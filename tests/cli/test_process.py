@@ -59,7 +59,9 @@ def test_a_reader_that_leaves_stops_the_run_quietly(counter: Path) -> None:
         assert process.wait(timeout=60) == 141
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
 def test_an_interrupted_run_leaves_its_trace_whole_and_nothing_else(
     number: int, code: int, counter: Path, tmp_path: Path
 ) -> None:

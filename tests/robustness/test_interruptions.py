@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "robustness"
 GRAPHS = ROOT / "fixtures" / "graphs"
 FOREVER = ["run", FIXTURES / "clustered_forever.pb", "--feed", "x=1", "--engine"]
-_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_EXIT_CODES = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 # a second, and the delays of a busy machine
 _PATIENCE = 20
 _COMMANDS = [
