@@ -60,9 +60,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph optimize rnn.pb --only cse,fold -v -o fast.pb",
     ),
     "reduce": (
-        "cfgraph reduce rnn.pb --against wrong.pb -o small.pb",
-        "cfgraph reduce rnn.pb -o small.pb -- cfgraph cluster {} -o clustered.pb",
-        "cfgraph reduce rnn.pb -o small.pb --match Switch -- python compile.py {}",
+        "cfgraph reduce count.graph -o small.graph --status 0 -- grep -q Exit {}",
+        "cfgraph reduce count.graph -o small.graph --status 0 --match Less -- cat {}",
+        "cfgraph cluster mismatch.graph --deadness off | "
+        "cfgraph reduce mismatch.graph --against - -o small.pb",
     ),
     "pipeline": (
         "cfgraph pipeline rnn.pb -p 'grad{ys=loss xs=w}, cluster' --time-passes -o out.pb",
