@@ -223,7 +223,7 @@ def test_a_run_on_the_token_executor_does_not_load_the_compiled_engine(counter: 
     script = (
         f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--feed', 'n=2',"
         " '--engine', 'tokens']);"
-        "print([name for name in sys.modules if name.startswith('cfgraph.runtime.compiled')])"
+        "print([name for name in sys.modules if name.startswith('cfgraph.runtime.compiled.')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
