@@ -32,11 +32,14 @@ SMALL: Final = {
 # a tensor reaches a loop only through an Enter of each loop that contains it: n² nodes
 _STACKS: Final = "the handle of a stack enters every outer loop"
 _CONTROL_LOOPS: Final = "a device that receives in a loop has a control loop for all outer loops"
-# commands whose results are quadratic, and why
+# commands whose results are quadratic, and why; `explain X Y` adds gradients to a copy
 QUADRATIC: Final = {
     ("grad", "nested_loops"): _STACKS,
     ("grad", "nested_whiles"): _STACKS,
     ("grad", "loops_in_conditionals"): _STACKS,
+    ("explain", "nested_loops"): _STACKS,
+    ("explain", "nested_whiles"): _STACKS,
+    ("explain", "loops_in_conditionals"): _STACKS,
     ("partition", "nested_whiles"): _CONTROL_LOOPS,
 }
 # `run --trace` of nested loops is not measured: the dead last iteration of each loop runs all loops
