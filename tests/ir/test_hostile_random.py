@@ -92,6 +92,11 @@ def test_any_tensor_is_refused_or_an_array(dtype: int, dims: list[int], data: by
         load_and_decode(constant(dtype, tuple(dims), (number, content)))
 
 
+def test_bits_outside_of_a_number_remain() -> None:
+    for dtype in (10, 29, 30):
+        load_and_decode(constant(dtype, (2,), (4, b"\x00\x10")))
+
+
 def load_and_decode(data: bytes) -> None:
     graph = load_graph(data, "pb")
     if isinstance(graph, Graph):

@@ -169,9 +169,12 @@ def _format_elements(layout: TensorLayout) -> list[str]:
     kind = layout.dtype.kind
     if kind == "string":
         return [format_string(item) for item in flat.tolist()]
-    if kind == "bool":
-        return ["true" if item else "false" for item in flat.tolist()]
-    if kind in ("int", "uint"):
+    if kind in ("bool", "int", "uint"):
+        # the bytes of a bool or a 4-bit integer may have bits that are not part of the number
+        if flat.astype(np.int64).astype(flat.dtype).tobytes() != flat.tobytes():
+            raise _InexactTextError
+        if kind == "bool":
+            return ["true" if item else "false" for item in flat.tolist()]
         return [str(int(item)) for item in flat.tolist()]
     if kind == "complex":
         return _format_complex_elements(flat)
