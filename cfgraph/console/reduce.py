@@ -94,7 +94,7 @@ def reduce_command(
     if against_out is not None:
         message = "--against-out is the reduced graph of --against"
         raise UsageError(message, hint="add --against B")
-    output = _require_file(outputs)
+    output = _require_file(outputs, path)
     source = read_graph(path, quiet=outputs.quiet)
     form = output_format(output, outputs.to)
     width = jobs or os.cpu_count() or 1
@@ -140,8 +140,9 @@ def reduce_against(
     if jobs is not None:
         message = "--jobs applies to a command; graphs are compared in this process"
         raise UsageError(message, hint="remove --jobs")
-    output = _require_file(outputs)
+    output = _require_file(outputs, path, second)
     other = against_out or _second_path(output)
+    _require_other_path(other, path, second)
     require_distinct_paths(output, other, "reduced second graph")
     if path == second == STDIN:
         raise UsageError("standard input can be read only once")
@@ -171,12 +172,21 @@ def reduce_against(
     return 0
 
 
-def _require_file(outputs: OutputOptions) -> str:
-    """Return the path of the result. Raises UsageError for a stream."""
+def _require_file(outputs: OutputOptions, *inputs: str) -> str:
+    """Return the path of the result. Raises UsageError for a stream, and for an input."""
     if outputs.output is None or outputs.output == STDIN:
         message = "the smallest graph so far is written to a file"
         raise UsageError(message, hint="name it with -o FILE")
+    _require_other_path(outputs.output, *inputs)
     return outputs.output
+
+
+def _require_other_path(output: str, *inputs: str) -> None:
+    """Raise UsageError if a reduced graph would replace the original, which is still needed."""
+    for path in inputs:
+        if path != STDIN and Path(output).resolve() == Path(path).resolve():
+            message = "the reduced graph would replace the original"
+            raise UsageError(message, hint="write to another file", path=output)
 
 
 def _second_path(output: str) -> str:

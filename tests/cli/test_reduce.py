@@ -43,6 +43,24 @@ def test_a_pair_is_written_and_still_differs(
     assert command("diff", out, second, "--run").code == 1
 
 
+def test_a_result_replaces_no_input(
+    command: Any, graphs: Path, wrong: Path, tmp_path: Path
+) -> None:
+    counter = tmp_path / "counter.pb"
+    counter.write_bytes((graphs / "counter.pb").read_bytes())
+    before = counter.read_bytes(), wrong.read_bytes()
+    for line in (
+        ("--against", wrong, "--feed", "n=5", "-o", counter),
+        ("--against", wrong, "--feed", "n=5", "-o", wrong),
+        ("--against", wrong, "--feed", "n=5", "-o", "small.pb", "--against-out", wrong),
+        ("-o", counter, *python(CONTAINS, "{}", "NextIteration")),
+    ):
+        done = command("reduce", counter, *line)
+        assert done.code == 2
+        assert "would replace the original" in done.err
+    assert (counter.read_bytes(), wrong.read_bytes()) == before
+
+
 def test_a_command_fails_for_the_result_alike(command: Any, counter: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.pb"
     line = python(CONTAINS, "{}", "NextIteration")
