@@ -27,11 +27,13 @@ LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 
 @pytest.fixture(autouse=True)
-def sigint_enabled() -> Iterator[None]:
-    """Deliver Ctrl-C to processes even if the tests run in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_enabled() -> Iterator[None]:
+    """Deliver signals to processes even if the tests run in the background or under nohup."""
+    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 def start(*args: str | Path, **settings: Any) -> subprocess.Popen[bytes]:

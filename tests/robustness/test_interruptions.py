@@ -29,11 +29,13 @@ _COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def sigint_enabled() -> Iterator[None]:
-    """Deliver Ctrl-C to processes even if the tests run in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_enabled() -> Iterator[None]:
+    """Deliver signals to processes even if the tests run in the background or under nohup."""
+    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 def start(args: list[object], folder: Path) -> subprocess.Popen[bytes]:
