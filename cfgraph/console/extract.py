@@ -18,14 +18,13 @@ from cfgraph.console.graph_files import (
     read_graph,
     require_distinct_paths,
     require_single_stdin,
-    write_graph,
+    write_graph_and_map,
 )
-from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, note, page
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.values import value_text
 from cfgraph.errors import UsageError
-from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
@@ -231,10 +230,7 @@ def extract_file(
         iteration = ",".join(map(str, reversed(numbers))) or None
         cut = [tensor.name for tensor in plan.cut]
     report = extract(graph, outputs=wanted, inputs=cut, values=values)
-    with StagedFiles() as files:
-        if outputs.map_out is not None:
-            files.write(outputs.map_out, f"{render_json(report.inputs)}\n".encode())
-        written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
+    written = write_graph_and_map(graph, outputs, report.inputs)
     for warning in report.warnings:
         note(f"warning: {warning}", outputs.quiet)
     table = _inputs_table(graph, report, values)

@@ -23,14 +23,13 @@ from cfgraph.console.graph_files import (
     read_graph,
     require_distinct_paths,
     require_single_stdin,
-    write_graph,
+    write_graph_and_map,
 )
-from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
-from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import node_name, split_tensor_name
@@ -409,8 +408,5 @@ def _write_outputs(
     to_terminal = outputs.output is None and outputs.to is None and is_terminal
     if checked.wanted and to_terminal:
         return []  # only the comparison was requested
-    with StagedFiles() as files:
-        if outputs.map_out is not None:
-            files.write(outputs.map_out, f"{render_json(added.names())}\n".encode())
-        path = write_graph(source.graph, outputs.output, outputs.to, files, outputs.quiet)
+    path = write_graph_and_map(source.graph, outputs, added.names())
     return output_artifacts(path, "names", outputs.map_out)

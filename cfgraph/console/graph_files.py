@@ -6,14 +6,14 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.console.json_output import add_member
+from cfgraph.console.json_output import add_member, render_json
 from cfgraph.console.output import detail, note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import SAVED_MODELS, StagedFiles, read_file, read_stream
@@ -161,6 +161,16 @@ def write_graph(
     sys.stdout.buffer.write(dumps(graph, kind))
     sys.stdout.buffer.flush()
     return None
+
+
+def write_graph_and_map(
+    graph: Graph, outputs: OutputOptions, names: Mapping[str, Any]
+) -> str | None:
+    """Write a graph and the map of its names, both or neither; returns the path of the graph."""
+    with StagedFiles() as files:
+        if outputs.map_out is not None:
+            files.write(outputs.map_out, f"{render_json(names)}\n".encode())
+        return write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
 
 
 def output_format(output: str | None, to: str | None) -> str:

@@ -12,13 +12,12 @@ from cfgraph.console.graph_files import (
     output_artifacts,
     read_graph,
     require_distinct_paths,
-    write_graph,
+    write_graph_and_map,
 )
-from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, detail, note, page
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.verify import Verification
-from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.options import split_list
 from cfgraph.passes.optimize.optimize import Optimization, optimize
@@ -81,12 +80,7 @@ def optimize_file(
     report = request.apply(source.graph, names)
     verdict = verification.after(source.graph, outputs.quiet)
     passed = verdict is None or bool(verdict)
-    written = None
-    with StagedFiles() as files:
-        if passed and outputs.map_out is not None:
-            files.write(outputs.map_out, f"{render_json(report.names)}\n".encode())
-        if passed:
-            written = write_graph(source.graph, outputs.output, outputs.to, files, outputs.quiet)
+    written = write_graph_and_map(source.graph, outputs, report.names) if passed else None
     for warning in report.warnings:
         note(f"warning: {warning}", outputs.quiet)
     before, after = sum(report.before.values()), sum(report.after.values())
