@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import IO, Annotated, Any, Final
@@ -286,6 +287,11 @@ ColorChoice = Annotated[
 def split_list(text: str) -> tuple[str, ...]:
     """Split a comma-separated list, dropping empty items."""
     return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def split_names(texts: Iterable[str]) -> list[str]:
+    """Split repeated comma-separated lists of names."""
+    return [name for text in texts for name in split_list(text)]
 
 
 def use_color(choice: Color, stream: IO[Any] | None) -> bool:

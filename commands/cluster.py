@@ -113,7 +113,7 @@ def main(
         deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, regions, explain, what_if
     )
     inputs = RunInputs(
-        fetches=[name for text in fetch for name in options.split_list(text)] if verify else (),
+        fetches=options.split_names(fetch) if verify else (),
         feeds=[text for text in feed if "=" in text],
         inits=init,
         sizes=size,

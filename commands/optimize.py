@@ -74,7 +74,7 @@ def main(
 
     fed = [text.partition("=")[0] for text in feed]
     request = OptimizeOptions(only, skip, fetch, fed, keep)
-    fetched = [name for text in fetch for name in options.split_list(text)] if verify else []
+    fetched = options.split_names(fetch) if verify else []
     inputs = RunInputs(
         fetches=[name for name in fetched if name[:1] != "^"],
         targets=[name[1:] for name in fetched if name[:1] == "^"],

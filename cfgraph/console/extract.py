@@ -29,7 +29,7 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.options import split_list
+from cfgraph.options import split_names
 from cfgraph.passes.extract import Extraction, ExtractionPlan, extract
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
@@ -54,8 +54,8 @@ class ExtractOptions:
 
     def resolve(self, names: SignatureNames) -> tuple[list[str], list[str]]:
         """Return the names of the outputs and of the inputs; a signature may name them."""
-        outputs = [name for text in self.outputs for name in split_list(text)]
-        inputs = [name for text in self.inputs for name in split_list(text)]
+        outputs = split_names(self.outputs)
+        inputs = split_names(self.inputs)
         return (
             [names.outputs.get(name, name) for name in outputs],
             [names.inputs.get(name, name) for name in inputs],

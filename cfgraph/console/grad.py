@@ -33,7 +33,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import node_name, split_tensor_name
-from cfgraph.options import split_list
+from cfgraph.options import split_names
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.passes.gradients.checkpointing import AUTO
 from cfgraph.passes.widen import widen
@@ -118,11 +118,6 @@ class GradCheckOptions:
         texts = (self.feeds, self.archives, self.inits, self.variables)
         is_set = self.allow_io or any(texts) or numbers.count(None) < len(numbers)
         return is_set and not self.wanted and not self.verify
-
-
-def split_names(texts: Iterable[str]) -> list[str]:
-    """Split repeated comma-separated lists of names."""
-    return [name for text in texts for name in split_list(text)]
 
 
 def split_values(texts: Iterable[str]) -> list[str]:

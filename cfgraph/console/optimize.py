@@ -19,7 +19,7 @@ from cfgraph.console.output import Column, OutputTable, detail, note, page
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.console.verify import Verification
 from cfgraph.ir.graph import Graph
-from cfgraph.options import split_list
+from cfgraph.options import split_names
 from cfgraph.passes.optimize.optimize import Optimization, optimize
 
 _MEANINGS: Final = {
@@ -44,22 +44,18 @@ class OptimizeOptions:
 
     def apply(self, graph: Graph, names: SignatureNames) -> Optimization:
         """Optimize a graph; a signature may name fetches and feeds, and its outputs stay."""
-        fetches = [names.outputs.get(name, name) for name in _split_all(self.fetch)]
-        kept = _split_all(self.keep)
+        fetches = [names.outputs.get(name, name) for name in split_names(self.fetch)]
+        kept = split_names(self.keep)
         if not fetches:
             kept += names.outputs.values()
         return optimize(
             graph,
-            only=_split_all(self.only),
-            skip=_split_all(self.skip),
+            only=split_names(self.only),
+            skip=split_names(self.skip),
             fetches=fetches or None,
-            feeds=[names.inputs.get(name, name) for name in _split_all(self.feed)],
+            feeds=[names.inputs.get(name, name) for name in split_names(self.feed)],
             keep=kept,
         )
-
-
-def _split_all(texts: Sequence[str]) -> list[str]:
-    return [name for text in texts for name in split_list(text)]
 
 
 def optimize_file(

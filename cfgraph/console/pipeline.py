@@ -26,7 +26,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.names import did_you_mean
-from cfgraph.options import split_list
+from cfgraph.options import split_names
 
 _ALL = "all"
 _INPUT = "input"
@@ -79,7 +79,7 @@ class PipelineObserver:
         """Copy the graph for the verification."""
         if not self.request.verify_each:
             return
-        fetches = [name for text in getattr(step.options, "fetch", ()) for name in split_list(text)]
+        fetches = split_names(getattr(step.options, "fetch", ()))
         inputs = replace(self.inputs, fetches=fetches)
         self._verification = Verification(inputs, enabled=True)
         self._verification.before(self.source, quiet=self.quiet or bool(self.verdicts))
