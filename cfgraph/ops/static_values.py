@@ -164,7 +164,7 @@ def _fold(op: type[Op], node: Node, values: Sequence[StaticValue]) -> list[Stati
     arrays = [item.array for item in whole if item is not None]
     masks = [None if item is None else item.known for item in whole]
     if all(mask is None for mask in masks):
-        folded = _run_kernel(op, node, arrays)
+        folded = run_kernel(op, node, arrays)
         return None if folded is None else [PartialArray(array) for array in folded]
     if not op.aliasing.preserves_elements:
         return _fold_cast(op, node, arrays[0], masks[0])
@@ -180,7 +180,7 @@ def _fold(op: type[Op], node: Node, values: Sequence[StaticValue]) -> list[Stati
         else mask.astype(array.dtype)
         for slot, (array, mask) in enumerate(zip(arrays, masks, strict=True))
     ]
-    folded, known = _run_kernel(op, node, arrays), _run_kernel(op, node, marks)
+    folded, known = run_kernel(op, node, arrays), run_kernel(op, node, marks)
     if folded is None or known is None:
         return None
     return [_partial_value(array, mark != 0) for array, mark in zip(folded, known, strict=True)]
@@ -196,7 +196,7 @@ def _fold_cast(op: type[Op], node: Node, array: Any, known: Any) -> list[StaticV
     """Fold a cast between integer types, which preserves sizes and so known elements."""
     if not issubclass(op, Cast) or array.dtype.kind not in "iu":
         return None
-    folded = _run_kernel(op, node, [array])
+    folded = run_kernel(op, node, [array])
     if folded is None or folded[0].dtype.kind not in "iu":
         return None
     return [PartialArray(folded[0], known)]
@@ -213,7 +213,8 @@ def _preserved_slots(op: type[Op], node: Node) -> set[int]:
     return slots
 
 
-def _run_kernel(op: type[Op], node: Node, arrays: Sequence[Any]) -> list[Any] | None:
+def run_kernel(op: type[Op], node: Node, arrays: Sequence[Any]) -> list[Any] | None:
+    """The outputs of a node for known inputs, as arrays of NumPy; None if the kernel fails."""
     try:
         with np.errstate(all="ignore"):
             result = op.bind(node, np)(*arrays)

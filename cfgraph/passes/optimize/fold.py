@@ -24,6 +24,7 @@ from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
+from cfgraph.ops.static_values import run_kernel
 from cfgraph.passes.optimize.rewriting import RewriteContext, inherited_annotations
 
 RULE: Final = "fold"
@@ -146,17 +147,8 @@ def _evaluate(context: RewriteContext, node: Node, arrays: Sequence[Any]) -> lis
     known = [tuple(size or 0 for size in dims or ()) for dims in shapes]
     if op.flops([array.shape for array in arrays], known) > _MAX_FLOPS:
         return None
-    try:
-        with np.errstate(all="ignore"):
-            result = op.bind(node, np)(*arrays)
-    except Exception:
-        # a run reports the error, if the node runs
-        return None
-    values = result if isinstance(result, tuple) else (result,)
-    types = registry.output_types(node) or []
-    if len(values) != len(types):
-        return None
-    if any(not isinstance(value, np.ndarray | np.generic) for value in values):
+    values, types = run_kernel(op, node, arrays), registry.output_types(node) or []
+    if values is None or len(values) != len(types):
         return None
     folded = [np.array(value) for value in values]
     exact = all(
