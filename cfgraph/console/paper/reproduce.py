@@ -143,7 +143,7 @@ def step_microseconds(graph: Any, length: int, costs: Any, limit: int | None) ->
 
 
 def unrolling(setting: Setting) -> Iterator[Curves]:
-    """How much longer an LSTM takes as a loop than unrolled, over the rows of a batch."""
+    """Excess time of an LSTM as a loop over the unrolled one, by the rows of a batch."""
     batches, costs = setting.points(BATCHES), setting.costs("gpus.toml")
 
     def seconds(graph: Any, fetches: Sequence[str]) -> float:
