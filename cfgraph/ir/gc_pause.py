@@ -25,7 +25,7 @@ class _PausedObjects:
 
     created = 0  # since the last full collection
     collections = 0  # full collections of the process when this was last compared
-    survivors = 0  # after the last full collection
+    survivors: int | None = 0  # of the last full collection; None if they are not counted yet
     pauses = 0  # pauses that have not ended, in all threads
     enabled = False  # true if the collector was enabled before the first of them
     lock = Lock()
@@ -36,8 +36,19 @@ class _PausedObjects:
         collections = gc.get_stats()[_OLDEST_GENERATION]["collections"]
         if collections != cls.collections:
             with cls.lock:
-                cls.created, cls.collections = 0, collections
-                cls.survivors = _object_count(cls.survivors)
+                cls.created, cls.collections, cls.survivors = 0, collections, None
+
+    @classmethod
+    def outnumber(cls, least: int) -> bool:
+        """Return whether pauses created more than `least` objects, and more than survived.
+
+        The survivors are counted only here, since that takes a pass over all objects.
+        """
+        if cls.created <= least:
+            return False
+        if cls.survivors is None:
+            cls.survivors = max(0, _object_count() - cls.created)
+        return cls.created > cls.survivors
 
 
 def delay_first_collection() -> None:
@@ -66,7 +77,7 @@ def paused_gc(nodes: int = 0) -> Iterator[None]:
     is_large = nodes * _OBJECTS_PER_NODE * _LARGE_SHARE > paused.created
     least = _MIN_OBJECTS_AT_LARGE if is_large else MIN_OBJECTS
     is_enabled = paused.enabled if paused.pauses else gc.isenabled()
-    if is_enabled and paused.created > max(least, paused.survivors):
+    if is_enabled and paused.outnumber(least):
         gc.collect()
         paused.forget_collected()
     with paused.lock:
@@ -86,14 +97,14 @@ def paused_gc(nodes: int = 0) -> Iterator[None]:
                 gc.enable()
 
 
-def _object_count(default: int) -> int:
-    """The number of objects, or `default` if some are frozen, because these would also be counted.
+def _object_count() -> int:
+    """The number of objects, or 0 if some are frozen, because these would also be counted.
 
     `gc.get_objects` would refer to the tuples that other threads are building, and CPython fails to
     resize a tuple with a second reference (bpo-15108).
     """
     if gc.get_freeze_count():
-        return default
+        return 0
     gc.freeze()
     count = gc.get_freeze_count()
     gc.unfreeze()
