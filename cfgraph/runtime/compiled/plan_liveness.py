@@ -381,7 +381,8 @@ class LoopInvariants:
         if silent and all(self._is_early(output.node, info) for output in node.inputs):
             self._early.add(node)
         is_invariant = plan.op.role is None and all(
-            output.node in known or isinstance(values.get(output), Constant)
+            output.node in known
+            or (isinstance(values.get(output), Constant) and self._is_early(output.node, info))
             for output in node.inputs
         )
         if not is_invariant or not (

@@ -9,9 +9,9 @@ A worker executes the lines of its nodes, in the order of the program, in the lo
 that contain them. It receives what it reads from the worker that computes it: at the line of the
 message of the graph, or, if the graph sends it nowhere or without conditions, such as a predicate,
 after the line that computes it. The latter are also the invariants of a loop, which the graph sends
-in each iteration, unless their message waits for something that may precede an effect. Sends do not
-wait, and each value that a worker waits for is sent
-at a line that precedes the wait in the program; thus workers never wait for each other in a circle.
+in each iteration, unless their message waits for something that may precede an effect and that the
+predicate does not imply. Sends do not wait, and each value that a worker waits for is sent at a
+line that precedes the wait in the program; thus workers never wait for each other in a circle.
 
 Assignments of a variable to another, of a constant, and tests are repeated on each worker that
 needs the result.
@@ -33,6 +33,7 @@ from cfgraph.runtime.compiled.engine import is_repeatable
 from cfgraph.runtime.compiled.generate import Generator
 from cfgraph.runtime.compiled.node_writer import TRANSFER
 from cfgraph.runtime.compiled.program import Block, Constant, Line, Value
+from cfgraph.runtime.remote.implied_order import ImpliedOrder
 
 # lines that any worker may repeat, since they compute nothing
 _ASSIGNED: Final = ("{}", "True", "False", "None", "feeds", "feeds[0]")
@@ -80,7 +81,9 @@ class Projection:
         # control edges order nothing in a run without effects
         self._has_effects = not is_repeatable(generator.plan)
         self._definitions: dict[Value, list[int]] = defaultdict(list)
+        self._implied = ImpliedOrder(self._plan)
         self._headers: dict[Block, Line] = {}
+        self._tests: dict[Block, int] = {}  # the last line that tests if a loop ends
         self._first: dict[Block, Block] = {}  # of an `else`: the block that it follows
         self._exits: dict[Block, list[Block]] = defaultdict(list)  # of a loop
         self._entered: set[tuple[int, Block]] = set()
@@ -120,6 +123,7 @@ class Projection:
                 self._first[line.opens.follow] = line.opens
             if line.form == self._style.exit_test:
                 self._exits[line.block].append(line.opens)
+                self._tests[line.block] = index
 
     # -- division --------------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class Projection:
         (argument,), send = line.arguments, line.plan.node
         value = argument.resolved()
         self._enter(owner, line.block)
-        if self._follows_definition(send, value, line):
+        if self._follows_definition(send, value, index):
             self._aliases[index] = value
             self._need(owner, value)
             return
@@ -178,12 +182,14 @@ class Projection:
         changes = [*self._definitions[value], *self._definitions[copy]]
         return any(first < index < last for index in changes) or len(self._definitions[copy]) > 1
 
-    def _follows_definition(self, send: Node, value: Value, line: Line) -> bool:
+    def _follows_definition(self, send: Node, value: Value, index: int) -> bool:
         """True if a value need not be sent at the line of its message, and not more often.
 
-        The message waits for nothing but the line that computes the value.
+        The message waits for nothing but the line that computes the value, or for what the
+        predicate of the loop implies.
         """
-        lines = [self._lines[index] for index in self._definitions[value]]
+        line = self._lines[index]
+        lines = [self._lines[each] for each in self._definitions[value]]
         is_invariant = isinstance(value, Constant) or all(
             _is_outside_loop(line.block, each.block) for each in lines
         )
@@ -195,13 +201,26 @@ class Projection:
             plan = lines[0].plan
         else:
             return False
-        node = send
-        while plan is not None and not node.controls and _is_forwarding(node):
+        node, sources = send, list[Node]()
+        while plan is not None and _is_forwarding(node):
+            sources += node.controls
             node = node.inputs[0].node
             if node is plan.node:
-                is_source = not (node.controls or node.inputs)
-                return is_source or not isinstance(value, Constant)
+                if isinstance(value, Constant):
+                    sources += [*node.controls, *(tensor.node for tensor in node.inputs)]
+                is_late = is_invariant and self._is_after_tests(line.block, index)
+                frame = self._plan.frames.of[send]
+                return not sources or (is_late and self._implied.is_implied(sources, frame))
         return False
+
+    def _is_after_tests(self, block: Block, index: int) -> bool:
+        """True if each loop that contains a line tests before it if the loop ends."""
+        ancestor: Block | None = block
+        while ancestor is not None:
+            if _is_loop(ancestor) and self._tests.get(ancestor, index) >= index:
+                return False
+            ancestor = ancestor.parent
+        return True
 
     def _enter(self, worker: int, block: Block) -> None:
         """Let a worker execute a block, and decide what leads to it."""

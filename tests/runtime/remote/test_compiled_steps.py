@@ -138,14 +138,52 @@ def test_invariants_are_sent_once(programs: dict[int, str]) -> None:
     assert loop.count("send(") == 2  # the predicate and the counter
 
 
-def test_what_may_precede_an_effect_is_sent_in_each_iteration(programs: dict[int, str]) -> None:
-    effect = 'v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}\n'
-    effect += "set_v = AssignVariableOp(v, w) {dtype=int32}"
-    graph, feeds = sending_invariants(effect), {"n:0": np.int32(7), "w:0": np.int32(3)}
-    assert agreed(graph, 2, ["out:0"], feeds, ["set_v"]) == [12]
+def assigning_constants(source: str) -> Graph:
+    """A loop whose body on B assigns a constant of A, which waits for a node of A.
+
+    On A, the predicate waits for `tested`, the next one for `added`; `set_v` has an effect.
+    """
+    text = counting().replace("Less(merge, limit)", "Less(tested, limit)")
+    text = text.replace("NextIteration(add)", "NextIteration(added, ^set_v, ^checked)")
+    text = text.replace("cn_B = NextIteration(cs_B:1)", "cn_B = NextIteration(cs_B:1, ^set_u)")
+    return graph_of(
+        text
+        + partitioned(
+            A=f"""
+unit = Const() {{dtype=int32, value=int32[]:1}}
+unit_in = Enter(unit) {{frame_name="loop", is_constant=true, parallel_iterations=10}}
+tested = FloorDiv(merge, unit_in)
+added = FloorDiv(add, unit_in)
+checked = FloorDiv(body, unit_in)
+negative = Neg(body)
+v = VarHandleOp() {{dtype=int32, shape=[], shared_name="v"}}
+v_in = Enter(v) {{frame_name="loop", is_constant=true, parallel_iterations=10}}
+set_v = AssignVariableOp(v_in, body) {{dtype=int32}}
+two = Const(^{source}) {{dtype=int32, value=int32[]:2}}
+s_two = _Send(two) {{SEND A->B two}}
+""",
+            B="""
+r_two = _Recv(^cm_B) {RECV A->B two int32}
+u = VarHandleOp() {dtype=int32, shape=[], shared_name="u"}
+u_in = Enter(u) {frame_name="loop", is_constant=true, parallel_iterations=10}
+set_u = AssignVariableOp(u_in, r_two) {dtype=int32}
+""",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "sends"),
+    [("body", 2), ("negative", 2), ("merge", 3), ("set_v", 3), ("checked", 3), ("added", 3)],
+)
+def test_a_constant_is_sent_if_it_waits_for_more_than_the_predicate(
+    source: str, sends: int, programs: dict[int, str]
+) -> None:
+    graph, feeds = assigning_constants(source), {"n:0": np.int32(3)}
+    assert agreed(graph, 2, ["out:0"], feeds) == [3]
     before, _, loop = programs[0].partition("for i1 in iterations:")
-    assert before.count("send(") == 1
-    assert loop.count("send(") == 3  # the constant waits for the body
+    assert before.count("send(") == 0
+    assert loop.count("send(") == sends  # the predicate and the counter, too
 
 
 def test_nested_loops_run_as_generated_code() -> None:
