@@ -45,8 +45,6 @@ LOST_VARIABLES_CODE: Final = "CFG721"
 _SLOW_ROUND_TRIP: Final = 2e-3
 # seconds between two looks at the workers of a step that takes long
 _STATUS_INTERVAL: Final = 0.25
-# seconds to plan and compile a run, after which a worker is lost
-_LOAD_SECONDS: Final = 600.0
 # seconds for the other workers to end an aborted step
 _ABORT_SECONDS: Final = 5.0
 
@@ -100,7 +98,7 @@ class RemoteRun:
             None if remaining == math.inf else max(0.0, remaining),
             _emptied(workers.released_loads),
         )
-        loaded: list[LoadResult] = workers.call_all("load", request, seconds=_LOAD_SECONDS)
+        loaded: list[LoadResult] = workers.call_all("load", request)
         for result in loaded:
             if result.error is not None:
                 raise result.error
@@ -222,6 +220,7 @@ class RemoteRun:
         """The results of all workers."""
         pending, results = set(futures), dict[int, StepResult]()
         quiet: tuple[int, int] | None = None
+        monitor = self._workers.monitor()
         while pending:
             done, pending = wait(pending, _STATUS_INTERVAL, FIRST_COMPLETED)
             failed: list[int] = []
@@ -236,10 +235,12 @@ class RemoteRun:
                     raise self._located(worker, result.error)
                 if result.lost is not None:
                     failed.append(worker)
-            if failed:
-                raise self._lost(number, results, futures)
+            awaited = [futures[future] for future in pending]
+            silent = monitor.silent_worker(awaited)
+            if failed or silent is not None:
+                raise self._lost(number, results, futures, silent)
             if not done and pending:
-                quiet = self._require_progress(number, [futures[each] for each in pending], quiet)
+                quiet = self._require_progress(number, awaited, quiet)
         return results
 
     def _located(self, worker: int, error: CfgraphError) -> CfgraphError:
@@ -248,12 +249,20 @@ class RemoteRun:
         return error
 
     def _lost(
-        self, number: int, results: dict[int, StepResult], futures: dict[Future[Any], int]
+        self,
+        number: int,
+        results: dict[int, StepResult],
+        futures: dict[Future[Any], int],
+        silent: int | None,
     ) -> CfgraphError:
-        """The error of a step that lost a worker, or of the kernel that failed before."""
+        """The error of a step that lost a worker, or of the kernel that failed before.
+
+        `silent` is a worker that answers no pings.
+        """
         reports = [result.lost for result in results.values() if result.lost is not None]
-        silent = {worker for worker, _ in reports}
-        self._abort(number, futures, silent)
+        if silent is not None:
+            reports.append((silent, self._workers.silence))
+        self._abort(number, futures, {worker for worker, _ in reports})
         dead = []
         for future, worker in futures.items():
             if not future.done():

@@ -16,11 +16,18 @@ from typing import Any, Final
 
 from cfgraph.errors import Unsupported, UsageError, install_hint
 from cfgraph.ir.devices import is_gpu
-from cfgraph.runtime.remote.processes import DEFAULT_LOST_AFTER, require_positive
+from cfgraph.runtime.remote.processes import (
+    DEFAULT_LOST_AFTER,
+    require_positive,
+    wait_for_starts,
+)
 from cfgraph.runtime.remote.worker import Worker
 from cfgraph.runtime.remote.workers import WorkerDied
 
 _STRATEGIES: Final = {"": "PACK", "hosts": "STRICT_SPREAD"}
+# calls that run beside all others: a step, and the pings of the driver
+_GROUPS: Final = {"step": "steps", "ping": "pings"}
+_PLACEMENT_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +83,12 @@ class RayTransport:
         strategy = _STRATEGIES[options.spread]
         self._group = placement_group(bundles, strategy=strategy)
         try:
-            ray.get(self._group.ready(), timeout=60)
+            ray.get(self._group.ready(), timeout=_PLACEMENT_SECONDS)
         except ray.exceptions.GetTimeoutError:
             message = f"Ray has no place for {len(devices)} workers"
             raise Unsupported(message, hint=f"they need {bundles}", code="CFG723") from None
         folder = os.getcwd() if options.address == "local" else None
-        actor = ray.remote(concurrency_groups={"steps": 1, "calls": 1})(WorkerActor)
+        actor = ray.remote(concurrency_groups={"calls": 1, "steps": 1, "pings": 1})(WorkerActor)
         for index, bundle in enumerate(bundles):
             created = actor.options(
                 num_cpus=bundle["CPU"],
@@ -90,8 +97,9 @@ class RayTransport:
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, index),
             ).remote(index, secret, options.lost_after, folder)
             self._handles.append(_RayHandle(ray, created))
-        for handle in self._handles:
-            handle.host, handle.pid = handle.call("description").result()
+        descriptions = wait_for_starts([each.call("description") for each in self._handles])
+        for handle, description in zip(self._handles, descriptions, strict=True):
+            handle.host, handle.pid = description
         return list(self._handles)
 
     def _connect(self) -> None:
@@ -163,8 +171,7 @@ class _RayHandle:
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Call a method of the worker."""
         actor = self._actor
-        # a step runs beside the calls that look at it
-        group = "steps" if method == "step" else "calls"
+        group = _GROUPS.get(method, "calls")
         reference = actor.call.options(concurrency_group=group).remote(method, *args)
         result: Future[Any] = Future()
 

@@ -6,16 +6,21 @@ The pipe is inherited, so that only the driver can write to it, and its end ends
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any, Final
 
 from cfgraph.errors import ExecutionError, UsageError
@@ -24,6 +29,8 @@ from cfgraph.runtime.remote.workers import WorkerDied
 
 DEFAULT_LOST_AFTER: Final = 10.0
 _EXIT_SECONDS: Final = 2.0
+# seconds for a process to start and import its modules
+_START_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,22 @@ def require_positive(workers: int | None, lost_after: float) -> None:
         raise UsageError(f"lost_after={lost_after}", hint="use a positive number of seconds")
 
 
+def wait_for_starts(starts: Sequence[Future[Any]]) -> list[Any]:
+    """The results of the calls that start workers. Raises ExecutionError for one that has none."""
+    end = time.monotonic() + _START_SECONDS
+    results = []
+    for worker, start in enumerate(starts):
+        try:
+            results.append(start.result(max(0.0, end - time.monotonic())))
+        except WorkerDied:
+            message = f"the process of worker {worker} ended while it started"
+            raise ExecutionError(message, hint="stderr has its last words") from None
+        except TimeoutError:
+            message = f"worker {worker} has not started within {_START_SECONDS:.0f} s"
+            raise ExecutionError(message) from None
+    return results
+
+
 class ProcessTransport:
     """The worker processes of a session."""
 
@@ -64,16 +87,12 @@ class ProcessTransport:
         """Start one process for each list of devices."""
         started = [ProcessHandle() for _ in devices]
         self._handles += started
-        starts = [
-            handle.call("start", index, secret, "127.0.0.1", self._lost_after)
-            for index, handle in enumerate(started)
-        ]
-        for worker, start in enumerate(starts):
-            try:
-                start.result()
-            except WorkerDied:
-                message = f"the process of worker {worker} ended while it started"
-                raise ExecutionError(message, hint="stderr has its last words") from None
+        wait_for_starts(
+            [
+                handle.call("start", index, secret, "127.0.0.1", self._lost_after)
+                for index, handle in enumerate(started)
+            ]
+        )
         return started
 
     def close(self) -> None:
@@ -88,46 +107,70 @@ class ProcessTransport:
 class ProcessHandle:
     """One worker process, and the calls that it has not answered.
 
+    Calls wait in a queue, since a process that is stopped reads none. Pings have a connection of
+    their own, since large values take long.
     `launcher` is a command that starts the process, such as `ip netns exec NAME`.
     """
 
     def __init__(self, launcher: Sequence[str] = ()) -> None:
-        ours, theirs = socket.socketpair()
+        calls, their_calls = socket.socketpair()
+        self._pings, their_pings = socket.socketpair()
+        theirs = [their_calls.fileno(), their_pings.fileno()]
         module = "cfgraph.runtime.remote.processes"
         # -P: modules come from the path of this process alone, not from the current folder
-        command = [*launcher, sys.executable, "-P", "-m", module, str(theirs.fileno())]
+        command = [*launcher, sys.executable, "-P", "-m", module, *map(str, theirs)]
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
         environment = {**os.environ, "PYTHONPATH": path}
-        with theirs:
+        with their_calls, their_pings:
             self._process = subprocess.Popen(
                 command,
-                pass_fds=[theirs.fileno()],
+                pass_fds=theirs,
                 stdin=subprocess.DEVNULL,
                 env=environment,
                 start_new_session=True,  # Ctrl-C reaches the driver alone, which ends the step
             )
         self.host, self.pid = socket.gethostname(), self._process.pid
-        self._pipe = Connection(ours.detach())
+        self._pipe = Connection(calls.detach())
         self._lock = threading.Lock()
         self._numbers = count()
         self._calls: dict[int, Future[Any]] = {}
         self._ended = False
-        threading.Thread(target=self._answers, name="cfgraph-answers", daemon=True).start()
+        self._unwritten: SimpleQueue[bytes | None] = SimpleQueue()
+        self._unanswered: deque[Future[Any]] = deque()  # pings
+        for target in (self._write, self._answers, self._echoes):
+            name = f"cfgraph{target.__name__}"
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Call a method of the worker."""
         future: Future[Any] = Future()
+        if method == "ping":
+            self._unanswered.append(future)
+            with suppress(OSError):  # the end of the process ends the calls, too
+                self._pings.send(b"\0")
+            return future
+        number = next(self._numbers)
+        message = pickle.dumps((number, method, args))
         with self._lock:
-            number = next(self._numbers)
-            self._calls[number] = future
-            try:
-                if self._ended:
-                    raise BrokenPipeError
-                self._pipe.send((number, method, args))
-            except OSError:
-                self._calls.pop(number, None)
+            if self._ended:
                 future.set_exception(WorkerDied())
+            else:
+                self._calls[number] = future
+                self._unwritten.put(message)
         return future
+
+    def _write(self) -> None:
+        """Write calls until the process ends."""
+        with suppress(OSError):
+            while (message := self._unwritten.get()) is not None:
+                self._pipe.send_bytes(message)
+
+    def _echoes(self) -> None:
+        """Receive the answers to pings until the process ends."""
+        with suppress(OSError), self._pings:
+            while echo := self._pings.recv(64):
+                for _ in echo:
+                    self._unanswered.popleft().set_result(None)
 
     def _answers(self) -> None:
         """Receive the results of calls until the process ends."""
@@ -152,11 +195,8 @@ class ProcessHandle:
 
     def close(self) -> None:
         """Ask the process to end."""
-        try:
-            with self._lock:
-                self._pipe.send((-1, "exit", ()))
-        except OSError:
-            pass
+        self._unwritten.put(pickle.dumps((-1, "exit", ())))
+        self._unwritten.put(None)
 
     def wait(self) -> None:
         """Wait until the process has ended; kill it if it does not end by itself."""
@@ -165,6 +205,13 @@ class ProcessHandle:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _echo(pings: socket.socket) -> None:
+    """Answer the pings of the driver."""
+    with suppress(OSError):
+        while data := pings.recv(64):
+            pings.sendall(data)
 
 
 def _serve(pipe: Connection) -> None:
@@ -202,4 +249,6 @@ def _serve(pipe: Connection) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _serve(Connection(int(sys.argv[1])))
+    _calls, _pings = map(int, sys.argv[1:])
+    threading.Thread(target=_echo, args=(socket.socket(fileno=_pings),), daemon=True).start()
+    _serve(Connection(_calls))

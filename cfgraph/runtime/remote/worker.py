@@ -199,6 +199,9 @@ class Worker:
         """The clock of traces, in nanoseconds."""
         return time.perf_counter_ns()
 
+    def ping(self) -> None:
+        """Show that the worker runs."""
+
     def load(self, request: LoadRequest) -> LoadResult:
         """Plan and compile a run, and forget those that the session has dropped."""
         for number in request.released:

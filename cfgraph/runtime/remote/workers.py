@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from cfgraph.errors import ExecutionError, Unsupported, UsageError, WorkerLost
 from cfgraph.ir.devices import LOCAL_TASK, DeviceName, short_device_name
@@ -22,7 +22,7 @@ from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.deadlock import BlockedRecv
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.remote.codec import UNSENDABLE_CODE
-from cfgraph.runtime.remote.connections import HANDSHAKE_SECONDS, PeerLost
+from cfgraph.runtime.remote.connections import PeerLost
 from cfgraph.runtime.remote.shared_memory import SharedArrays
 
 
@@ -33,7 +33,7 @@ class WorkerHandle(Protocol):
     pid: int
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Call a method of the worker; `step` runs beside all others."""
+        """Call a method of the worker; `step` and `ping` run beside all others."""
 
     def kill(self) -> None:
         """End the process of the worker."""
@@ -100,7 +100,14 @@ def devices_of(worker_of: Mapping[str, int], worker: int) -> list[str]:
 
 
 LOST_CODE: Final = "CFG720"
-_CALL_SECONDS: Final = 30.0
+# seconds for a call, such as planning a run, of a worker that answers pings meanwhile
+_CALL_SECONDS: Final = 600.0
+# seconds for the news of a dead worker, the cause of what others report
+_DEATH_SECONDS: Final = 0.2
+# seconds between two pings, unless a worker is lost sooner
+_PING_SECONDS: Final = 1.0
+# seconds for an answer that arrived while this process was stopped itself
+_GRACE_SECONDS: Final = 0.2
 _MAX_NAMED: Final = 5
 VariableKey = tuple[str, str]
 
@@ -118,6 +125,38 @@ class WorkerOptions(Protocol):
 
     def transport(self) -> Transport:
         """The transport that starts them."""
+
+
+class PingMonitor:
+    """The pings of one wait for workers, which find those that no longer answer.
+
+    A process may be stopped, or its host cut off, while no worker waits for its messages: while it
+    loads a run, or in the last part of a step. A worker is silent if it has not answered a ping for
+    `lost_after` seconds. The first pings follow after an `interval`, so that short waits need none.
+    """
+
+    def __init__(self, ping: Callable[[int], Future[Any]], lost_after: float) -> None:
+        self._ping, self._lost_after = ping, lost_after
+        self.interval = min(_PING_SECONDS, lost_after / 3)
+        self._due = time.monotonic() + self.interval
+        self._pings: dict[int, tuple[float, Future[Any]]] = {}
+
+    def silent_worker(self, awaited: Collection[int]) -> int | None:
+        """Send the pings that are due; returns a silent worker of those that are awaited."""
+        now = time.monotonic()
+        for worker, (since, ping) in list(self._pings.items()):
+            if ping.done() or worker not in awaited:
+                del self._pings[worker]
+            elif now - since > self._lost_after:
+                wait([ping], _GRACE_SECONDS)
+                if not ping.done():
+                    return worker
+        if now >= self._due:
+            self._due = now + self.interval
+            for worker in awaited:
+                if worker not in self._pings:
+                    self._pings[worker] = now, self._ping(worker)
+        return None
 
 
 class Workers:
@@ -157,22 +196,63 @@ class Workers:
             self._shared = SharedArrays(secret)
             self.handles = self._transport.start(owned, secret)
             addresses = self.call_all("address")
-            # workers that wait for another report it first
-            seconds = 2 * HANDSHAKE_SECONDS
-            self.round_trip = max(self.call_all("connect", addresses, seconds=seconds))
+            self.round_trip = max(self.call_all("connect", addresses))
             self._clocks = [self._clock_offset(worker) for worker in numbers]
         except BaseException:
             self.close()
             raise
 
-    def call_all(self, method: str, *args: Any, seconds: float = _CALL_SECONDS) -> list[Any]:
+    def monitor(self) -> PingMonitor:
+        """The monitor of a wait for workers that begins now."""
+        return PingMonitor(
+            lambda worker: self.handles[worker].call("ping"), self.options.lost_after
+        )
+
+    def call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every worker, at the same time. Raises WorkerLost."""
-        futures = [handle.call(method, *args) for handle in self.handles]
-        wait(futures, seconds, FIRST_EXCEPTION)
-        for worker, future in enumerate(futures):
-            if future.done() and isinstance(future.exception(), WorkerDied):
-                self.result(worker, future)  # the cause of what others report
-        return [self.result(worker, future, seconds) for worker, future in enumerate(futures)]
+        calls = [handle.call(method, *args) for handle in self.handles]
+        return self._results({future: worker for worker, future in enumerate(calls)})
+
+    def call(self, worker: int, method: str, *args: Any) -> Any:
+        """Call a method of a worker. Raises WorkerLost."""
+        (result,) = self._results({self.handles[worker].call(method, *args): worker})
+        return result
+
+    def _results(self, calls: Mapping[Future[Any], int]) -> list[Any]:
+        """The results of calls of workers. Raises WorkerLost if one has died or is silent."""
+        monitor, end = self.monitor(), time.monotonic() + _CALL_SECONDS
+        pending: Collection[Future[Any]] = calls
+        failed: list[Future[Any]] = []
+        while pending and not failed:
+            done, pending = wait(calls, monitor.interval, FIRST_EXCEPTION)
+            failed = [future for future in done if future.exception()]
+            if pending and not failed:
+                silent = monitor.silent_worker([calls[future] for future in pending])
+                if silent is not None:
+                    raise self.lost(silent, self.silence)
+                if time.monotonic() > end:
+                    (late, *_) = (calls[future] for future in pending)
+                    raise self.lost(late, f"has not answered for {_CALL_SECONDS:.0f} s")
+        if failed:
+            done, _ = wait(calls, _DEATH_SECONDS)
+            died = [future for future in done if isinstance(future.exception(), WorkerDied)]
+            self._raise_lost(calls, (died or failed)[0])
+        return [future.result() for future in calls]
+
+    def _raise_lost(self, calls: Mapping[Future[Any], int], failed: Future[Any]) -> NoReturn:
+        """Raise the error of a failed call."""
+        try:
+            failed.result()
+        except WorkerDied:
+            raise self.lost(calls[failed], "was killed") from None
+        except PeerLost as error:
+            raise self.lost(error.peer, error.reason) from None
+        raise AssertionError("the call has not failed")
+
+    @property
+    def silence(self) -> str:
+        """The reason why a worker that answers no pings is lost."""
+        return f"has sent nothing for {self.options.lost_after:g} s"
 
     def variables(self) -> list[Sequence[Variable]]:
         """The variables of each worker; once one was lost, those of the workers that answer."""
@@ -181,21 +261,6 @@ class Workers:
         futures = [handle.call("variables") for handle in self.handles]
         wait(futures, self.options.lost_after)
         return [each.result() for each in futures if each.done() and not each.exception()]
-
-    def call(self, worker: int, method: str, *args: Any) -> Any:
-        """Call a method of a worker. Raises WorkerLost."""
-        return self.result(worker, self.handles[worker].call(method, *args))
-
-    def result(self, worker: int, future: Future[Any], seconds: float = _CALL_SECONDS) -> Any:
-        """The result of a call. Raises WorkerLost if the worker has died or does not answer."""
-        try:
-            return future.result(seconds)
-        except WorkerDied:
-            raise self.lost(worker, "was killed") from None
-        except PeerLost as error:
-            raise self.lost(error.peer, error.reason) from None
-        except TimeoutError:
-            raise self.lost(worker, f"has not answered for {seconds:.0f} s") from None
 
     def _clock_offset(self, worker: int) -> int:
         """Offset of the clock of a worker to that of the driver, in nanoseconds."""
@@ -212,6 +277,7 @@ class Workers:
     ) -> WorkerLost:
         """The error of a lost worker. The session has none of its variables from now on."""
         handle = self.handles[worker]
+        handle.kill()  # it may only be silent, and would go on later
         self._lost = worker
         names = devices_of(self.worker_of, worker)
         devices = tuple(map(short_device_name, names))

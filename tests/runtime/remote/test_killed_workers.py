@@ -1,4 +1,4 @@
-"""A worker process that is killed or stopped while it starts, loads, runs, or recovers."""
+"""A worker process that is killed or stopped while it connects, loads, runs, or recovers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import os
 import pickle
 import signal
 import time
+from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import WorkerLost
+from cfgraph.errors import ExecutionError, WorkerLost
 from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.remote import connections
+from cfgraph.runtime.remote import processes
 from cfgraph.runtime.remote.connections import PeerLost
-from cfgraph.runtime.remote.processes import ProcessHandle
-from tests.runtime.remote.test_workers import VARIABLES
+from cfgraph.runtime.remote.processes import ProcessHandle, ProcessTransport
+from cfgraph.runtime.remote.shared_memory import MIN_SHARED_BYTES
+from cfgraph.runtime.remote.workers import PingMonitor, WorkerDied
+from tests.runtime.remote.test_workers import SENT, VARIABLES
 from tests.runtime.remote.threads import Threads
 
 _PHASES = ["address", "connect", "clock", "load", "restore", "step", "variables"]
+_LOST_AFTER = 1.5
 
 
 @pytest.fixture
@@ -49,6 +54,11 @@ def signal_at(monkeypatch: pytest.MonkeyPatch, phase: str, worker: int, sent: in
     return times
 
 
+def stop(session: cfgraph.Session, worker: int, sent: int = signal.SIGSTOP) -> None:
+    assert session._workers is not None
+    os.kill(session._workers.handles[worker].pid, sent)
+
+
 def run_all(session: cfgraph.Session) -> Any:
     (value,) = session.run(["read_w:0"])
     session.state.copy()
@@ -58,33 +68,121 @@ def run_all(session: cfgraph.Session) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", _PHASES)
 @pytest.mark.parametrize(("worker", "recovers"), [(0, False), (1, True)], ids=["first", "recover"])
-def test_a_process_that_is_killed_in_any_phase_is_named(
-    monkeypatch: pytest.MonkeyPatch, variables: State, phase: str, worker: int, recovers: bool
+@pytest.mark.parametrize(
+    ("sent", "seconds", "reason"),
+    [(signal.SIGKILL, 5, "was killed"), (signal.SIGSTOP, _LOST_AFTER + 2, "has sent nothing for")],
+    ids=["killed", "stopped"],
+)
+def test_a_process_that_ends_or_stops_in_any_phase_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: State,
+    phase: str,
+    worker: int,
+    recovers: bool,
+    sent: int,
+    seconds: float,
+    reason: str,
 ) -> None:
-    with cfgraph.Session(_graph(), workers=cfgraph.Processes(2), state=variables) as session:
+    workers = cfgraph.Processes(2, lost_after=_LOST_AFTER)
+    with cfgraph.Session(_graph(), workers=workers, state=variables) as session:
         if recovers:
             assert run_all(session) == 3
             session.recover(variables)
-        times = signal_at(monkeypatch, phase, worker, signal.SIGKILL)
+        times = signal_at(monkeypatch, phase, worker, sent)
         with pytest.raises(WorkerLost) as caught:
             run_all(session)
-        assert time.monotonic() - times[0] < 5
+        assert time.monotonic() - times[0] < seconds
         assert (caught.value.code, caught.value.worker) == ("CFG720", worker)
-        assert "was killed" in caught.value.message
+        assert reason in caught.value.message
         session.recover(variables)
         assert run_all(session) == 3
 
 
 @pytest.mark.slow
-def test_a_process_that_stops_while_it_connects_is_named(
-    monkeypatch: pytest.MonkeyPatch, variables: State
+@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_process_that_ends_or_stops_between_two_steps_is_named(
+    variables: State, worker: int, sent: int
 ) -> None:
-    with cfgraph.Session(_graph(), workers=cfgraph.Processes(2), state=variables) as session:
-        times = signal_at(monkeypatch, "connect", 1, signal.SIGSTOP)
-        with pytest.raises(WorkerLost, match="did not connect") as caught:
+    workers = cfgraph.Processes(2, lost_after=_LOST_AFTER)
+    with cfgraph.Session(_graph(), workers=workers, state=variables) as session:
+        assert run_all(session) == 3
+        stop(session, worker, sent)
+        time.sleep(0.3)
+        start = time.monotonic()
+        with pytest.raises(WorkerLost) as caught:
             run_all(session)
+        assert time.monotonic() - start < _LOST_AFTER + 2
+        assert (caught.value.code, caught.value.worker) == ("CFG720", worker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_a_process_that_stops_before_it_has_read_a_message_is_named(engine: str) -> None:
+    graph = cfgraph.loads(SENT.encode(), "graph")
+    workers = cfgraph.Processes(2, lost_after=_LOST_AFTER)
+    # more than its socket takes, and too little for shared memory
+    data = np.ones(MIN_SHARED_BYTES // 4 - 100, np.float32)
+    with cfgraph.Session(graph, workers=workers, engine=engine) as session:
+        session.run(["out:0"], {"x:0": data[:1]})
+        stop(session, 1)
+        start = time.monotonic()
+        with pytest.raises(WorkerLost) as caught:
+            session.run(["out:0"], {"x:0": data})
+        assert time.monotonic() - start < _LOST_AFTER + 2
         assert caught.value.worker == 1
-        assert time.monotonic() - times[0] < connections.HANDSHAKE_SECONDS + 5
+
+
+def test_a_call_of_a_stopped_process_does_not_wait() -> None:
+    handle = ProcessHandle()
+    os.kill(handle.pid, signal.SIGSTOP)
+    start = time.monotonic()
+    calls = [handle.call("load", bytes(8 << 20)) for _ in range(2)]
+    assert time.monotonic() - start < 5
+    assert not any(call.done() for call in calls)
+    handle.kill()
+    handle.wait()
+    for call in calls:
+        with pytest.raises(WorkerDied):
+            call.result(5)
+
+
+def test_a_process_that_stops_while_it_starts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ProcessHandle.call
+
+    def stopped(self: ProcessHandle, method: str, *args: Any) -> Any:
+        os.kill(self.pid, signal.SIGSTOP)
+        return call(self, method, *args)
+
+    monkeypatch.setattr(ProcessHandle, "call", stopped)
+    monkeypatch.setattr(processes, "_START_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "_EXIT_SECONDS", 0.1)
+    transport = ProcessTransport(10)
+    with pytest.raises(ExecutionError, match="worker 0 has not started within 0 s"):
+        transport.start([["cpu:0"]], b"")
+    transport.close()
+
+
+def test_a_worker_that_answers_no_ping_is_silent() -> None:
+    pings: dict[int, list[Future[Any]]] = {0: [], 1: [], 2: []}
+
+    def ping(worker: int) -> Future[Any]:
+        future: Future[Any] = Future()
+        pings[worker].append(future)
+        if worker == 0:
+            future.set_result(None)
+        return future
+
+    monitor = PingMonitor(ping, 0.3)
+    assert monitor.interval == pytest.approx(0.1)
+    silent, start = None, time.monotonic()
+    while silent is None and time.monotonic() < start + 5:
+        silent = monitor.silent_worker([0, 1])
+        time.sleep(0.02)
+    assert silent == 1
+    assert time.monotonic() - start >= 0.4
+    assert [len(pings[worker]) > 1 for worker in (0, 1, 2)] == [True, False, False]
+    assert monitor.silent_worker([0]) is None  # the answer of 1 is not awaited any more
 
 
 def test_a_lost_peer_crosses_to_the_driver() -> None:
