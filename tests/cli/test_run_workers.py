@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,14 @@ def test_a_retry_needs_a_checkpoint_of_the_variables(command: Any, tmp_path: Pat
     done = command("run", graph, *RUN, "--init", "set_v", "--retries", "1")
     assert (done.code, done.out) == (2, "")
     assert "--retries needs a checkpoint: the run has the variable 'v'" in done.err
+
+
+def test_without_ray_the_command_names_the_extra(
+    command: Any, eight: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
+    options = ["--devices", "cpu:0-7", "--workers", "2", "--ray", "local"]
+    done = command("run", eight, *options, "--feed", "n=2", "--fetch", "out0:0")
+    assert (done.code, done.out) == (4, "")
+    assert "workers on Ray need the package ray" in done.err
+    assert "cfgraph-tools[ray]" in done.err

@@ -72,7 +72,7 @@ def test_two_large_arrays_cross(monkeypatch: pytest.MonkeyPatch, is_shared: bool
         return written[-1]
 
     monkeypatch.setattr(SharedArrays, "write", write_recorded)
-    data = np.arange(1 << 21, dtype=np.int64)
+    data = np.arange(1 << 23, dtype=np.int64)  # 64 MiB
     with connected() as (a, b):
         a.send(1, b"from a", [data.view(np.uint8).data])
         b.send(0, b"from b", [data.view(np.uint8).data])
@@ -126,6 +126,27 @@ def test_shared_memory_of_another_host_is_refused() -> None:
         peer.sendall(struct.pack("<IQ", 20, 1 << 63 | 10) + bytes(20))
         with pytest.raises(DecodeError, match="from another host"):
             received(mesh, 1)
+
+
+def test_what_a_full_socket_does_not_accept_is_sent_later() -> None:
+    payloads = [bytes([number]) * 100_000 for number in range(200)]
+    stream, received = b"".join(payloads), bytearray()
+    with raw_peer() as (mesh, peer):
+        for payload in payloads:
+            mesh.send(1, b"", [payload])
+        assert not mesh.flush()
+
+        def read() -> None:
+            for payload in payloads:
+                assert peer.recv(12, socket.MSG_WAITALL) == struct.pack("<IQ", 0, len(payload))
+                received.extend(peer.recv(len(payload), socket.MSG_WAITALL))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        while not mesh.flush():
+            mesh.poll(0.1)
+        reader.join(20)
+    assert received == stream
 
 
 def test_messages_arrive_in_order_however_they_are_split() -> None:
