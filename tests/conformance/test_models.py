@@ -19,9 +19,23 @@ import cfgraph
 from benchmarks.models import Recordings
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.jax.compile import has_jax
+from tests.runtime.remote.threads import Threads
 
 VARIABLE = "RECORDED_MODELS"
 CPUS = ["cpu:0", "cpu:1", "cpu:2"]
+# loops and conditionals, variables that change from run to run or are trained, random numbers
+ON_WORKERS = (
+    "flow/beam_search",
+    "flow/cartpole_policy_gradient",
+    "flow/collatz",
+    "flow/stateless_random",
+    "packages/sonnet_dynamic_unroll",
+    "rnn/generate",
+    "rnn/small_cnn/train_step",
+    "tf1/dynamic_rnn_lstm_v1",
+    "tfp/hmc",
+    "tfp/particle_filter",
+)
 PRECISION = {np.dtype(np.float64): 1e-7, np.dtype(np.complex128): 1e-7}
 
 
@@ -67,6 +81,30 @@ def test_models_compute_what_tensorflow_did(
     assert not failures
 
 
+def on_workers(count: int) -> Callable[[Graph], dict[str, Any]]:
+    """Places at random on four devices, and partitions; the run uses workers."""
+
+    def prepare(graph: Graph) -> dict[str, Any]:
+        cfgraph.place(graph, devices="cpu:0-3", seed=count, soft_placement=True)
+        cfgraph.partition(graph)
+        return {"devices": "cpu:0-3", "workers": Threads(count)}
+
+    return prepare
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("engine", ["tokens", "compiled"])
+@pytest.mark.parametrize("name", ON_WORKERS)
+def test_models_on_workers_compute_what_tensorflow_did(
+    name: str, engine: str, workers: int, recordings: Recordings
+) -> None:
+    case = next((case for case in recordings.cases() if case["id"] == name), None)
+    if case is None:
+        pytest.skip(f"the recorded models do not contain {name}")
+    assert not differing_fetches(case, engine, on_workers(workers), recordings)
+
+
 def differing_fetches(
     case: dict[str, Any],
     engine: str,
@@ -83,14 +121,15 @@ def differing_fetches(
     else:
         graph = cfgraph.loads(recordings.read(f"graphs/{case['graph']}"))
     options = prepare(graph)
-    session = cfgraph.Session(graph, state=state, soft_placement=True, engine=engine, **options)
+    options.update(state=state, soft_placement=True, engine=engine)
     differing = []
-    for run in case["runs"]:
-        feeds = {name: recordings.array(key) for name, key in run["feeds"].items()}
-        values = session.run(run["fetches"], feeds, targets=run["targets"])
-        for name, value, key in zip(run["fetches"], values, run["expected"], strict=True):
-            if not is_close(value, recordings.array(key), case.get("rtol")):
-                differing.append(name)
+    with cfgraph.Session(graph, **options) as session:
+        for run in case["runs"]:
+            feeds = {name: recordings.array(key) for name, key in run["feeds"].items()}
+            values = session.run(run["fetches"], feeds, targets=run["targets"])
+            for name, value, key in zip(run["fetches"], values, run["expected"], strict=True):
+                if not is_close(value, recordings.array(key), case.get("rtol")):
+                    differing.append(name)
     return differing
 
 

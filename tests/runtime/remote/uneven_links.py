@@ -47,6 +47,12 @@ class UnevenThreads(Threads):
 
     draws: tuple[random.Random, ...] = ()
 
+    @classmethod
+    def seeded(cls, workers: int, seed: str) -> UnevenThreads:
+        """Workers whose links depend on a seed."""
+        draws = tuple(random.Random(f"{seed} {worker}") for worker in range(workers))
+        return cls(workers, draws=draws)
+
     def transport(self) -> ThreadTransport:
         return _UnevenTransport(self.lost_after, self.draws)
 
