@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,8 +16,23 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.families.stateless_random import check_shape, stream_of_key, stream_of_seed
+from cfgraph.ops.families.rejection_rules import (
+    BinomialConstants,
+    accepts_gamma,
+    binomial_candidates,
+    gamma_parameters,
+    poisson_candidates,
+)
+from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
+from cfgraph.ops.families.traced_rejection import (
+    traced_binomial,
+    traced_gamma,
+    traced_inversion,
+    traced_products,
+    traced_ratios,
+)
 from cfgraph.ops.opdef import philox
+from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -25,7 +41,7 @@ from cfgraph.ops.opdef.gradient_api import (
     sum_to_shape,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.philox import PhiloxStream
+from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # Philox samples that each output may use
@@ -34,12 +50,6 @@ _RESERVED_BY_INVERSION = 42
 # samples that are computed at once for all lanes, and the most for one
 _SAMPLES_AT_ONCE = 32
 _MAX_AHEAD = 4
-_TAIL = np.array(
-    [
-        math.lgamma(k + 2) - (k + 1.5) * math.log(k + 1) + k + 1 - 0.5 * math.log(2 * math.pi)
-        for k in range(10)
-    ]
-)
 
 
 class LaneStreams:
@@ -78,6 +88,13 @@ class LaneStreams:
         words = self.stream.words(starts[:, None] + np.arange(samples, dtype=np.uint64))
         return convert(words)[..., ::-1].reshape(len(lanes), -1)
 
+    def draw_pairs(self, lanes: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """The next two numbers of some lanes, which are not drawn from in other ways."""
+        starts = self.positions[lanes]
+        self.positions[lanes] = starts + np.uint64(1)
+        numbers = convert(self.stream.words(starts))
+        return numbers[:, 1], numbers[:, 0]
+
 
 def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[int, int]:
     """Samples per parameter and parameters. Raises OpError unless the shape ends with theirs."""
@@ -91,26 +108,29 @@ def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[i
     return (math.prod(sizes) // count if count else 0), count
 
 
-def draw_per_parameter(draw: Callable[..., Any], sizes: Sequence[int], *parameters: Any) -> Any:
+def draw_per_parameter(
+    xp: ModuleType, draw: Callable[..., Any], sizes: Sequence[int], *parameters: Any
+) -> Any:
     """Samples in the shape `sizes`: `draw(index, *parameters of each output)`, batch by batch."""
-    parameters = tuple(np.broadcast_arrays(*parameters))
+    parameters = tuple(xp.broadcast_arrays(*parameters))
     samples, count = samples_per_parameter(sizes, parameters[0].shape)
-    flat = (np.repeat(x.reshape(-1), samples) for x in parameters)
-    drawn = draw(np.arange(samples * count, dtype=np.uint64), *flat)
+    flat = (xp.repeat(x.reshape(-1), samples) for x in parameters)
+    drawn = draw(xp.arange(samples * count, dtype=np.uint64), *flat)
     return drawn.reshape(count, samples).T.reshape(sizes)
 
 
-def draw_gamma(stream: PhiloxStream, outputs: Any, alpha: Any) -> Any:
+def draw_gamma(stream: RandomStream, outputs: Any, alpha: Any) -> Any:
     """Gamma samples (Marsaglia and Tsang 2000); an exponential distribution for alpha 1."""
     alpha = alpha.astype(np.float64)
+    if isinstance(stream, TracedStream):
+        return traced_gamma(stream, outputs * np.uint64(_RESERVED), alpha)
     lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED))
     result = np.empty(len(outputs))
     todo = np.flatnonzero(alpha == 1)
     if len(todo):
         result[todo] = -np.log1p(-lanes.draw(todo, philox.unit_float64))
     below = alpha < 1
-    d = alpha + np.where(below, 2.0 / 3, -1.0 / 3)
-    c = 1.0 / 3 / np.sqrt(d)
+    d, c = gamma_parameters(np, alpha)
     todo = np.flatnonzero(alpha != 1)
     while len(todo):
         x = lanes.draw(todo, philox.normal_float64)
@@ -118,8 +138,7 @@ def draw_gamma(stream: PhiloxStream, outputs: Any, alpha: Any) -> Any:
         valid = ~(v <= 0)
         rest, (rows, x, v) = todo[~valid], (todo[valid], x[valid], v[valid] ** 3)
         u = lanes.draw(rows, philox.unit_float64)
-        squeezed = u < 1 - 0.0331 * (x * x) * (x * x)
-        accepted = squeezed | (np.log(u) < 0.5 * x * x + d[rows] * (1 - v + np.log(v)))
+        accepted = accepts_gamma(np, x, v, u, d[rows])
         done = rows[accepted]
         result[done] = d[done] * v[accepted]
         small = done[below[done]]
@@ -131,13 +150,18 @@ def draw_gamma(stream: PhiloxStream, outputs: Any, alpha: Any) -> Any:
     return result
 
 
-def draw_poisson(stream: PhiloxStream, outputs: Any, rate: Any) -> Any:
+def draw_poisson(stream: RandomStream, outputs: Any, rate: Any) -> Any:
     """Poisson samples: products of uniform numbers (Knuth) below rate 10, else Hörmann 1993."""
-    rate = rate.astype(np.float64)
-    lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED))
-    result = np.where(np.isfinite(rate) & (rate >= 0), 0.0, np.nan)
-    _draw_by_products(lanes, np.flatnonzero((rate < 10) & (rate >= 0)), rate, result)
-    _draw_by_ratios(lanes, np.flatnonzero((rate >= 10) & np.isfinite(rate)), rate, result)
+    rate, xp = rate.astype(np.float64), stream.xp
+    starts = outputs * np.uint64(_RESERVED)
+    few, many = (rate < 10) & (rate >= 0), (rate >= 10) & xp.isfinite(rate)
+    result = xp.where(xp.isfinite(rate) & (rate >= 0), 0.0, np.nan)
+    if isinstance(stream, TracedStream):
+        result = xp.where(few, traced_products(stream, starts, few, rate), result)
+        return xp.where(many, traced_ratios(stream, starts, many, rate), result)
+    lanes = LaneStreams(stream, starts)
+    _draw_by_products(lanes, np.flatnonzero(few), rate, result)
+    _draw_by_ratios(lanes, np.flatnonzero(many), rate, result)
     return result
 
 
@@ -155,50 +179,44 @@ def _draw_by_products(lanes: LaneStreams, todo: Any, rate: Any, result: Any) -> 
 
 def _draw_by_ratios(lanes: LaneStreams, todo: Any, rate: Any, result: Any) -> None:
     while len(todo):
-        u = lanes.draw(todo, philox.unit_float64) - 0.5
-        v = lanes.draw(todo, philox.unit_float64)
-        shifted = 0.5 - np.abs(u)
-        mean = rate[todo]
-        b = 0.931 + 2.53 * np.sqrt(mean)
-        a = -0.059 + 0.02483 * b
-        k = np.floor((2 * a / shifted + b) * u + mean + 0.43)
-        inside = (shifted >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
-        refused = (k < 0) | ((shifted < 0.013) & (v > shifted))
-        inverse = 1.1239 + 1.1328 / (b - 3.4)
-        s = np.log(v * inverse / (a / (shifted * shifted) + b))
-        t = -mean + k * np.log(mean) - _log_gamma(k + 1)
-        accepted = inside | (~refused & (s <= t))
+        u, v = lanes.draw_pairs(todo, philox.unit_float64)
+        k, accepted = poisson_candidates(np, u, v, rate[todo])
         result[todo[accepted]] = k[accepted]
         todo = todo[~accepted]
 
 
-def _log_gamma(x: Any) -> Any:
-    from scipy.special import gammaln
-
-    return gammaln(np.maximum(x, 1e-300))
-
-
-def draw_binomial(stream: PhiloxStream, outputs: Any, counts: Any, probs: Any) -> Any:
+def draw_binomial(stream: RandomStream, outputs: Any, counts: Any, probs: Any) -> Any:
     """Binomial samples: sums of geometric ones for small means, else Hörmann 1993."""
+    xp = stream.xp
     flip = probs > 0.5
-    likely = np.where(flip, 1 - probs, probs).astype(probs.dtype)
+    likely = xp.where(flip, 1 - probs, probs).astype(probs.dtype)
     many = counts * likely >= 10
     count, prob = counts.astype(np.float64), likely.astype(np.float64)
-    varied = (count > 0) & np.isfinite(count) & (probs > 0) & (probs < 1)
-    result = np.where(np.isnan(probs) | ~np.isfinite(count), np.nan, 0.0)
-    rows = np.flatnonzero(varied & ~many)
-    result[rows] = _draw_by_inversion(stream, outputs[rows], count[rows], prob[rows])
-    rows = np.flatnonzero(varied & many)
-    if len(rows):
-        result[rows] = _draw_transformed(stream, outputs[rows], count[rows], prob[rows])
-    result = np.where(varied & flip, count - result, result)
-    return np.where((probs >= 1) & (count > 0), count, result)
+    varied = (count > 0) & xp.isfinite(count) & (probs > 0) & (probs < 1)
+    result = xp.where(xp.isnan(probs) | ~xp.isfinite(count), np.nan, 0.0)
+    few, many = varied & ~many, varied & many
+    inverted, transformed = (
+        outputs * np.uint64(_RESERVED_BY_INVERSION),
+        outputs * np.uint64(_RESERVED),
+    )
+    if isinstance(stream, TracedStream):
+        result = xp.where(few, traced_inversion(stream, inverted, few, count, prob), result)
+        result = xp.where(many, traced_binomial(stream, transformed, many, count, prob), result)
+    else:
+        for mask, draw, starts in (
+            (few, _draw_by_inversion, inverted),
+            (many, _draw_transformed, transformed),
+        ):
+            rows = np.flatnonzero(mask)
+            if len(rows):
+                result[rows] = draw(LaneStreams(stream, starts[rows]), count[rows], prob[rows])
+    result = xp.where(varied & flip, count - result, result)
+    return xp.where((probs >= 1) & (count > 0), count, result)
 
 
-def _draw_by_inversion(stream: PhiloxStream, outputs: Any, count: Any, prob: Any) -> Any:
-    lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED_BY_INVERSION))
-    total, result = np.zeros(len(outputs)), np.zeros(len(outputs))
-    todo = np.arange(len(outputs))
+def _draw_by_inversion(lanes: LaneStreams, count: Any, prob: Any) -> Any:
+    total, result = np.zeros(len(count)), np.zeros(len(count))
+    todo = np.arange(len(count))
     while len(todo):
         u = lanes.draw_ahead(todo, philox.unit_float64)
         steps = np.ceil(np.log(u) / np.log1p(-prob[todo, None]))
@@ -211,46 +229,23 @@ def _draw_by_inversion(stream: PhiloxStream, outputs: Any, count: Any, prob: Any
     return result
 
 
-def _draw_transformed(stream: PhiloxStream, outputs: Any, count: Any, prob: Any) -> Any:
-    lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED))
-    result, todo = np.zeros(len(outputs)), np.arange(len(outputs))
-    deviation = np.sqrt(count * prob * (1 - prob))
-    b = 1.15 + 2.53 * deviation
-    a = -0.0873 + 0.0248 * b + 0.01 * prob
-    alpha = (2.83 + 5.1 / b) * deviation
-    ratio, mode = prob / (1 - prob), np.floor((count + 1) * prob)
+def _draw_transformed(lanes: LaneStreams, count: Any, prob: Any) -> Any:
+    result, todo = np.zeros(len(count)), np.arange(len(count))
+    constants = BinomialConstants.from_parameters(np, count, prob)
     while len(todo):
-        u = lanes.draw(todo, philox.unit_float64) - 0.5
-        v = lanes.draw(todo, philox.unit_float64)
-        n, m, r, a_, b_ = count[todo], mode[todo], ratio[todo], a[todo], b[todo]
-        us = 0.5 - np.abs(u)
-        k = np.floor((2 * a_ / us + b_) * u + n * prob[todo] + 0.5)
-        inside = (us >= 0.07) & (v <= 0.92 - 4.2 / b_)
-        refused = (k < 0) | (k > n)
-        k_ = np.clip(k, 0, n)
-        bound = (m + 0.5) * np.log((m + 1) / (r * (n - m + 1)))
-        bound += (n + 1) * np.log((n - m + 1) / (n - k_ + 1))
-        bound += (k_ + 0.5) * np.log(r * (n - k_ + 1) / (k_ + 1))
-        bound += _stirling_tail(m) + _stirling_tail(n - m)
-        bound -= _stirling_tail(k_) + _stirling_tail(n - k_)
-        accepted = inside | (~refused & (np.log(v * alpha[todo] / (a_ / (us * us) + b_)) <= bound))
+        u, v = lanes.draw_pairs(todo, philox.unit_float64)
+        rows = BinomialConstants(*(numbers[todo] for numbers in constants))
+        k, accepted = binomial_candidates(np, u, v, rows)
         result[todo[accepted]] = k[accepted]
         todo = todo[~accepted]
     return result
-
-
-def _stirling_tail(k: Any) -> Any:
-    """Remainder of Stirling's approximation of the logarithm of a factorial."""
-    square = (k + 1) * (k + 1)
-    series = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1)
-    return np.where(k <= 9, _TAIL[np.clip(k, 0, 9).astype(np.int64)], series)
 
 
 class RejectionSampler(Op, abstract=True):
     """Stateless op that samples a distribution per parameter, in the shape of input 0."""
 
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
+    compilation = CompilerSupport(compiled=False, constant_inputs=(0,))
     placement = HostPlacement(host_inputs=(0, 1, 2, 3))
     draw: ClassVar[Callable[..., Any]]
 
@@ -259,7 +254,7 @@ class RejectionSampler(Op, abstract=True):
         draw, dtype = cls.draw, node.attr("dtype").numpy
 
         def sample(shape: Any, seed: Any, *parameters: Any) -> Any:
-            stream, sizes = stream_of_seed(seed), check_shape(shape)
+            stream, sizes = seeded_stream(xp, seed), check_shape(shape)
             return sample_parameters(draw, stream, sizes, dtype, parameters)
 
         return sample
@@ -271,15 +266,16 @@ class RejectionSampler(Op, abstract=True):
 
 def sample_parameters(
     draw: Callable[..., Any],
-    stream: PhiloxStream,
+    stream: RandomStream,
     sizes: tuple[int, ...],
     dtype: Any,
     parameters: Sequence[Any],
 ) -> Any:
     """Draw samples per parameter, cast to a dtype."""
-    drawn = draw_per_parameter(
-        lambda outputs, *flat: draw(stream, outputs, *flat), sizes, *map(np.asarray, parameters)
-    )
+    xp = stream.xp
+    drawn = draw_per_parameter(xp, partial(draw, stream), sizes, *map(xp.asarray, parameters))
+    if np.issubdtype(dtype, np.integer):  # engines differ in what NaN is cast to
+        defer_check(lambda: xp.isfinite(drawn))
     return drawn.astype(dtype)
 
 
@@ -316,7 +312,7 @@ class StatelessRandomGammaV3(RejectionSampler):
         dtype = node.attr("dtype").numpy
 
         def sample(shape: Any, key: Any, counter: Any, alg: Any, alpha: Any) -> Any:
-            stream, sizes = stream_of_key(key, counter, alg), check_shape(shape)
+            stream, sizes = keyed_stream(xp, key, counter, alg), check_shape(shape)
             return sample_parameters(draw_gamma, stream, sizes, dtype, [alpha])
 
         return sample
