@@ -168,7 +168,15 @@ FAMILIES: Final = {
     ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
     "printing": "Assert Print PrintV2 StringFormat Timestamp",
-    "quantization": "Dequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeV2",
+    "quantization": (
+        "Dequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "
+        "QuantizeAndDequantizeV4Grad QuantizeV2"
+    ),
+    "quantized_arithmetic": (
+        "QuantizedAdd QuantizedBatchNormWithGlobalNormalization QuantizedBiasAdd QuantizedMatMul "
+        "QuantizedMul QuantizedRelu QuantizedRelu6 QuantizedReluX"
+    ),
+    "quantized_images": "QuantizedAvgPool QuantizedConv2D QuantizedMaxPool QuantizedResizeBilinear",
     "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",
     "random_sampling": (
         "Multinomial ParameterizedTruncatedNormal RandomGamma RandomPoisson RandomPoissonV2 "
@@ -180,6 +188,9 @@ FAMILIES: Final = {
     "rejection_samplers": (
         "StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 "
         "StatelessRandomPoisson"
+    ),
+    "requantization": (
+        "QuantizeDownAndShrinkRange QuantizedConcat QuantizedReshape RequantizationRange Requantize"
     ),
     "resampling": (
         "ResizeArea ResizeBicubic ResizeBicubicGrad ScaleAndTranslate ScaleAndTranslateGrad"

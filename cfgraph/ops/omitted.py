@@ -69,10 +69,11 @@ OMISSIONS: Final = (
         r".*SessionHandle.*|.*SessionTensor",
     ),
     _omission(
-        "quantized arithmetic",
-        "quantized numbers are not computed with",
-        "run the graph as it was before quantization, or with FakeQuant ops",
-        r"(?:Uniform)?(?:Re|De)?[qQ]uanti[sz].*|UniformQuantized.*|Requantiz.*",
+        "quantized arithmetic of libraries",
+        "quantized ops that oneDNN fuses, and those of StableHLO, are not computed",
+        "run the graph as it was before they were fused, or with FakeQuant ops",
+        r"Quantized(?:MatMul|(?:Depthwise)?Conv2D).*|Requantiz.*PerChannel",
+        r"Uniform(?:Re|De)?[qQ]uanti[sz].*",
     ),
     _omission(
         "sampling of candidates and training of linear models",

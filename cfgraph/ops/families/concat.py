@@ -53,7 +53,7 @@ class ConcatV2(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [_concat_shape(context.inputs[:-1], static_int(context, len(context.inputs) - 1))]
+        return [concat_shape(context.inputs[:-1], static_int(context, len(context.inputs) - 1))]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -80,7 +80,7 @@ class Concat(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [_concat_shape(context.inputs[1:], static_int(context, 0))]
+        return [concat_shape(context.inputs[1:], static_int(context, 0))]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -164,7 +164,8 @@ def _concat_error(parts: Sequence[Any], axis: Any) -> str:
     return f"ConcatOp : Dimensions of inputs should match: {shapes}"
 
 
-def _concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
+def concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
+    """The static shape of a concatenation."""
     known = [part for part in parts if part.dims is not None]
     if not known:
         return UNKNOWN_SHAPE

@@ -15,15 +15,12 @@ from cfgraph.ops.opdef.array_namespace import computed_in_float32, run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.quantized_numbers import round_away
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _MODES: Final = "mode: {'MIN_COMBINED', 'MIN_FIRST', 'SCALED'} = 'MIN_COMBINED'"
 _QUANTIZED: Final = "T: {qint8, quint8, qint32, qint16, quint16}"
 _F32: Final = np.float32
-
-
-def _round_away(x: Any) -> Any:
-    return np.trunc(x + np.copysign(x.dtype.type(0.5), x))
 
 
 class QuantizedRange(NamedTuple):
@@ -114,12 +111,12 @@ class QuantizeV2(Op):
                 values, low, high = _scaled(x, low, high, target, narrow=narrow, even=even)
             elif target.mode == "MIN_FIRST":
                 scale = _F32(target.steps / (np.float64(high) - low))
-                values = _round_away(x * scale) - (_round_away(low * scale) - _F32(target.least))
+                values = round_away(x * scale) - (round_away(low * scale) - _F32(target.least))
                 values = np.clip(values, _F32(target.least), target.greatest_float32)
             else:
                 scale = _F32(target.steps / (np.float64(high) - low))
                 values = (np.minimum(np.maximum(x, low), high) - low) * scale - _F32(target.half)
-                values = np.trunc(values + _F32(0.5)) if not target.half else _round_away(values)
+                values = np.trunc(values + _F32(0.5)) if not target.half else round_away(values)
             bounds = (np.reshape(np.asarray(v, _F32), shape) for v in (low, high))
             return (values.astype(dtype), *bounds)
 
@@ -143,7 +140,7 @@ def _scaled(
     scale = np.minimum(from_low, from_high).astype(_F32)
     low, high = least / scale, greatest / scale
     scaled = np.minimum(np.maximum(x, low), high) * scale
-    return np.rint(scaled) if even else _round_away(scaled), low, high
+    return np.rint(scaled) if even else round_away(scaled), low, high
 
 
 class Dequantize(SameShape):
@@ -172,7 +169,7 @@ class Dequantize(SameShape):
                 return (numbers.astype(_F32) * scale).astype(dtype)
             if source.mode == "MIN_FIRST":
                 scale = _F32((np.float64(high) - low) / source.steps)
-                start = np.where(low == high, low, _round_away(low / scale) * scale)
+                start = np.where(low == high, low, round_away(low / scale) * scale)
                 return (start + (numbers - source.least).astype(_F32) * scale).astype(dtype)
             scale = _F32((np.float64(high) - low) / source.steps)
             shifted = (numbers + source.half).astype(_F32)
@@ -244,6 +241,49 @@ class QuantizeAndDequantizeV2(SameShape):
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
         return dy, None, None
+
+
+class QuantizeAndDequantizeV4(QuantizeAndDequantizeV2):
+    """Floats rounded to what integers represent; the gradient passes inside the range."""
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        grad = g.QuantizeAndDequantizeV4Grad(dy, *node.inputs, axis=node.attr("axis")).node
+        return grad.output(0), grad.output(1), grad.output(2)
+
+
+class QuantizeAndDequantizeV4Grad(Op):
+    """Gradient of QuantizeAndDequantizeV4: zero for numbers outside the range."""
+
+    signature = (
+        "gradients: T, input: T, input_min: T, input_max: T "
+        "-> input_backprop: T, input_min_backprop: T, input_max_backprop: T"
+    )
+    attrs = "T: {bfloat16, float16, float32, float64}, axis: int = -1"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def gradient(dy: Any, x: Any, low: Any, high: Any) -> Any:
+            if dy.shape != x.shape:
+                message = f"gradients {list(dy.shape)} and input {list(x.shape)} differ"
+                raise OpError(message)
+            least, greatest = channel_ranges(node, x, xp.asarray(low), xp.asarray(high))
+            inside = ((x >= least) & (x <= greatest)).astype(x.dtype)
+            return dy * inside, xp.zeros_like(low), xp.zeros_like(high)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        bound = SCALAR_SHAPE if context.attr("axis") == -1 else vector_shape(None)
+        return [context.inputs[0].merge(context.inputs[1]), bound, bound]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        if grads[0] is None:
+            return [None] * 4
+        again = g.QuantizeAndDequantizeV4Grad(grads[0], *node.inputs[1:], axis=node.attr("axis"))
+        return again, None, None, None
 
 
 class QuantizeAndDequantizeV3(SameShape):

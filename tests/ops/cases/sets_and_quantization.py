@@ -116,8 +116,31 @@ QUANTIZED = [
         for a in (2, -2)
     ),
 ]
-CASES = SETS + QUANTIZED
+TRAINED = [
+    *(
+        case(
+            "QuantizeAndDequantizeV4",
+            [X.astype(t), t(low), t(high)],
+            {"range_given": given, "signed_input": signed, "num_bits": 5},
+        )
+        for t in (F32, F64)
+        for low, high in RANGES[:2]
+        for given in (False, True)
+        for signed in (False, True)
+    ),
+    *(case("QuantizeAndDequantizeV4Grad", [X * 2, X, F32(low), F32(high)]) for low, high in RANGES),
+    case(
+        "QuantizeAndDequantizeV4Grad",
+        [X * 2, X, F32([-2, -1, 0, 1, 2]), F32([-1, 1, 1, 2, 3])],
+        {"axis": 1},
+    ),
+]
+CASES = SETS + QUANTIZED + TRAINED
 NO_GRADIENT = dict.fromkeys(["QuantizeV2", "Dequantize"], "TensorFlow has none")
 ESTIMATE = dict.fromkeys(
-    ["QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3"], "passes through what rounds"
+    ["QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4"],
+    "passes through what rounds",
 )
+_TWO_ARGUMENTS = "TensorFlow passes three gradients to a function of one"
+OUR_GRADIENT = {"QuantizeAndDequantizeV4Grad": _TWO_ARGUMENTS}
+OUR_SECOND = {"QuantizeAndDequantizeV4": _TWO_ARGUMENTS}

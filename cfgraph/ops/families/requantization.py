@@ -1,0 +1,210 @@
+"""Changes of the range or the shape of quantized integers, and the range that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.families.concat import concat_shape
+from cfgraph.ops.families.quantized_arithmetic import (
+    QUANTIZED_TYPES,
+    QuantizedOp,
+    require_type,
+    with_range,
+)
+from cfgraph.ops.families.reshape import Reshape
+from cfgraph.ops.opdef.facts import HostPlacement
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.quantized_numbers import QuantizedInterval, interval
+from cfgraph.ops.opdef.shape_functions import InferenceContext, static_int
+
+_F32: Final = np.float32
+_FRACTION_BITS: Final = 16
+
+
+def _used_range(x: Any, source: QuantizedInterval) -> QuantizedInterval:
+    """The range of the floats that a tensor contains, extended to zero from below."""
+    low = x.min(initial=source.type.greatest)
+    high = x.max(initial=source.type.least)
+    floats = source.floats(np.array([low, high]))
+    return interval(np.uint8, min(_F32(0), floats[0]), floats[1])
+
+
+def _narrowed(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> Any:
+    """Integers of 32 bits as integers of 8 bits, in fixed-point arithmetic."""
+    source_width, width = source.high - source.low, target.high - target.low
+    one = 1 << _FRACTION_BITS
+    if width == 0:
+        scale = offset = start = 0
+    else:
+        per_float = _F32(255.0 / np.float64(width))
+        middle = _F32((source.low + source.high) / 2.0)
+        scale = _truncated(255.0 * one * np.float64(source_width) / width)
+        offset = _truncated(middle * per_float * _F32(one))
+        start = _rounded(one * (np.float64(target.low) * 255.0) / width)
+    levels = (x.astype(np.int64) * np.int64(scale)) >> 32
+    rounded = (levels + np.int64(offset - start + one // 2)) >> _FRACTION_BITS
+    return np.clip(rounded, 0, 255).astype(np.uint8)
+
+
+def _truncated(x: Any) -> int:
+    return int(np.asarray(x).astype(np.int64))
+
+
+def _rounded(x: Any) -> int:
+    return int(np.trunc(x + np.copysign(0.5, x)))
+
+
+class _Narrowing(QuantizedOp, abstract=True):
+    """Integers of 32 bits as integers of 8 bits."""
+
+    attrs = f"Tinput: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES}"
+
+    @classmethod
+    def check_types(cls, node: Node) -> None:
+        """Raise OpError for types that TensorFlow has no kernel for."""
+        require_type(node, "Tinput", "qint32")
+        require_type(node, "out_type", "quint8")
+
+
+class QuantizeDownAndShrinkRange(_Narrowing):
+    """Integers of 8 bits whose range is that of the numbers in the tensor."""
+
+    signature = (
+        "input: Tinput, input_min: float32, input_max: float32 "
+        "-> output: out_type, output_min: float32, output_max: float32"
+    )
+
+    @classmethod
+    def bind_numpy(cls, node: Node) -> Kernel:
+        cls.check_types(node)
+
+        def shrink(x: Any, low: Any, high: Any) -> Any:
+            source = interval(x.dtype, low, high)
+            target = _used_range(x, source)
+            return with_range(_narrowed(x, source, target), target)
+
+        return shrink
+
+
+class Requantize(_Narrowing):
+    """Integers of 8 bits of a requested range."""
+
+    signature = (
+        "input: Tinput, input_min: float32, input_max: float32, "
+        "requested_output_min: float32, requested_output_max: float32 "
+        "-> output: out_type, output_min: float32, output_max: float32"
+    )
+
+    @classmethod
+    def bind_numpy(cls, node: Node) -> Kernel:
+        cls.check_types(node)
+
+        def requantize(x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
+            target = interval(np.uint8, least, greatest)
+            if not (target.low <= 0 and target.high >= target.low):
+                message = (
+                    "the requested range must not begin above 0 or above its end, "
+                    f"got [{float(target.low):g}, {float(target.high):g}]"
+                )
+                raise OpError(message)
+            return with_range(_narrowed(x, interval(x.dtype, low, high), target), target)
+
+        return requantize
+
+
+class RequantizationRange(QuantizedOp):
+    """The range of the numbers that a quantized tensor contains."""
+
+    signature = (
+        "input: Tinput, input_min: float32, input_max: float32 "
+        "-> output_min: float32, output_max: float32"
+    )
+    attrs = f"Tinput: {QUANTIZED_TYPES}"
+
+    @classmethod
+    def bind_numpy(cls, node: Node) -> Kernel:
+        require_type(node, "Tinput", "qint32")
+
+        def used(x: Any, low: Any, high: Any) -> Any:
+            found = _used_range(x, interval(x.dtype, low, high))
+            return found.low, found.high
+
+        return used
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE, SCALAR_SHAPE]
+
+
+class QuantizedReshape(QuantizedOp):
+    """A quantized tensor with the same elements and a new shape."""
+
+    signature = (
+        "tensor: T, shape: Tshape, input_min: float32, input_max: float32 "
+        "-> output: T, output_min: float32, output_max: float32"
+    )
+    attrs = "Tshape: {int32, int64} = int32"
+    placement = HostPlacement(host_only=True, host_inputs=(1,))
+
+    @classmethod
+    def bind_numpy(cls, node: Node) -> Kernel:
+        require_type(node, "T", "quint8", "qint32")
+        reshape = Reshape.bind(node, np)
+
+        def reshaped(x: Any, shape: Any, low: Any, high: Any) -> Any:
+            return with_range(reshape(x, shape), interval(x.dtype, low, high))
+
+        return reshaped
+
+    @classmethod
+    def first_shape(cls, context: InferenceContext) -> Shape:
+        return Reshape.shape(context)[0]
+
+
+class QuantizedConcat(QuantizedOp):
+    """Concatenation of quantized tensors, in a range that includes theirs and 0 from below."""
+
+    signature = (
+        "concat_dim: int32, values: N*T, input_mins: N*float32, input_maxes: N*float32 "
+        "-> output: T, output_min: float32, output_max: float32"
+    )
+    attrs = "N: int >= 2"
+    placement = HostPlacement(host_only=True, host_inputs=(0,))
+
+    @classmethod
+    def bind_numpy(cls, node: Node) -> Kernel:
+        require_type(node, "T", "quint8", "qint32")
+        count = node.attr("N")
+
+        def concatenate(axis: Any, *inputs: Any) -> Any:
+            parts = [np.atleast_1d(part) for part in inputs[:count]]
+            bounds = zip(inputs[count : 2 * count], inputs[2 * count :], strict=True)
+            sources = [interval(parts[0].dtype, low, high) for low, high in bounds]
+            position = int(axis)
+            if not 0 <= position < parts[0].ndim:
+                message = f"the dimension {position} is not in [0, {parts[0].ndim})"
+                raise OpError(message)
+            low = min(_F32(0), *(s.low for s in sources))
+            high = max(s.high for s in sources)
+            if sources[0].type.least < 0:
+                low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
+            target = interval(parts[0].dtype, low, high)
+            fitted = [
+                part
+                if (source.low, source.high) == (low, high)
+                else target.tensor_quantized(source.tensor_floats(part))
+                for part, source in zip(parts, sources, strict=True)
+            ]
+            return with_range(np.concatenate(fitted, position), target)
+
+        return concatenate
+
+    @classmethod
+    def first_shape(cls, context: InferenceContext) -> Shape:
+        count = context.attr("N")
+        return concat_shape(context.inputs[1 : 1 + count], static_int(context, 0))
