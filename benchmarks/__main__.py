@@ -7,7 +7,9 @@ Without a section, all are measured. `--models` names recordings for the section
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from benchmarks import (
     swapping,
     workers,
 )
+from benchmarks.arguments import section_parser
 from benchmarks.measurement import Row
 from benchmarks.peer import tensorflow
 
@@ -68,30 +71,39 @@ SECTIONS: dict[str, Any] = {
 HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
 
 
-def main(arguments: list[str]) -> None:
+def main(words: Sequence[str]) -> None:
     """Measure the sections that are named, or all."""
-    if arguments[:1] == ["papers"]:
-        papers.main(arguments[1:])
+    if words[:1] == ["papers"]:
+        papers.main(words[1:])
         return
-    tiny = "--tiny" in arguments
-    if "--models" in arguments:
-        at = arguments.index("--models")
-        SECTIONS["models"] = models.Section(Path(arguments[at + 1]))
-        SECTIONS["optimize"] = optimizing.Section(Path(arguments[at + 1]))
-        arguments = arguments[:at] + arguments[at + 2 :]
-    named = [word for word in arguments if not word.startswith("-")] or list(SECTIONS)
+    options = parse(words)
+    if options.models is not None:
+        SECTIONS["models"] = models.Section(options.models)
+        SECTIONS["optimize"] = optimizing.Section(options.models)
     tf = tensorflow()
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
     print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop;")
     print("of swapping: a run with it, or one with all the memory that it wants;")
     print("of growth: linear growth; of reduce: the better of bisection and linear reduction")
     print("of workers of Ray: processes\n")
-    rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
+    names = options.sections or list(SECTIONS)
+    rows = [cells(row) for name in names for row in SECTIONS[name].measure(tf, tiny=options.tiny)]
     widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
     for row in [HEAD, *rows]:
         print(
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         )
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; exits with 2 for an unknown section or option."""
+    description = "Print figures of some sections, or of all, which takes ten minutes."
+    parser = section_parser("python -m benchmarks", description, SECTIONS)
+    parser.epilog = "`python -m benchmarks papers --help` describes a page that is measured alone."
+    parser.add_argument(
+        "--models", type=Path, metavar="PATH", help="recordings for `models` and `optimize`"
+    )
+    return parser.parse_args(words)
 
 
 def cells(row: Row) -> tuple[str, ...]:

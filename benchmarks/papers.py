@@ -7,11 +7,11 @@ are those of the last `--measure`, in benchmarks/results/papers.json.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -58,9 +58,12 @@ PICTURES: Final = {
 UNROLLING: Final = "unrolling"
 
 
-def main(words: list[str]) -> None:
+def main(words: Sequence[str]) -> None:
     """Rewrite the page, its pictures, and with `--measure` the measured values."""
-    if "--measure" in words:
+    description = "Rewrite docs/papers.md and its pictures."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks papers", description=description)
+    parser.add_argument("--measure", action="store_true", help="measure the real times again, too")
+    if parser.parse_args(words).measure:
         done = [curves._asdict() for curves in measure()]
         MEASURED.parent.mkdir(exist_ok=True)
         MEASURED.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
@@ -181,7 +184,3 @@ def filled(page: str, name: str, lines: Sequence[str]) -> str:
     if count != 1:
         raise ValueError(f"the page has {count} tables that <!-- {name} --> ends")
     return page
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

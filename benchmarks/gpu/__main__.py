@@ -7,11 +7,14 @@ card, and writes nothing.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.arguments import section_parser
 from benchmarks.gpu import lstm, overhead, pipeline, report, swapping
 from benchmarks.gpu.figures import Bench
 from cfgraph.errors import Unsupported
@@ -25,9 +28,10 @@ SHARES = {"lstm": 0.55, "overhead": 0.2, "pipeline": 0.5, "swapping": 1.0}
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def main(words: list[str]) -> int:
+def main(words: Sequence[str]) -> int:
     """Measure the sections that are named, or all; the exit code."""
-    tiny = "--tiny" in words
+    options = parse(words)
+    tiny = options.tiny
     gpu: GpuContext | str = "simulated"
     try:
         gpu = gpu_context()
@@ -35,14 +39,15 @@ def main(words: list[str]) -> int:
         if not tiny:
             print(f"{error.message}; --tiny tries the code without", file=sys.stderr)
             return error.exit_code
-    bench = measured(gpu, _named(words), tiny=tiny, seconds=_seconds(words))
+    names = options.sections or list(SECTIONS)
+    bench = measured(gpu, names, tiny=tiny, seconds=options.seconds)
     recorded, text = report.record(bench), report.tables(bench.figures)
     print(f"{recorded['device']}\n\n{text}")
     if tiny or bench.simulated:
         print("tried only: nothing is written")
         return 0
     print(f"written: {report.save(recorded, RESULTS, bench.trace)}")
-    if "--no-page" not in words:
+    if not options.no_page:
         whole = report.filled(report.PAGE.read_text(encoding="utf-8"), recorded, text)
         report.PAGE.write_text(whole, encoding="utf-8")
     return 0
@@ -62,12 +67,15 @@ def measured(
     return bench
 
 
-def _named(words: list[str]) -> list[str]:
-    return [word for word in words if word in SECTIONS] or list(SECTIONS)
-
-
-def _seconds(words: list[str]) -> float:
-    return float(words[words.index("--seconds") + 1]) if "--seconds" in words else SECONDS
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; exits with 2 for an unknown section or option."""
+    description = "Measure some sections, or all, on a real card."
+    parser = section_parser("python -m benchmarks.gpu", description, SECTIONS)
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="N", help="time for all sections"
+    )
+    parser.add_argument("--no-page", action="store_true", help="leave docs/performance.md alone")
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":
