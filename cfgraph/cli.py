@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ from cfgraph.command_files import (
     store_debug,
     store_no_config,
 )
-from cfgraph.configuration import NO_CONFIG_HELP
+from cfgraph.configuration import NO_CONFIG_HELP, options_of
 from cfgraph.console.help_examples import EXAMPLES
 from cfgraph.console.json_output import (
     document,
@@ -62,8 +63,9 @@ Defaults: $CFGRAPH_COMMAND_OPTION, such as $CFGRAPH_RUN_ENGINE, then cfgraph.tom
 """
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
-# the environment variable of a completion request, and the module that answers it
 _JSON = "cfgraph.json"
+_EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
+# the environment variable of a completion request, and the module that answers it
 _COMPLETE = "_CFGRAPH_COMPLETE"
 _COMPLETION = "cfgraph.console.completion"
 
@@ -257,8 +259,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
 
 def _interrupted(request: Interruption, command: str, args: Sequence[str]) -> int:
     """Print where the work was, and with `--json` the document; return the exit code."""
-    if request.position is not None:
-        typer.echo(clean_lines(_interruption_line(request)), err=True)
+    typer.echo(clean_lines(_interruption_line(request)), err=True)
     if _wants_json(args):
         members: Any = partial_document()
         typer.echo(render_json(_interruption_document(request, command, members)))
@@ -266,8 +267,9 @@ def _interrupted(request: Interruption, command: str, args: Sequence[str]) -> in
 
 
 def _interruption_line(request: Interruption) -> str:
-    """The message of a signal."""
-    return f"{_interruption_message(request)} {request.position}"
+    """The message of a signal, with the position of the work if it is known."""
+    position = "" if request.position is None else f" {request.position}"
+    return f"{_interruption_message(request)}{position}"
 
 
 def _interruption_message(request: Interruption) -> str:
@@ -294,7 +296,7 @@ def interruption_reporter(args: Sequence[str]) -> Callable[[Interruption], None]
         if request.error is not None:
             lines = [clean_lines(line) for line in _error_lines(request.error, request.error, args)]
             os.write(2, "".join(f"{line}\n" for line in lines).encode())
-        elif request.position is not None:
+        else:
             os.write(2, f"{clean_lines(_interruption_line(request))}\n".encode())
         if _wants_json(args):
             command = next((arg for arg in args if not arg.startswith("-")), "error")
@@ -323,6 +325,9 @@ def _to_cfgraph_error(failure: Exception) -> CfgraphError | None:
 
 def _usage_error(failure: Any) -> UsageError:
     ctx = getattr(failure, "ctx", None)
+    extra = _EXTRA_ARGUMENTS.fullmatch(str(getattr(failure, "message", "")))
+    if ctx is not None and extra is not None:
+        return _extra_argument_error(ctx, extra[1])
     close = getattr(failure, "possibilities", None)
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     param: Any = getattr(failure, "param", None)
@@ -338,6 +343,26 @@ def _usage_error(failure: Any) -> UsageError:
         message = re.sub(r"^Invalid value for '.*?': ", f"${variable}: ", message)
     message = re.sub(r"\s*\n\s*", " ", plain_message(message))
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+
+
+def _extra_argument_error(ctx: Any, words: str) -> UsageError:
+    """An argument too many, with the option that it may be meant for."""
+    suffixes = importlib.import_module("cfgraph.ir.file_io").GRAPH_SUFFIXES
+    word, _, more = words.partition(" ")
+    known = {name for option in options_of(ctx.command) for name in option.opts}
+    is_graph = Path(word.removesuffix(".gz")).suffix in suffixes
+    fitting = (
+        ("-o", is_graph),
+        ("--feed", "=" in word),
+        ("--fetch", not is_graph),
+        ("--node", not is_graph),
+    )
+    option = next((name for name, fits in fitting if fits and name in known), None)
+    hint = f"see `{ctx.command_path} --help`"
+    if option is not None:
+        hint = f"{option} {shlex.quote(word)}, or {hint}"
+    rest = f", followed by {more!r}" if more else ""
+    return UsageError(f"unexpected argument {word!r}{rest}", hint=hint)
 
 
 def _environment_variable(failure: Any) -> str | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +57,11 @@ _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 _FROM_FILE: Final = "DEFAULT_MAP"
 _QUIET: Final = "quiet"
 _VERBOSE: Final = "verbose"
+# columns of an example on a help page of 80 columns, without margins and the final backslash
+_MAX_EXAMPLE: Final = 70
+_BREAKS: Final = re.compile(r" (?=-\w|--\w|\||&&)(?=(?:[^']*'[^']*')*[^']*\Z)")
+# between names in the values of options: a,b and ^a and a:0 and a=3
+_SEPARATORS: Final = re.compile(r"[,^=\s]|:(?=\d+(?:\Z|[,=]))")
 
 
 class FileCommand(TyperCommand):
@@ -97,7 +105,7 @@ class FileCommand(TyperCommand):
         try:
             return self._invoke_within_limits(ctx)
         except UsageError as error:
-            for origin in self._origins(ctx, values, error.message):
+            for origin in self._origins(ctx, values, error):
                 error.add_note(origin)
             raise
         finally:
@@ -105,18 +113,20 @@ class FileCommand(TyperCommand):
                 seconds = time.monotonic() - start
                 typer.echo(f"{ctx.info_name}: {seconds:.3f} s{_peak_memory()}", err=True)
 
-    def _origins(self, ctx: Any, values: Mapping[str, Any], message: str) -> Iterator[str]:
-        """Name the file or the variable of each value in a message that no argument sets."""
+    def _origins(self, ctx: Any, values: Mapping[str, Any], error: UsageError) -> Iterator[str]:
+        """Name the option of each value in a message, and the file or variable that sets it."""
         for option in options_of(self):
-            source, value = _source(ctx, option), values.get(option.name or "")
-            if not isinstance(value, str) or repr(value) not in message:
+            source, name = _source(ctx, option), option.opts[0]
+            text = next(_quoted_texts(values.get(option.name or ""), error.message), None)
+            if text is None:
                 continue
             if source == _FROM_ENVIRONMENT:
-                yield f"{option.opts[0]} is set by ${variable_that_sets(option)}"
+                yield f"{name} is set by ${variable_that_sets(option)}"
             elif source == _FROM_FILE:
                 configuration: Configuration = ctx.meta[_CONFIGURATION]
-                position = configuration.position(option, ctx.info_name)
-                yield f"{option.opts[0]} is set by {position}"
+                yield f"{name} is set by {configuration.position(option, ctx.info_name)}"
+            elif name not in str(error) and (repr(text) in str(error) or text not in str(error)):
+                yield f"in {name} {shlex.quote(text)}"
 
     def _invoke_within_limits(self, ctx: Any) -> Any:
         timeout, max_memory, max_nodes = (ctx.params.pop(name) for name in _LIMITS)
@@ -203,6 +213,15 @@ class CommandFiles(Mapping[str, TyperCommand]):
             return file.readline().strip().strip('"')
 
 
+def _quoted_texts(value: Any, message: str) -> Iterator[str]:
+    """The texts of an option of which a message quotes the whole, or a name in it."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str) and not isinstance(text, StrEnum):
+            names = {text, *_SEPARATORS.split(text)}
+            if any(name and repr(name) in message for name in names):
+                yield text
+
+
 def _source(ctx: Any, option: TyperOption) -> str:
     """Name of the source of an option's value."""
     return str(getattr(ctx.get_parameter_source(option.name), "name", ""))
@@ -239,7 +258,17 @@ def _examples_text(lines: Sequence[str]) -> str | None:
         return None
     needs_files = any(".graph" in line or ".pb" in line for line in lines)
     title = f"Examples{' (`cfgraph examples .` writes the files)' * needs_files}:"
-    return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
+    return "\n".join(["\b", title, *(f"  {line}" for line in map(_continued, lines))])
+
+
+def _continued(line: str) -> str:
+    """Break a command line that is too long for a help page, before options and pipes."""
+    rows = [""]
+    for part in _BREAKS.split(line):
+        if rows[-1] and len(rows[-1]) + len(part) > _MAX_EXAMPLE:
+            rows.append("")
+        rows[-1] += f" {part}" if rows[-1] else part
+    return " \\\n      ".join(rows)
 
 
 def store_debug(ctx: typer.Context, value: bool) -> None:

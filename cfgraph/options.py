@@ -308,6 +308,7 @@ def use_color(choice: Color, stream: IO[Any] | None) -> bool:
 def plain_message(message: str) -> str:
     """Simplify typer's messages about invalid values."""
     message = message.replace(" is not in the range x>=", " is less than ")
+    message = re.sub(r"( is not in the range) (\S+)<=x<=(\S+)", r"\1 \2 to \3", message)
     message = re.sub(
         r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
     )

@@ -117,6 +117,12 @@ class _PipelineParser:
     def passes(self) -> Iterator[PassText]:
         """Yield the passes up to the end of the text."""
         self._skip_space()
+        if self.position == len(self.text):
+            span, hint = (
+                TextSpan(self.position, self.position + 1),
+                f"{_GRAMMAR}; for example lower, cluster",
+            )
+            raise PipelineTextError("the pipeline is empty", self.text, span, hint=hint)
         while True:
             start = self.position
             name = self._name("a pass")

@@ -15,7 +15,7 @@ def main(
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND...]",
-            help="With --bundle: the command line that failed, without `cfgraph`; it runs again.",
+            help="With --bundle: the command line that failed; it runs again.",
             show_default=False,
         ),
     ] = None,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cfgraph.options import Json
+
 
 class ExampleSet(StrEnum):
     """Values of `--set`."""
@@ -28,8 +30,9 @@ def main(
             " control flow with a script that runs them.",
         ),
     ] = ExampleSet.tour,
+    json: Json = False,
 ) -> None:
     """Write example graphs and a README with commands to try."""
     from cfgraph.console.examples import write_examples
 
-    write_examples(folder, example_set.value)
+    write_examples(folder, example_set.value, json=json)

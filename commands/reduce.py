@@ -46,6 +46,8 @@ Status = Annotated[
     typer.Option(
         "--status",
         metavar="N",
+        min=0,
+        max=255,
         help="Exit status of the command for a graph that fails; 0 for scripts that succeed then. "
         "Default: the status for GRAPH.",
     ),

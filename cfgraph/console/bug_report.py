@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.console.doctor import inspect_installation
+from cfgraph.console.doctor import Installation, inspect_installation
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.json_output import document, print_document, render_json
 from cfgraph.console.output import note
@@ -40,6 +40,7 @@ _MAX_TRACE: Final = 16 << 20
 # options that write to standard output for -
 _OUTPUT_OPTIONS: Final = frozenset({"-o", "--output"})
 _UNSAFE_IN_NAME: Final = re.compile(r"[^\w.-]|^\.+", re.ASCII)
+_PROGRAM: Final = "cfgraph"
 _TRACED: Final = "run"
 _TRACE_OPTION: Final = "--trace-out"
 _TRACE: Final = "trace.jsonl"
@@ -131,27 +132,19 @@ def write_bundle(
 ) -> int:
     """Run a command again, and write a bundle that describes how it ended; returns 0.
 
-    Raises UsageError for a command that reads standard input.
+    The command may begin with `cfgraph`. Raises UsageError for one that reads standard input, and,
+    before it runs, for a bundle that cannot be written.
     """
+    if command and Path(command[0]).name == _PROGRAM:
+        command = command[1:]
     _require_repeatable(path, command)
-    constants = "" if with_constants else _STRIPPED
-    members: dict[str, bytes] = {"README.txt": _README.format(constants=constants).encode()}
-    installation = inspect_installation()
-    members["environment.json"] = _rendered(document("doctor", result=installation.to_json()))
-    outcome: dict[str, Any] = {"command": shlex.join(["cfgraph", *command]), "exit_code": None}
-    if command:
-        for text in command:
-            _add_graph(members, text, with_constants)
-        with tempfile.TemporaryDirectory() as folder:
-            outcome |= _repeat(command, Path(folder))
-            members["stderr.txt"] = _end_of_file(Path(folder, _STDERR), _MAX_OUTPUT)
-            if Path(folder, _TRACE).exists():
-                trace = _end_of_trace(Path(folder, _TRACE))
-                members["trace.jsonl"] = trace if with_constants else _without_values(trace)
-    members["command.json"] = _rendered(outcome)
     with StagedFiles() as files:
-        files.write(path, _zipped(members))
+        file = files.open(path)
+        members, installation, outcome = _contents(command, with_constants)
+        file.write(_zipped(members))
     note(f"wrote {path}: {', '.join(members)}", quiet)
+    if command:
+        note(f"the command exits with {outcome['exit_code']}", quiet)
     note("look at the files before you send them", quiet)
     if json_output:
         print_document(
@@ -162,6 +155,28 @@ def write_bundle(
             artifacts=[artifact("bundle", path)],
         )
     return 0
+
+
+def _contents(
+    command: Sequence[str], with_constants: bool
+) -> tuple[dict[str, bytes], Installation, dict[str, Any]]:
+    """Run a command again; return the files of a bundle, the installation, and how it ended."""
+    constants = "" if with_constants else _STRIPPED
+    members: dict[str, bytes] = {"README.txt": _README.format(constants=constants).encode()}
+    installation = inspect_installation()
+    members["environment.json"] = _rendered(document("doctor", result=installation.to_json()))
+    outcome: dict[str, Any] = {"command": shlex.join([_PROGRAM, *command]), "exit_code": None}
+    if command:
+        for text in command:
+            _add_graph(members, text, with_constants)
+        with tempfile.TemporaryDirectory() as folder:
+            outcome |= _repeat(command, Path(folder))
+            members["stderr.txt"] = _end_of_file(Path(folder, _STDERR), _MAX_OUTPUT)
+            if Path(folder, _TRACE).exists():
+                trace = _end_of_trace(Path(folder, _TRACE))
+                members["trace.jsonl"] = trace if with_constants else _without_values(trace)
+    members["command.json"] = _rendered(outcome)
+    return members, installation, outcome
 
 
 def _require_repeatable(path: str, command: Sequence[str]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.build.builder import Builder
-from cfgraph.console.paper.example_set import paper_files
+from cfgraph.console.graph_files import artifact
+from cfgraph.console.json_output import print_document
+from cfgraph.console.paper.example_set import ExampleFile, paper_files
 from cfgraph.errors import UsageError
-from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.file_io import GRAPH_SUFFIXES, StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
 
@@ -43,21 +46,30 @@ B = Neg(A)
 C = AddV2(B, switch:1)
 S = Tanh(B)
 """
+_DESCRIPTIONS: Final = {
+    "README": "commands to try",
+    "branch": "a conditional of Switch and Merge",
+    "count": "a loop of the five control-flow primitives",
+    "mismatch": "B is always live, C only if p is true",
+    "pipeline": "a loop of two stages on two devices",
+    "power": "a functional loop with a conditional",
+    "rnn": "a recurrent layer with a variable",
+}
 _README: Final = """\
 # Example graphs
 
-`branch.graph`: a conditional of Switch and Merge. Show which nodes are dead, and why:
+`branch.graph`: {branch}. Show which nodes are dead, and why:
 
     cfgraph run branch.graph --feed x=3 --feed p=true --trace
     cfgraph explain branch.graph negative --feed x=3 --feed p=true
 
-`count.graph`: a loop of the five control-flow primitives. Trace a run, and show what prevents
+`count.graph`: {count}. Trace a run, and show what prevents
 iterations from overlapping:
 
     cfgraph run count.graph --feed n=3 --fetch exit --trace
     cfgraph explain count.graph /loop
 
-`power.pb`: a functional loop with a conditional. Lower it, add a gradient, and partition it:
+`power.pb`: {power}. Lower it, add a gradient, and partition it:
 
     cfgraph run power.pb --feed x=3 --feed n=4
     cfgraph lower power.pb --verify -o lowered.pb
@@ -66,17 +78,17 @@ iterations from overlapping:
     cfgraph run parts.pb --feed x=3 --feed n=4 --fetch y --fetch gradients/x --timeline
     cfgraph show parts.pb --html parts.html
 
-`pipeline.pb`: a loop of two stages on two devices. Show how its iterations overlap:
+`pipeline.pb`: {pipeline}. Show how its iterations overlap:
 
     cfgraph run pipeline.pb --devices cpu:0-1 --feed 'x=uniform(-1,1)' --clock virtual --timeline
 
-`rnn.pb`: a recurrent layer with a variable. Run it, add gradients, and cluster the result:
+`rnn.pb`: {rnn}. Run it, add gradients, and cluster the result:
 
     cfgraph run rnn.pb --init init --feed 'x=f32[8,4,16]:normal' --fetch loss
     cfgraph grad rnn.pb --ys loss -o rnn_grad.pb
     cfgraph cluster rnn_grad.pb --explain
 
-`mismatch.graph`: B is always live, C only if p is true. A cluster of both makes S dead by mistake:
+`mismatch.graph`: {mismatch}. A cluster of both makes S dead by mistake:
 
     cfgraph cluster mismatch.graph --deadness off -o wrong.pb
     cfgraph diff mismatch.graph wrong.pb --run || true
@@ -84,8 +96,14 @@ iterations from overlapping:
 """
 
 
-def write_examples(folder: str, example_set: str = "tour") -> None:
-    """Write all files and print their paths. Raises UsageError if one of them exists."""
+def write_examples(folder: str, example_set: str = "tour", *, json: bool = False) -> None:
+    """Write all files and print their paths, or a document that describes them.
+
+    Raises UsageError if one of them exists, or if a graph is named instead of a folder.
+    """
+    if Path(folder.removesuffix(".gz")).suffix in GRAPH_SUFFIXES and not os.path.isdir(folder):
+        message = f"{folder!r} names a graph, expected a folder for all examples"
+        raise UsageError(message, hint="cfgraph examples tries")
     files = paper_files() if example_set == "paper" else _tour_files()
     existing = [name for name in files if os.path.lexists(os.path.join(folder, name))]
     if existing:
@@ -94,15 +112,31 @@ def write_examples(folder: str, example_set: str = "tour") -> None:
     with StagedFiles() as staged:
         for path in dict.fromkeys(os.path.dirname(name) for name in files):
             staged.make_folder(os.path.join(folder, path))
-        for name, data in files.items():
-            staged.open(os.path.join(folder, name)).write(data)
-    for name in files:
-        print(os.path.join(folder, name))
+        for name, file in files.items():
+            staged.open(os.path.join(folder, name)).write(file.data)
+    paths = {name: os.path.join(folder, name) for name in files}
+    if not json:
+        print(*paths.values(), sep="\n")
+        return
+    described = [{"file": name, "description": files[name].description} for name in files]
+    print_document(
+        "examples",
+        summary={"files": len(files)},
+        result={"folder": folder, "set": example_set, "files": described},
+        artifacts=[artifact("example", path) for path in paths.values()],
+    )
 
 
-def _tour_files() -> dict[str, bytes]:
+def _tour_files() -> dict[str, ExampleFile]:
     return {
-        "README.md": _README.encode(),
+        name: ExampleFile(data, _DESCRIPTIONS[name.partition(".")[0]])
+        for name, data in _tour_contents().items()
+    }
+
+
+def _tour_contents() -> dict[str, bytes]:
+    return {
+        "README.md": _README.format_map(_DESCRIPTIONS).encode(),
         "branch.graph": _BRANCH.encode(),
         "count.graph": _COUNT.encode(),
         "mismatch.graph": _MISMATCH.encode(),

@@ -28,6 +28,8 @@ from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
+from cfgraph.ir.role import NEXT_ITERATION
+from cfgraph.ir.traversal import OpRoles, ancestors
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.derivatives import gradient_with_flow
@@ -104,14 +106,14 @@ def _explain_nodes(
     inner = frames_of_graph.of[target.node]
     reader_frame = crossings[0].reader_frame if crossings else inner
     path = frame_path(frames_of_graph.of_outputs[source.node], reader_frame, source)
+    frames_text = " ".join(_frame_path_text(path, source, target.node))
     if errors:
         unknown = f"unknown: the graph is invalid at {errors[0].node} ({errors[0].code})"
-        text = " ".join(_frame_path_text(path, source, target.node))
-        return PairExplanation(source, target, text, unknown, unknown)
+        return PairExplanation(source, target, frames_text, unknown, unknown)
     return PairExplanation(
         source,
         target,
-        " ".join(_frame_path_text(path, source, target.node)),
+        _cycle_text(graph, frames_of_graph, source, target.node) or frames_text,
         _gradient_text(graph, frames_of_graph, source, target),
         _cluster_text(graph, source.node, target.node),
     )
@@ -135,6 +137,26 @@ def _frame_path_text(path: FramePath, source: Output, target: Node) -> Iterator[
     if path.near:
         names = first_names([f"{node.name}:0" for node in path.near], _NODES_AT_EACH_END)
         yield f"(current outputs of the loop: {names})"
+
+
+def _cycle_text(graph: Graph, graph_frames: Frames, source: Output, target: Node) -> str | None:
+    """Describe the cycle that an edge between two nodes would close, None if it closes none."""
+    if source in target.inputs:
+        return None
+    roles = OpRoles()
+    back_edges = {node.output() for node in graph if roles[node.op] is NEXT_ITERATION}
+    if target not in ancestors(graph, [source.node], fed=back_edges):
+        return None
+    frame = graph_frames.of[target]
+    is_inner = frame is not graph_frames.root and graph_frames.of_outputs[source.node] is frame
+    if not is_inner:
+        return f"{source.name} depends on {target.name}: an edge back would close a cycle"
+    merges = source.node.readers(source.port) if source in back_edges else []
+    way = f"read {merges[0].node.name}:0" if merges else "add a NextIteration and a Merge"
+    return (
+        f"same frame, but {source.name} depends on {target.name} in the same iteration; "
+        f"{way} for its value in the next one"
+    )
 
 
 def _gradient_text(graph: Graph, graph_frames: Frames, x: Output, y: Output) -> str:

@@ -262,10 +262,10 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         notes.append("no array was written because a value differs")
     if outcome.nonfinite:
         notes.append(outcome.nonfinite.summary())
-    for pattern in outcome.taps.silent() if outcome.taps else ():
-        why = "no fetch depends on it"
+    for pattern, reason in outcome.taps.silent().items() if outcome.taps else ():
+        why = reason
         if outcome.launches and outcome.launches.clusters:
-            why += ", or it is inside a cluster, where taps do not reach"
+            why = f"{why}, or it is inside a cluster, where taps do not reach"
         notes.append(f"--tap {pattern} matched no executed node: {why}")
     return notes
 

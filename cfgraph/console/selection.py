@@ -18,7 +18,7 @@ from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import did_you_mean, first_names
+from cfgraph.ir.names import did_you_mean, first_names, known_names_hint
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
@@ -180,7 +180,7 @@ def _find_by_name(whole: GraphView, name: str) -> NodeSelection:
     view = _body_view(whole.graph, function, Signatures(whole.graph.functions))
     if inner not in view.graph:
         message = f"no node {inner!r} in the function {function!r}"
-        raise UsageError(message, hint=did_you_mean(inner, view.graph.nodes))
+        raise UsageError(message, hint=known_names_hint(inner, view.graph.nodes))
     return NodeSelection(view, [view.graph[inner]])
 
 
@@ -193,4 +193,4 @@ def _unknown_node_error(graph: Graph, name: str) -> UsageError:
         if any(body.name == name for body in function.definition.nodes):
             hint = f"did you mean {function.name + '/' + name!r} in the function {function.name!r}?"
             return UsageError(f"no node {name!r} in the graph", hint=hint)
-    return UsageError(f"no node {name!r} in the graph", hint=did_you_mean(name, graph.nodes))
+    return UsageError(f"no node {name!r} in the graph", hint=known_names_hint(name, graph.nodes))

@@ -15,10 +15,18 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.printable import clean, clean_lines
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import OpRoles
 from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.trace.events import TraceEvent
 
 _ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
+
+# a node at the border of a loop runs in the frame that is printed; its value is in the other one
+_CROSSINGS: Final[dict[Role | None, str]] = {
+    Role.ENTER: " (enters a loop)",
+    Role.EXIT: " (leaves the loop)",
+}
 
 
 class TapPattern:
@@ -71,6 +79,8 @@ class Taps:
         self.full = full
         self.values: list[dict[str, Any]] = []
         self._known: dict[str, list[TapPattern]] = {}
+        self._roles = OpRoles()
+        self._functions = frozenset(graph.functions)
 
     def event(self, event: TraceEvent) -> None:
         """Print or collect the outputs of a tapped node."""
@@ -111,15 +121,22 @@ class Taps:
         if value is None:
             print(f"{name}  dead", file=self.stream)
             return
+        name += _CROSSINGS.get(self._roles[event.op], "")
         text = value_text(value, self.full)
         gap = "\n" if "\n" in text else " "
         print(clean_lines(f"{name}  {type_text(value)} ={gap}{text}"), file=self.stream)
         if statistics := statistics_text(value, self.full):
             print(f"  {statistics}", file=self.stream)
 
-    def silent(self) -> list[str]:
-        """Return the patterns that matched no executed node."""
-        return list(self.unseen)
+    def silent(self) -> dict[str, str]:
+        """Return the patterns that matched no executed node, and the likely reasons."""
+        return dict(map(self._reason, self.unseen))
+
+    def _reason(self, pattern: str) -> tuple[str, str]:
+        function, _, node = pattern.partition("/")
+        if function in self._functions:
+            return pattern, f"nodes of functions have the names of their callers; use '*/{node}'"
+        return pattern, "no fetch depends on it"
 
 
 # values that are printed

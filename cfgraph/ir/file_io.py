@@ -257,7 +257,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 SAVED_MODELS: Final = ("saved_model.pb", "saved_model.pbtxt")
 _INDEX_SUFFIX: Final = ".index"
-_GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
+GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
@@ -298,7 +298,7 @@ def _graph_file_in_folder(folder: Path) -> Path:
     for name in SAVED_MODELS:
         if name in names:
             return folder / name
-    graphs = [name for name in names if name.removesuffix(".gz").endswith(_GRAPH_SUFFIXES)]
+    graphs = [name for name in names if name.removesuffix(".gz").endswith(GRAPH_SUFFIXES)]
     hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
     message = f"the folder contains no {SAVED_MODELS[0]}"
     indices = [name for name in names if name.endswith(_INDEX_SUFFIX)]

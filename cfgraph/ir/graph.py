@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.names import NODE_NAME, did_you_mean
+from cfgraph.ir.names import NODE_NAME, did_you_mean, known_names_hint
 from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
 from cfgraph.rich_display import Pictured
@@ -86,7 +86,7 @@ class Graph(Pictured):
         node = self.nodes.get(name)
         if node is None:
             message = f"no node {name!r} in the graph"
-            raise UsageError(message, hint=did_you_mean(name, self.nodes))
+            raise UsageError(message, hint=known_names_hint(name, self.nodes))
         return node
 
     def tensor(self, name: str) -> Output:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import Final
@@ -16,6 +16,8 @@ _MAX_CANDIDATES: Final = 20_000
 _MAX_NAME_LENGTH: Final = 200
 _MAX_COMPARED: Final = 20
 _MIN_SIMILARITY: Final = 0.6
+# names that a hint lists
+_MAX_LISTED: Final = 4
 
 
 def decode_text(data: bytes) -> str:
@@ -38,6 +40,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Hint with the closest known name, or None."""
     close = closest_name(name, known)
     return f"did you mean {close!r}?" if close is not None else None
+
+
+def known_names_hint(name: str, nodes: Collection[str]) -> str | None:
+    """Hint with the closest node, else with some nodes of the graph."""
+    hint = did_you_mean(name, nodes)
+    if hint is None and nodes:
+        hint = f"the graph has {first_names(list(nodes), _MAX_LISTED)}"
+    return hint
 
 
 def closest_name(

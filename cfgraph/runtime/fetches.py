@@ -11,8 +11,11 @@ from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import OpRoles
 
 MAX_EXITS = 3
 
@@ -63,19 +66,15 @@ class Fetches:
         output = self._tensor(name)
         frame = self.frames.of_outputs.get(output.node)
         if frame is not None and frame is not self.frames.root:
-            message = (
-                f"{output.name} is inside the loop {frame.path} and has one value per iteration"
-            )
-            raise UsageError(
-                message, node=output.node, hint=_fetch_hint(output, frame), code="CFG703"
-            )
+            raise _inner_tensor_error(output, frame)
         return output
 
     def _tensor(self, name: str) -> Output:
         try:
             return fetched_tensor(self.graph, self.names.get(name, name))
         except UsageError as error:
-            error.hint = did_you_mean(name, self.names) or error.hint
+            hint = did_you_mean(name, self.names) or _body_node_hint(self.graph, name)
+            error.hint = hint or error.hint
             node = self.graph.nodes.get(split_tensor_name(name)[0])
             if node is not None and registry.output_count(node) == 0:
                 error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
@@ -132,6 +131,30 @@ def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
         hint = did_you_mean(pattern.strip("*?"), graph.nodes)
         raise UsageError(f"no node matches {pattern!r}", hint=hint)
     return outputs
+
+
+def _body_node_hint(graph: Graph, name: str) -> str | None:
+    """Hint for a node of a function, named by the function, or by the node that calls it."""
+    first, _, inner = name.partition("/")
+    if inner and first in graph.functions:
+        return f"it is in the function {first}: --tap '*/{inner}' prints its values in all calls"
+    parts = name.split("/")
+    callers = ("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+    caller = next((graph.nodes[caller] for caller in callers if caller in graph), None)
+    if caller is None or not any(calls_of(caller)):
+        return None
+    return f"a node inside {caller.name} has a value per iteration or call: --tap {name} prints it"
+
+
+def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:
+    """Create the error for a tensor inside a loop."""
+    message = f"{output.name} is inside the loop {frame.path} and has one value per iteration"
+    hint = _fetch_hint(output, frame)
+    enters_from_root = frame.parent is not None and frame.parent.parent is None
+    if enters_from_root and OpRoles()[output.node.op] is Role.ENTER:
+        message = f"{output.name} is inside the loop {frame.path}, which it enters"
+        hint = f"fetch its input, {output.node.inputs[0].name}"
+    return UsageError(message, node=output.node, hint=hint, code="CFG703")
 
 
 def _fetch_hint(output: Output, frame: Frame) -> str:

@@ -119,6 +119,10 @@ def test_each_outcome_has_its_exit_code(frame: Any, way: str, code: int) -> None
     assert "Traceback" not in done.stderr
 
 
+def test_an_interruption_without_a_position_is_reported_too(frame: Any) -> None:
+    assert frame("fail-so", "interrupt").stderr == "interrupted\n"
+
+
 def test_an_error_is_three_lines_what_where_and_a_hint(frame: Any) -> None:
     done = frame("fail-so", "Unsupported")
     assert done.stdout == ""

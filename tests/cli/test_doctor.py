@@ -129,6 +129,23 @@ def test_a_failing_command_leaves_its_traceback(
         assert json.loads(archive.read("command.json"))["exit_code"] == 2
 
 
+def test_a_bundle_that_cannot_be_written_is_known_before_the_command_runs(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.pb"
+    line = ("--bundle", tmp_path / "no" / "b.zip", "--", "lower", counter, "-o", out)
+    assert command("doctor", *line).code == 2
+    assert not out.exists()
+
+
+def test_a_command_may_begin_with_the_program(command: Any, counter: Path, tmp_path: Path) -> None:
+    line = ("--bundle", tmp_path / "b.zip", "--", "cfgraph", "show", counter, "--node", "nope")
+    done = command("doctor", *line)
+    assert (done.code, "the command exits with 2" in done.err) == (0, True)
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        assert json.loads(archive.read("command.json"))["command"].startswith("cfgraph show ")
+
+
 def test_constants_stay_on_request(command: Any, secret_graph: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bug.zip"
     line = ("doctor", "--bundle", bundle, "--with-constants", "--", "show", secret_graph)

@@ -53,3 +53,21 @@ def test_a_shell_is_answered(
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
     assert cli.run([]) == 0
     assert found in capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize("name", ["counter.pb", "a.graph.gz"])
+def test_a_graph_is_no_folder_of_examples(
+    name: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command("examples", name)
+    assert (done.code, "expected a folder" in done.err) == (2, True)
+    assert not Path(name).exists()
+
+
+def test_a_document_describes_the_examples(command: Command, tmp_path: Path) -> None:
+    found = command("examples", tmp_path / "tries", "--json").json
+    described = {item["file"]: item["description"] for item in found["result"]["files"]}
+    readme = (tmp_path / "tries" / "README.md").read_text()
+    assert described.keys() == {Path(item["path"]).name for item in found["artifacts"]}
+    assert all(text in readme for name, text in described.items() if name != "README.md")

@@ -437,3 +437,20 @@ def test_why_is_a_cluster_recompiled(command: Command, tmp_path: Path) -> None:
     first, again = (item["changed"] for item in node["run"]["compilations"])
     assert first is None
     assert "is [100000], was [50000]" in again
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "text"),
+    [
+        ("while/add", "while/Less", "add a NextIteration and a Merge"),
+        ("while/NextIteration", "while/Less", "read while/Merge:0 for its value in the next one"),
+        ("while/NextIteration", "while/Merge", "same frame: while/Merge can read"),
+        ("count", "n", "an edge back would close a cycle"),
+        ("while/Merge", "while/add", "same frame: while/add can read while/Merge:0 directly"),
+    ],
+)
+def test_an_edge_against_the_flow_is_no_advice(
+    source: str, target: str, text: str, command: Command, graphs: Path
+) -> None:
+    done = command("explain", graphs / "counter.pb", source, target, "--json")
+    assert text in done.json["result"]["pair"]["frames"]

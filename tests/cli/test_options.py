@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cfgraph.console.help_examples import EXAMPLES
 from cfgraph.options import Color, use_color
 
 
@@ -91,3 +92,46 @@ def test_a_value_that_an_option_cannot_take_is_reported_in_words(
 ) -> None:
     done = command("run", fixtures / "graphs" / "counter.pb", option, value)
     assert (done.code, wording in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("run counter.pb count", "--fetch count"),
+        ("show counter.pb count", "--node count"),
+        ("run counter.pb n=3", "--feed n=3"),
+        ("lower counter.pb out.pb", "-o out.pb"),
+        ("devices cpu", "see `cfgraph devices --help`"),
+    ],
+)
+def test_an_argument_too_many_may_be_meant_for_an_option(
+    line: str, hint: str, command: Any
+) -> None:
+    done = command(*line.split())
+    assert done.code == 2
+    assert done.err.startswith(
+        f"error: unexpected argument '{line.rpartition(' ')[2]}'\n  hint: {hint}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("run {} --feed n=3 --fetch nope:0", "in --fetch nope:0"),
+        ("run {} --feed n=3 --tap nope", "in --tap nope"),
+        ("show {} --node nope", "in --node nope"),
+        ("grad {} --ys count,nope -o g.pb", "in --ys count,nope"),
+        ("optimize {} --only prune,foo", "in --only prune,foo"),
+    ],
+)
+def test_an_unknown_name_is_reported_with_its_option(
+    line: str, note: str, command: Any, counter: Path
+) -> None:
+    done = command(*line.format(counter).split())
+    assert (done.code, done.err.splitlines()[-1]) == (2, f"  {note}")
+    assert "hint: " in done.err
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_help_pages_have_80_columns(name: str, command: Any) -> None:
+    assert max(map(len, command(name, "--help").lines)) <= 80

@@ -87,6 +87,7 @@ def test_the_command_of_the_readme_runs(
 ) -> None:
     monkeypatch.chdir(folder)
     text = (folder / "README.md").read_text()
+    assert "| pipeline | `layered_N.pb` | training 8 LSTM layers" in text
     (line,) = re.findall("^    (cfgraph .*)$", text, re.MULTILINE)
     assert command(*shlex.split(line)[1:]).code == 0
 

@@ -156,3 +156,8 @@ def test_every_command_that_transforms_is_a_pass(command: Any) -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
     assert all(f"| `{name}` |" in text for name in PASS_NAMES)
     assert json.loads(command("--schema", "pipeline").out)["$id"] == "urn:cfgraph:pipeline:1"
+
+
+def test_an_empty_pipeline_is_rejected(command: Any, graphs: Path) -> None:
+    done = command("pipeline", graphs / "counter.pb", "-p", " ")
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: the pipeline is empty")

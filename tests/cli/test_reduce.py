@@ -140,6 +140,7 @@ def test_an_interrupted_reduction_leaves_the_best_graph(counter: Path, tmp_path:
     os.kill(process.pid, signal.SIGINT)
     _, text = process.communicate(timeout=30)
     assert (process.returncode, "best result so far" in text) == (130, True)
+    assert "interrupted in reduce" in text
     graph = cfgraph.load(out)
     require_valid(graph)
     assert "AddV2" in graph.ops

@@ -507,6 +507,31 @@ def test_a_tap_prints_each_iteration(command: Any, counter: Path) -> None:
     ]
 
 
+def test_nodes_at_the_border_of_a_loop_say_where_their_values_are(
+    command: Any, counter: Path
+) -> None:
+    line = ("run", counter, "--feed", "n=0")
+    done = command(*line, "--tap", "while/Enter", "--tap", "while/Exit")
+    assert done.lines[:-1] == [
+        "while/Enter:0 / (enters a loop)  int32[] = 0",
+        "while/Exit:0 /while/while_context[0] (leaves the loop)  int32[] = 0",
+    ]
+    done = command(*line, "--fetch", "while/Enter")
+    assert (done.code, "which it enters\n" in done.err) == (2, True)
+    assert "fetch its input, Const_1:0" in done.err
+
+
+def test_a_node_of_a_function_is_tapped_not_fetched(command: Any, graphs: Path) -> None:
+    line = ("run", graphs / "while_functional.pb", "--feed", "n=1", "--fetch")
+    assert "--tap while/body/Add prints it" in command(*line, "while/body/Add").err
+    (function,) = [
+        name for name in cfgraph.load(graphs / "while_functional.pb").functions if "body" in name
+    ]
+    assert "--tap '*/Add' prints its values" in command(*line, f"{function}/Add").err
+    done = command(*line, "out", "--tap", f"{function}/Add")
+    assert "names of their callers; use '*/Add'" in done.err
+
+
 def test_a_tap_takes_an_op_or_one_output(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=1", "--tap", "op:LoopCond")
     assert [line.split("=")[1].strip() for line in done.lines] == ["true", "false", "1"]

@@ -12,7 +12,7 @@ import pytest
 from cfgraph.command_files import COMMANDS, CommandFiles
 from cfgraph.console.json_output import schema, schema_names
 
-WITHOUT = {"completion", "examples"}  # commands that answer with files or a script
+WITHOUT = {"completion"}  # a command that answers with a script
 
 LINES = {
     "show": [
@@ -65,6 +65,7 @@ LINES = {
         "pipeline lstm.pb -p lowr -o o.pb",
     ],
     "devices": ["devices"],
+    "examples": ["examples example-tour", "examples example.pb"],
     "doctor": ["doctor", "doctor --bundle bug.zip", "doctor --with-constants"],
     "run": [
         "run counter.pb --feed n=3 --fetch count:0 --tap while/add --expect count=3",

@@ -89,6 +89,7 @@ def test_ranges_of_tasks_and_numbers_multiply() -> None:
         ("", "no devices"),
         (",", "no devices"),
         ("cup:0", "'cup:0' is not a device\n  hint: did you mean 'cpu'?"),
+        ("cpu:0-x", "'cpu:0-x' is not a device\n  hint: write it as cpu:0, gpu:0-3 or /job"),
         ("tpu:0", "'tpu:0' has the unsupported device kind TPU"),
         ("dpu:0", "'dpu:0' is not a device"),
         ("/device:TPU:0", "device kind TPU"),

@@ -271,7 +271,7 @@ def test_a_tensor_is_found_by_its_name(name: str, expected: str, graph: Graph) -
         ("x:1", "'x' (Placeholder) has 1 output, so output 1 does not exist", None),
         ("n", "'n' (NoOp) has 0 outputs, so output 0 does not exist", "run it as a target: ^n"),
         ("^n", "'^n' names an operation, not a tensor", "write 'n' or 'n:0'"),
-        ("nowhere:1", "no node 'nowhere' in the graph", None),
+        ("nowhere:1", "no node 'nowhere' in the graph", "the graph has x, y, s, p and 2 more"),
     ],
 )
 def test_what_is_no_tensor_is_refused(

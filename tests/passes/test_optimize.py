@@ -638,3 +638,11 @@ def test_a_partitioned_graph_is_rejected() -> None:
     cfgraph.partition(found)
     with pytest.raises(cfgraph.Unsupported, match="partitioned"):
         cfgraph.optimize(found)
+
+
+def test_pruning_without_fetches_warns() -> None:
+    text = "a = Placeholder() {dtype=float32, shape=[]}\ny = Neg(a)"
+    report = cfgraph.optimize(graph(text), only=["prune"])
+    assert (report.rewrites, "no fetch is named" in report.warnings[0]) == (0, True)
+    assert cfgraph.optimize(graph(text)).warnings == ()
+    assert cfgraph.optimize(graph(text), only=["prune"], fetches=["y"]).warnings == ()

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import FrameType
 from typing import Any, Protocol
 
 from cfgraph.compare.reduce.subject import Size, Subject
 from cfgraph.limits import check_deadline
+from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
 # a removable part, as its operator describes it
 Item = Any
@@ -134,3 +136,12 @@ class Search:
             if digest not in self._seen:
                 self._seen.add(digest)
                 yield number, candidate, size
+
+
+def _search_position(frames: Sequence[FrameType]) -> StackPosition:
+    """The position of a search: the nodes of the best subject so far."""
+    search = frame_variables(frames[0])["self"]
+    return StackPosition("reduce", nodes=search.best.nodes)
+
+
+LOCATORS[Search.apply.__code__] = _search_position

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cfgraph.console.paper import reproduce
 from cfgraph.console.paper.distributed_loops import counting_loop, layered_loop
@@ -23,6 +24,28 @@ from cfgraph.console.paper.reproduce import (
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
 
+_EXPERIMENTS: Final = (
+    (
+        "loops",
+        ("loop_N.graph", "loop_N_barrier.graph"),
+        "1 to 64 machines, with and without a barrier",
+    ),
+    ("parallel", ("layers_N.graph",), "a pipeline of 8 GPUs with 1 to 32 iterations in flight"),
+    ("swapping", ("lstm.pb", "lstm_swapping.pb"), "training an LSTM on a GPU of 4 GiB"),
+    ("unrolling", ("lstm_N.pb", "unrolled_N.pb"), "an LSTM as a loop and as copies of its cell"),
+    ("pipeline", ("layered_N.pb",), "training 8 LSTM layers on 1 to 8 GPUs"),
+    (
+        "training",
+        ("training_loop.pb", "training_parts.pb"),
+        "Q-learning as one loop, and call by call",
+    ),
+)
+_DESCRIPTIONS: Final = {
+    "README.md": "the experiments, and commands to try",
+    "machines.toml": "cost model of machines in a network",
+    "gpus.toml": "cost model of GPUs of one host",
+    "reproduce.py": "runs the experiments",
+}
 _README: Final = """\
 # Experiments with dynamic control flow
 
@@ -31,12 +54,7 @@ The experiments of Yu et al., "Dynamic Control Flow in Large-Scale Machine Learn
 
 | experiment | graphs | curve |
 | --- | --- | --- |
-| loops | `loop_N.graph` `loop_N_barrier.graph` | 1 to 64 machines, with and without a barrier |
-| parallel | `layers_N.graph` | a pipeline of 8 GPUs with 1 to 32 iterations in flight |
-| swapping | `lstm.pb` `lstm_swapping.pb` | training an LSTM on a GPU of 4 GiB |
-| unrolling | `lstm_N.pb` `unrolled_N.pb` | an LSTM as a loop and as copies of its cell |
-| pipeline | `layered_N.pb` | training 8 LSTM layers on 1 to 8 GPUs |
-| training | `training_loop.pb` `training_parts.pb` | Q-learning as one loop, and call by call |
+{experiments}
 
 `reproduce.py` runs them by the virtual clock; the cost models are `machines.toml` and `gpus.toml`:
 
@@ -88,10 +106,35 @@ duplex = "full"
 """
 
 
-def paper_files() -> dict[str, bytes]:
+class ExampleFile(NamedTuple):
+    """The content of an example file, and its description."""
+
+    data: bytes
+    description: str
+
+
+def paper_files() -> dict[str, ExampleFile]:
+    """Files by path in the folder."""
+    return {name: ExampleFile(data, _description(name)) for name, data in _contents().items()}
+
+
+def _description(name: str) -> str:
+    """The description of a file; for a graph, its experiment and the curve of that."""
+    graph = re.sub(r"_\d+", "_N", name.rpartition("/")[2])
+    descriptions = [
+        f"{experiment}: {curve}" for experiment, names, curve in _EXPERIMENTS if graph in names
+    ]
+    return descriptions[0] if descriptions else _DESCRIPTIONS[name]
+
+
+def _contents() -> dict[str, bytes]:
     """Contents by path in the folder."""
+    rows = [
+        f"| {experiment} | {' '.join(f'`{name}`' for name in names)} | {curve} |"
+        for experiment, names, curve in _EXPERIMENTS
+    ]
     texts = {
-        "README.md": _README,
+        "README.md": _README.format(experiments="\n".join(rows)),
         "machines.toml": _MACHINES,
         "gpus.toml": _GPUS,
         "reproduce.py": Path(reproduce.__file__).read_text(encoding="utf-8"),

@@ -43,6 +43,7 @@ PRUNE: Final = "prune"
 _REPEATED: Final = ("fold", "arithmetic", "branches", "cse", "licm")
 RULE_NAMES: Final = (PRUNE, *_REPEATED)
 _MAX_ROUNDS: Final = 10
+_NO_FETCHES: Final = "prune removes what no fetch needs, and no fetch is named (--fetch NAME)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def optimize(
     return Optimization(
         rewrites=len(applied),
         names=_remaining_names(graph, context.names),
-        warnings=(),
+        warnings=(_NO_FETCHES,) if rules == (PRUNE,) and fetches is None else (),
         before=before,
         after=op_counts(graph),
         applied=tuple(applied),
