@@ -174,7 +174,7 @@ FAMILIES: Final = {
     ),
     "quantized_arithmetic": (
         "QuantizedAdd QuantizedBatchNormWithGlobalNormalization QuantizedBiasAdd QuantizedMatMul "
-        "QuantizedMul QuantizedRelu QuantizedRelu6 QuantizedReluX"
+        "QuantizedMul QuantizedRelu QuantizedRelu6"
     ),
     "quantized_images": "QuantizedAvgPool QuantizedConv2D QuantizedMaxPool QuantizedResizeBilinear",
     "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",

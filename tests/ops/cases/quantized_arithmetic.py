@@ -213,3 +213,4 @@ LAYOUTS = [
     case("QuantizedReshape", [q8(5), I32([3, 2]), F32(-1), F32(2)], types=("quint8",), error=True),
 ]
 CASES = SUMS + ACTIVATIONS + PRODUCTS + NORMALIZED + REQUANTIZED + LAYOUTS
+NO_GRADIENT = {item.op: "TensorFlow has none" for item in CASES}

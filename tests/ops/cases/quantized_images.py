@@ -90,3 +90,4 @@ RESIZED = [
     )
 ]
 CASES = CONVOLUTIONS + POOLS + RESIZED
+NO_GRADIENT = {item.op: "TensorFlow has none" for item in CASES}
