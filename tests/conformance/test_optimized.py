@@ -62,7 +62,10 @@ def conditions(graph: Graph, run: dict[str, Any]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("case", sampled(CASES[3:], 40))
+SUCCESSFUL = [param for param in CASES[3:] if "error" not in param.values[0]["runs"][-1]]
+
+
+@pytest.mark.parametrize("case", sampled(SUCCESSFUL, 40))
 def test_the_analysis_finds_no_other_liveness_of_fetches(case: dict[str, Any]) -> None:
     run = case["runs"][-1]
     before = recorded.graph(run["graph"])
