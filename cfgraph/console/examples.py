@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.build.builder import Builder
 from cfgraph.console.graph_files import artifact
 from cfgraph.console.json_output import print_document
+from cfgraph.console.output import note
 from cfgraph.console.paper.example_set import ExampleFile, paper_files
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import GRAPH_SUFFIXES, StagedFiles
@@ -95,9 +97,17 @@ iterations from overlapping:
     cfgraph cluster mismatch.graph --explain
 """
 
+# by set: a program, a written file, and options
+_NEXT_COMMANDS: Final = {
+    "tour": ("cat", "README.md", ()),
+    "paper": ("python", "reproduce.py", ("--quick",)),
+}
+
 
 def write_examples(folder: str, example_set: str = "tour", *, json: bool = False) -> None:
     """Write all files and print their paths, or a document that describes them.
+
+    After the paths, a note names the command to continue with.
 
     Raises UsageError if one of them exists, or if a graph is named instead of a folder.
     """
@@ -117,6 +127,8 @@ def write_examples(folder: str, example_set: str = "tour", *, json: bool = False
     paths = {name: os.path.join(folder, name) for name in files}
     if not json:
         print(*paths.values(), sep="\n")
+        command, file, options = _NEXT_COMMANDS[example_set]
+        note(f"next: {shlex.join([command, paths[file], *options])}")
         return
     described = [{"file": name, "description": files[name].description} for name in files]
     print_document(

@@ -18,6 +18,7 @@ def test_all_that_the_readme_of_the_examples_says_to_type_works(
     done = command("examples", folder)
     assert Path(done.lines[0]).name == "README.md"
     assert all(Path(line).stat().st_size for line in done.lines)
+    assert done.err == f"next: cat {folder}/README.md\n"
     monkeypatch.chdir(folder)
     lines = [line[4:] for line in Path("README.md").read_text().splitlines() if line[:4] == "    "]
     assert len(lines) > 10

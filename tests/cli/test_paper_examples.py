@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import runpy
@@ -10,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,13 +27,33 @@ from cfgraph.console.paper.reproduce import (
 from tests.cli.conftest import Command
 
 
+class Written(NamedTuple):
+    """The folder of the experiments, and what writing it prints on stdout and on stderr."""
+
+    folder: Path
+    out: str
+    err: str
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     from cfgraph.console.examples import write_examples
 
-    path = tmp_path_factory.mktemp("paper")
-    write_examples(str(path), "paper")
-    return path
+    path, out, err = tmp_path_factory.mktemp("the paper"), io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        write_examples(str(path), "paper")
+    return Written(path, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def folder(written: Written) -> Path:
+    return written.folder
+
+
+def test_the_script_is_named_as_the_next_command(written: Written) -> None:
+    script = str(written.folder / "reproduce.py")
+    assert script in written.out.splitlines()
+    assert shlex.split(written.err) == ["next:", "python", script, "--quick"]
 
 
 def test_the_graphs_are_valid(folder: Path) -> None:
