@@ -1,19 +1,37 @@
-"""A small line chart as SVG: doubling values on the x axis, a y axis from zero or of decades."""
+"""A small line chart as SVG: an x axis of doubling values, a y axis from zero or of decades.
+
+Lines that coincide stay visible: each later one is dashed differently, with smaller points.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, floor, log10
+from math import ceil, floor, log2, log10
 from typing import Final, NamedTuple, Protocol
 from xml.sax.saxutils import escape
 
 _WIDTH, _HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 48, 56
-_COLORS: Final = ("#c2410c", "#1d4ed8", "#15803d", "#7e22ce")
 _BAND_COLOR: Final = "#fde68a"
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 _MOST_TICKS: Final = 7
 _STYLE: Final = "text{font:13px sans-serif;fill:#1f2937}.title{font-size:15px;font-weight:bold}"
+
+
+class Stroke(NamedTuple):
+    """The look of a line: its color, the lengths of dashes and gaps, and the size of its points."""
+
+    color: str
+    dashes: str
+    radius: float
+
+
+_STROKES: Final = (
+    Stroke("#c2410c", "none", 5),
+    Stroke("#1d4ed8", "9 4", 4),
+    Stroke("#15803d", "4 4", 3),
+    Stroke("#7e22ce", "2 3", 2.5),
+)
 
 
 class Series(NamedTuple):
@@ -82,8 +100,9 @@ def chart(
     band: Band | None = None,
     legend_below: bool = False,
 ) -> str:
-    """The SVG of lines over `xs`, which are evenly spaced; the same bytes for the same numbers.
+    """The SVG of lines over `xs`; the same bytes for the same numbers.
 
+    The x axis is logarithmic, or linear if the first x is zero.
     The legend is in the upper left corner, or below the axis where lines would cross it.
     """
     shown = [value for line in lines for value in line.values if value is not None]
@@ -102,14 +121,15 @@ def chart(
     ]
     if band:
         parts.append(_band(band, scale))
+    assert len(lines) <= len(_STROKES)
     parts += _grid(xs, axes, scale)
-    for place, line in enumerate(lines):
-        color = _COLORS[place % len(_COLORS)]
-        parts += _line(line, color, scale)
+    for line, stroke in zip(lines, _STROKES, strict=False):
+        parts += _line(line, xs, stroke, scale)
     start = _HEIGHT + 6 if legend_below else _TOP + 16
-    for place, name in enumerate(keys):
-        width, color = (8, _BAND_COLOR) if place == len(lines) else (2, _COLORS[place])
-        parts += _key(name, color, start + 20 * place, width)
+    for row, name in enumerate(named):
+        parts += _key(name, start + 20 * row, _STROKES[row])
+    if band:
+        parts += _band_key(band, start + 20 * len(named))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -124,10 +144,11 @@ def _grid(xs: Sequence[int], axes: tuple[str, str], scale: Scale) -> list[str]:
     parts = []
     for tick in scale.ticks():
         y = _y(tick, scale)
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="#e5e7eb"/>')
+        color = "#9ca3af" if tick == 0 else "#e5e7eb"
+        parts.append(f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="{color}"/>')
         parts.append(_text(_LEFT - 8, y + 4, f"{tick:g}", anchor="end"))
-    for place, x in enumerate(xs):
-        parts.append(_text(_x(place, len(xs)), bottom + 20, str(x), anchor="middle"))
+    for x in xs:
+        parts.append(_text(_x(x, xs), bottom + 20, str(x), anchor="middle"))
     parts.append(f'<path d="M{_LEFT} {bottom}H{right}" stroke="#6b7280"/>')
     middle = (_LEFT + right) / 2
     parts.append(_text(middle, _HEIGHT - 12, axes[0], anchor="middle"))
@@ -136,28 +157,45 @@ def _grid(xs: Sequence[int], axes: tuple[str, str], scale: Scale) -> list[str]:
     return [*parts, turned]
 
 
-def _line(line: Series, color: str, scale: Scale) -> list[str]:
-    count = len(line.values)
+def _line(line: Series, xs: Sequence[int], stroke: Stroke, scale: Scale) -> list[str]:
     points = [
-        (_x(i, count), _y(value, scale)) for i, value in enumerate(line.values) if value is not None
+        (_x(x, xs), _y(value, scale))
+        for x, value in zip(xs, line.values, strict=True)
+        if value is not None
     ]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return [
-        f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>',
-        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>' for x, y in points),
+        f'<polyline points="{path}" fill="none" {_drawn(stroke)}/>',
+        *(_point(x, y, stroke) for x, y in points),
     ]
 
 
-def _key(name: str, color: str, y: int, width: int) -> list[str]:
+def _key(name: str, y: int, stroke: Stroke) -> list[str]:
     return [
-        f'<path d="M{_LEFT + 12} {y}h24" stroke="{color}" stroke-width="{width}"/>',
+        f'<path d="M{_LEFT + 4} {y}h32" {_drawn(stroke)}/>',
+        _point(_LEFT + 20, y, stroke),
         _text(_LEFT + 44, y + 4, name),
     ]
 
 
-def _x(place: int, count: int) -> float:
+def _band_key(band: Band, y: int) -> list[str]:
+    path = f'<path d="M{_LEFT + 4} {y}h32" stroke="{_BAND_COLOR}" stroke-width="8"/>'
+    return [path, _text(_LEFT + 44, y + 4, band.name)]
+
+
+def _drawn(stroke: Stroke) -> str:
+    return f'stroke="{stroke.color}" stroke-width="2" stroke-dasharray="{stroke.dashes}"'
+
+
+def _point(x: float, y: float, stroke: Stroke) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{stroke.radius:g}" fill="{stroke.color}"/>'
+
+
+def _x(x: int, xs: Sequence[int]) -> float:
     """The position of a value; lines stay clear of both edges."""
-    return _LEFT + 24 + place * (_WIDTH - _LEFT - _RIGHT - 48) / max(1, count - 1)
+    first, value, last = (k if xs[0] == 0 else log2(k) for k in (xs[0], x, xs[-1]))
+    width = _WIDTH - _LEFT - _RIGHT - 48
+    return _LEFT + 24 + (width * (value - first) / (last - first) if last > first else 0.0)
 
 
 def _y(value: float, scale: Scale) -> float:

@@ -51,7 +51,7 @@ PICTURES: Final = {
     "parallel-virtual": Picture("Eight layers on eight GPUs", decades=True),
     "swapping-virtual": Picture("Training an LSTM on a GPU of 4 GiB"),
     "unrolling-virtual": Picture("An LSTM as a loop, relative to unrolled", band=_SLOWER),
-    "unrolling-measured": Picture("The same on a CPU, measured", band=_SLOWER),
+    "unrolling-measured": Picture("The same LSTMs on a CPU", band=_SLOWER),
     "pipeline-virtual": Picture("Eight layers of an LSTM on 1 to 8 GPUs", reported={8: 5.5}),
     "training-virtual": Picture("Q-learning: one loop, or calls of a program"),
 }
@@ -122,7 +122,8 @@ def tensorflow_slowdowns(tf: ModuleType, folder: Path, batch: int) -> list[float
 def example_files() -> Iterator[Path]:
     """A folder with the files of `cfgraph examples --set paper`."""
     with tempfile.TemporaryDirectory() as folder:
-        with contextlib.redirect_stdout(io.StringIO()):
+        discarded = io.StringIO()
+        with contextlib.redirect_stdout(discarded), contextlib.redirect_stderr(discarded):
             write_examples(folder, "paper")
         yield Path(folder)
 
@@ -154,7 +155,7 @@ def drawn(curves: Curves, picture: Picture) -> str:
         lines.append(Series("reported by the paper", values))
     return chart(
         picture.title,
-        (curves.axis, curves.unit),
+        (curves.axis, f"{curves.unit}, {curves.kind}"),
         curves.xs,
         lines,
         decades=picture.decades,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,18 @@ def test_a_chart_shows_negative_values_and_leaves_gaps() -> None:
     text = chart("t", ("x", "y"), [1, 2, 4], [Series("a", [-3, None, 5])])
     assert text.count("<circle") == 2
     assert ">-4<" in text
+
+
+def test_lines_that_coincide_are_dashed_differently() -> None:
+    text = chart("t", ("x", "y"), [1, 2], [Series("a", [1, 2]), Series("b", [1, 2])])
+    first, second = re.findall(r'<polyline points="(.*)" fill="none" (.*)/>', text)
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def test_an_x_axis_from_zero_is_linear() -> None:
+    text = chart("t", ("x", "y"), [0, 50, 200], [Series("a", [0, 5, 20])])
+    points = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', text)
+    (x0, y0), (x1, y1), (x2, y2) = [(float(x), float(y)) for x, y in points]
+    assert (x1 - x0) / (x2 - x0) == pytest.approx(0.25, abs=1e-3)
+    assert (y1 - y0) / (y2 - y0) == pytest.approx(0.25, abs=1e-3)
