@@ -248,28 +248,47 @@ def _difference(have: Any, want: Any, program: Program) -> str:
     return recorded.compare(have, want, shapes_only=program.is_random, loosen=loosen)
 
 
-def outcome(tf: Any, program: Program, seed: int | None, folder: Path | None = None) -> str:
-    """Dump a program and run the dumps; return "agree", a reason, or what differs."""
+@dataclass
+class Outcome:
+    """Dumps of a program: how many TensorFlow wrote, how many agree, and what ended them."""
+
+    dumps: int = 0
+    agreed: int = 0
+    failure: str = ""
+
+    @property
+    def kind(self) -> str:
+        """`agrees`, or the beginning of the failure."""
+        return self.failure.partition(":")[0] or "agrees"
+
+
+def outcome(tf: Any, program: Program, seed: int | None, folder: Path | None = None) -> Outcome:
+    """Dump a program and run the dumps up to the first that differs."""
     state = cfgraph.restore(program.saved) if program.saved else State()
     placed = "placed" if seed is not None else "whole"
+    result = Outcome()
     try:
         for index, dump in enumerate(dumps(tf, program, seed)):
-            if folder is not None and dump.parts:
-                dump.write(folder / re.sub(r"[^\w.-]+", "_", program.name) / f"{placed}-{index}")
             if not dump.parts:
                 continue
+            result.dumps += 1
+            if folder is not None:
+                dump.write(folder / re.sub(r"[^\w.-]+", "_", program.name) / f"{placed}-{index}")
             missing = dump.missing_functions()
             if missing:
-                return f"incomplete dump: TensorFlow left out the function {missing[0]}"
+                result.failure = f"incomplete dump: TensorFlow left out the function {missing[0]}"
+                return result
             difference = disagreement(dump, program, state)
             if difference:
-                return f"differs in run {index}: {difference}"
+                result.failure = f"differs: run {index}: {difference}"
+                return result
+            result.agreed += 1
     except NotDumpedError as reason:
         kind = "uninitialized variable" if UNINITIALIZED.search(str(reason)) else "not dumped"
-        return f"{kind}: {reason}"
+        result.failure = f"{kind}: {reason}"
     except cfgraph.CfgraphError as error:
-        return f"not placed: {error}"
-    return "agree"
+        result.failure = f"not placed: {error}"
+    return result
 
 
 def main() -> int:
@@ -284,18 +303,21 @@ def main() -> int:
     tf = tensorflow.compat.v1
     tf.disable_eager_execution()
     programs = model_programs(options.models) if options.models else recorded_programs()
-    counts: Counter[str] = Counter()
+    results = []
     for program in programs:
         if options.match not in program.name:
             continue
         for seed in (None,) if program.saved else (None, 1):
             result = outcome(tf, program, seed, options.folder)
-            counts[result.partition(":")[0].partition(" in run")[0]] += 1
-            if result != "agree":
-                print(f"{program.name} ({'as it is' if seed is None else DEVICES}): {result}")
-                sys.stdout.flush()
-    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-    return int(bool(counts["differs"]))
+            results.append(result)
+            if result.failure:
+                how = "as it is" if seed is None else DEVICES
+                print(f"{program.name} ({how}): {result.failure}", flush=True)
+    kinds = Counter(result.kind for result in results)
+    print("programs: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+    dumped, agreed = sum(each.dumps for each in results), sum(each.agreed for each in results)
+    print(f"dumps: {dumped} written by TensorFlow, {agreed} ran and agree")
+    return int(bool(kinds["differs"]))
 
 
 if __name__ == "__main__":
