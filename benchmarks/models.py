@@ -194,14 +194,16 @@ def tensorflow_side(*, rewrites: bool) -> Side:
     return side
 
 
-class _Stop(BaseException):
+class TimeOver(BaseException):
     """The time of a model has ended."""
 
 
 @contextmanager
-def _stopped_after(seconds: float) -> Iterator[None]:
+def stopped_after(seconds: float) -> Iterator[None]:
+    """End the body with TimeOver after some processor time, as soon as Python code runs."""
+
     def stop(number: int, frame: FrameType | None) -> None:
-        raise _Stop
+        raise TimeOver
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -217,13 +219,13 @@ def times(
 ) -> dict[str, Any]:
     """Processor seconds of load and first run, and of one steady run; or the error."""
     try:
-        with _stopped_after(limit):
+        with stopped_after(limit):
             start = process_time()
             run = make(load())
             run()
             first = process_time() - start
             return {"first": first, "steady": _steady(run, budget)}
-    except _Stop:
+    except TimeOver:
         return {"error": f"over {limit} s"}
     except Exception as error:  # a model that one side cannot run must not end the others
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
