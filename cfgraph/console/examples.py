@@ -127,8 +127,8 @@ def write_examples(folder: str, example_set: str = "tour", *, json: bool = False
     paths = {name: os.path.join(folder, name) for name in files}
     if not json:
         print(*paths.values(), sep="\n")
-        command, file, options = _NEXT_COMMANDS[example_set]
-        note(f"next: {shlex.join([command, paths[file], *options])}")
+        command, name, options = _NEXT_COMMANDS[example_set]
+        note(f"next: {shlex.join([command, paths[name], *options])}")
         return
     described = [{"file": name, "description": files[name].description} for name in files]
     print_document(
