@@ -7,8 +7,9 @@ order 3:              ──▶   …
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -32,9 +33,10 @@ from cfgraph.passes.gradients.function_gradients import (
     rewrite_as_calls,
 )
 from cfgraph.passes.gradients.loop_gradient import reverse_loop
+from cfgraph.passes.gradients.opaque_calls import OpaqueGradients
 from cfgraph.passes.gradients.reverse import GradientRequest, differentiate
 from cfgraph.passes.lower.lower import lower
-from cfgraph.stack_position import LOCATORS, pass_position
+from cfgraph.stack_position import LOCATORS, StackPosition, pass_position
 
 UNCONNECTED: Final = ("none", "zero")
 
@@ -107,8 +109,9 @@ def _add_gradients(
     ignore_custom: bool = False,
     recompute: int | str | None = None,
     flow: GradientFlow | None = None,
+    reachable: Collection[str] = (),
 ) -> list[str | None]:
-    """Add gradients, and record in `flow` where they end."""
+    """Add gradients, and record in `flow` where they end; the xs in `reachable` have one."""
     require_graph(graph)
     ys, xs, stopped = (
         [names] if isinstance(names, str) else list(names) for names in (ys, xs, stop_gradients)
@@ -122,7 +125,7 @@ def _add_gradients(
         sources,
         _checked_weights(graph, targets, grad_ys),
         [graph.tensor(name) for name in stopped],
-        [x for x in sources if unconnected == "zero" or x.name in zeros],
+        [x for x in sources if unconnected == "zero" or x.name in zeros or x.name in reachable],
         swap_memory,
         ignore_custom,
         flow=flow,
@@ -139,7 +142,11 @@ def _add_gradients(
     return [None if x is None else x.name for x in results]
 
 
-LOCATORS[gradients.__code__] = pass_position
+def _gradient_position(frames: Sequence[FrameType]) -> StackPosition:
+    return replace(pass_position(frames), activity=gradients.__name__)
+
+
+LOCATORS[_add_gradients.__code__] = _gradient_position
 
 
 def _lowered_but_calls_with_gradient(graph: Graph) -> frozenset[str]:
@@ -288,12 +295,14 @@ def derivatives(
         raise Unsupported(message, hint=hint, code="CFG510")
     stops, targets = tuple(stop_gradients), list(ys)
     weights = None if grad_ys is None else list(grad_ys)
+    opaque = OpaqueGradients.from_graph(graph, ys, xs, stops) if order > 1 else None
     results: list[Derivative] = []
     for number in range(1, order + 1):
         names: list[str | None] = [None] * len(xs)
+        reachable = opaque.advance(weights) if opaque else frozenset[str]()
         if targets or number == 1:
             try:
-                names = gradients(
+                names = _add_gradients(
                     graph,
                     targets,
                     xs,
@@ -303,6 +312,7 @@ def derivatives(
                     swap_memory=swap_memory,
                     ignore_custom=ignore_custom,
                     recompute=recompute,
+                    reachable=reachable if number > 1 else (),
                 )
             except Unsupported as error:
                 _add_path(error, graph, targets, xs, stops)

@@ -7,7 +7,7 @@ with ctx.scope(node):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,6 +18,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import current_limits
+from cfgraph.ops.opdef.gradient_api import InputGradients
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
 from cfgraph.ops.static_values import PartialArray, StaticValue, decode_value
@@ -137,7 +138,7 @@ class GradientContext:
     that belong to the gradients; others, such as the trip counter of a forward loop, belong to the
     graph that is differentiated. `added_nodes` are both. No gradient passes the nodes in `stops`.
     If the graph is the body of a `function`, it may not have more nodes than the limit. `flow`
-    records where gradients end.
+    records where gradients end; `call_rules` are the gradients of calls, by function name.
     """
 
     def __init__(
@@ -150,8 +151,10 @@ class GradientContext:
         ignore_custom: bool,
         function: str = "",
         flow: GradientFlow | None = None,
+        call_rules: Mapping[str, Callable[..., InputGradients]] | None = None,
     ) -> None:
         self.graph = graph
+        self.call_rules = call_rules or {}
         self.flow = flow
         self.function = function
         self.stops = stops

@@ -10,8 +10,8 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,8 @@ class GradientRequest:
     values that loops save may be moved to host memory. With `ignore_custom`, a node that names a
     custom gradient uses the gradient of its op instead. `function` is empty, or the
     name of the function whose body is differentiated; the limit on expanded nodes applies then.
-    `flow` records the inputs that get no gradient.
+    `flow` records the inputs that get no gradient. `call_rules` are the gradients of calls by the
+    name of the function, which need not exist.
     """
 
     ys: Sequence[Output]
@@ -59,6 +60,7 @@ class GradientRequest:
     ignore_custom: bool = False
     function: str = ""
     flow: GradientFlow | None = None
+    call_rules: Mapping[str, Callable[..., InputGradients]] = field(default_factory=dict)
 
 
 # -- regions -----------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ class ReverseMode:
             return
         _require_known_types(node)
         with self.ctx.scope(node):
-            rule = _gradient_rule(self.ctx.graph, node, ignore_custom=self.ctx.ignore_custom)
+            rule = _gradient_rule(self.ctx, node)
             partials: Sequence[InputGradient] = rule(self.scope, node, *gradients)
             if len(partials) != len(inputs):
                 message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
@@ -257,13 +259,17 @@ def require_own_gradient(node: Node, *, ignore_custom: bool) -> None:
         raise Unsupported(message, node=node, hint=hint, code="CFG507")
 
 
-def _gradient_rule(graph: Graph, node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
+def _gradient_rule(ctx: GradientContext, node: Node) -> Callable[..., Any]:
     """The gradient of a called function that has one in the library, or else of the op."""
-    called = node.attrs.get("f") if graph.gradient_functions else None
-    if isinstance(called, Func) and called.name in graph.gradient_functions:
-        return partial(_call_gradient_function, graph.gradient_functions[called.name])
+    functions = ctx.graph.gradient_functions
+    called = node.attrs.get("f") if functions or ctx.call_rules else None
+    if isinstance(called, Func):
+        if called.name in ctx.call_rules:
+            return ctx.call_rules[called.name]
+        if called.name in functions:
+            return partial(_call_gradient_function, functions[called.name])
     op = lookup(node.op)
-    require_own_gradient(node, ignore_custom=ignore_custom)
+    require_own_gradient(node, ignore_custom=ctx.ignore_custom)
     if op is None or op.gradient is None:
         message = f"{node.op} has no gradient"
         hint = "stop gradients before it (--stop), or replace it by differentiable ops"
@@ -309,6 +315,7 @@ def differentiate(
         ignore_custom=request.ignore_custom,
         function=request.function,
         flow=request.flow,
+        call_rules=request.call_rules,
     )
     scope = GradientScope(ctx)
     reverse = ReverseMode(scope, graph_regions.root, graph_regions, activity, stacks, loop_rule)
