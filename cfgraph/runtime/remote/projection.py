@@ -82,6 +82,7 @@ class Projection:
         self._has_effects = not is_repeatable(generator.plan)
         self._definitions: dict[Value, list[int]] = defaultdict(list)
         self._implied = ImpliedOrder(self._plan)
+        self._ordering = set(self._ordering_sends()) if self._has_effects else set[Node]()
         self._headers: dict[Block, Line] = {}
         self._tests: dict[Block, int] = {}  # the last line that tests if a loop ends
         self._first: dict[Block, Block] = {}  # of an `else`: the block that it follows
@@ -124,6 +125,20 @@ class Projection:
             if line.form == self._style.exit_test:
                 self._exits[line.block].append(line.opens)
                 self._tests[line.block] = index
+
+    def _ordering_sends(self) -> Iterator[Node]:
+        """The Sends whose messages order nodes that do not read them, by control edges."""
+        sources = [control for node in self._plan.nodes for control in node.controls]
+        seen = set[Node]()
+        while sources:
+            node = sources.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in self._recvs:
+                yield node
+            elif node.inputs and _is_forwarding(node):
+                sources.append(node.inputs[0].node)
 
     # -- division --------------------------------------------------------------------------------
 
@@ -346,9 +361,8 @@ class Projection:
                     yield PartLine(line, "copy", alias)
                 elif alias is None and owner == worker:
                     number = self._numbers[index, value, worker]
-                    yield PartLine(
-                        line, "receive", line.targets[0], number, is_late=not plan.node.controls
-                    )
+                    is_late = not (plan.node.controls or plan.node in self._ordering)
+                    yield PartLine(line, "receive", line.targets[0], number, is_late=is_late)
                 elif alias is None and self._worker_of[plan.node.device] == worker:
                     assert owner is not None
                     yield PartLine(line, "send", value, self._numbers[index, value, owner], owner)

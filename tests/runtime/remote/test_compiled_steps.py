@@ -15,6 +15,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
+from cfgraph.runtime.engine import plan
 from cfgraph.runtime.remote import compiled_step
 from cfgraph.runtime.remote.projection import Projection
 from tests.passes.random_programs import random_programs
@@ -256,6 +257,46 @@ def test_an_effect_waits_for_the_worker_that_it_depends_on() -> None:
         assert (caught.value.node, caught.value.device) == ("bad", "cpu:0")
         names = {name for (_, name), variable in session.state.variables()}
     assert "v" not in names
+
+
+@pytest.mark.parametrize("sent", ["done", "bad"])
+def test_an_effect_waits_for_workers_that_its_own_worker_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    text = GUARDED.replace("set_v = AssignVariableOp(v, one, ^r)", "negative = Neg(one, ^r)")
+    if sent == "bad":
+        text = text.replace("_Send(done)", "_Send(bad)").replace("=float32, ten", "=int32, ten")
+    text += partitioned(
+        B="""
+done_b = Const(^negative) {dtype=float32, value=float32[0]:[]}
+s_b = _Send(done_b) {SEND B->C done}
+""",
+        C="""
+w = VarHandleOp() {dtype=int32, shape=[], shared_name="w"}
+r_c = _Recv() {RECV B->C done float32}
+two = Const() {dtype=int32, value=int32[]:2}
+set_w = AssignVariableOp(w, two, ^r_c) {dtype=int32}
+""",
+    )
+    bound = plan.numpy_kernel
+
+    def slow_kernel(node: Any, op: Any) -> Any:
+        kernel = bound(node, op)
+
+        def compute(*inputs: Any) -> Any:
+            time.sleep(0.3)  # the other workers could go on
+            return kernel(*inputs)
+
+        return compute if node.name == "bad" else kernel
+
+    monkeypatch.setattr(plan, "numpy_kernel", slow_kernel)
+    with cfgraph.Session(graph_of(text), workers=Threads(3)) as session:
+        with pytest.raises(ExecutionError) as caught:
+            session.run([], {"x:0": np.int32(3)}, ["set_u", "set_w"])
+        assert not session.fallback
+        assert (caught.value.node, caught.value.device) == ("bad", "cpu:0")
+        names = {name for (_, name), variable in session.state.variables()}
+    assert "w" not in names
 
 
 def test_a_predicate_is_sent_once_to_each_worker() -> None:
