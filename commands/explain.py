@@ -21,45 +21,49 @@ from cfgraph.options import (
 )
 from cfgraph.run_options import AllowIo, Devices, MaxIterations
 
+GraphOrCode = Annotated[
+    str,
+    typer.Argument(
+        metavar="GRAPH|CODE",
+        help="Graph file, SavedModel folder or -; or an error code such as CFG201.",
+        show_default=False,
+    ),
+]
+Subject = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SUBJECT]",
+        help="Node, tensor, or frame path of a loop, such as /while_context.",
+    ),
+]
+PairTarget = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NODE]",
+        help="Explain how SUBJECT reaches NODE: frames, gradient and cluster.",
+    ),
+]
+Run = Annotated[bool, typer.Option("--run", help="Also run the graph and report what SUBJECT did.")]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        metavar="FILE.py",
+        help="Name the line for SUBJECT in a file written by `convert --to py`.",
+    ),
+]
+
 
 def main(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH|CODE",
-            help="Graph file, SavedModel folder or -; or an error code such as CFG201.",
-            show_default=False,
-        ),
-    ],
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SUBJECT]",
-            help="Node, tensor, or frame path of a loop, such as /while_context.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NODE]",
-            help="Explain how SUBJECT reaches NODE: frames, gradient and cluster.",
-        ),
-    ] = None,
+    graph: GraphOrCode,
+    subject: Subject = None,
+    target: PairTarget = None,
     feed: Feed = [],
     init: Init = [],
     variables: Variables = None,
     allow_io: AllowIo = False,
-    run: Annotated[
-        bool, typer.Option("--run", help="Also run the graph and report what SUBJECT did.")
-    ] = False,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--source",
-            metavar="FILE.py",
-            help="Name the line for SUBJECT in a file written by `convert --to py`.",
-        ),
-    ] = None,
+    run: Run = False,
+    source: Source = None,
     devices: Devices = [],
     max_iterations: MaxIterations = None,
     full: Full = False,
@@ -70,22 +74,16 @@ def main(
     if subject is None:
         _explain_code(graph, json, color)
         return
+    is_run = run or bool(feed or init or variables)
     if target is not None:
         from cfgraph.console.explain_pair import explain_pair
 
-        explain_pair(
-            graph,
-            subject,
-            target,
-            ran=run or bool(feed or init or variables),
-            json=json,
-            color=color,
-        )
+        explain_pair(graph, subject, target, ran=is_run, json=json, color=color)
         return
     from cfgraph.console.explain import explain_subject
 
     run_options = None
-    if run or feed or init or variables:
+    if is_run:
         from cfgraph.console.explain_run import ExplainRunOptions
 
         run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables, allow_io)

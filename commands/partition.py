@@ -8,42 +8,46 @@ import typer
 
 from cfgraph import options, run_options
 
+DumpPlacement = Annotated[
+    str | None,
+    typer.Option(
+        "--dump-placement",
+        metavar="FILE.toml",
+        help="Write the placement as rules, with the reason for each device.",
+        rich_help_panel=options.ADVANCED,
+    ),
+]
+RandomSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Place at random and ignore device requests; for tests.",
+        rich_help_panel=options.ADVANCED,
+    ),
+]
+FanOut = Annotated[
+    int | None,
+    typer.Option(
+        "--fan-out",
+        metavar="N",
+        min=1,
+        help="Send the predicate of a loop to at most N devices from each device that has it; "
+        "for loops over many devices. Default: to all from one.",
+        rich_help_panel=options.ADVANCED,
+    ),
+]
+
 
 def main(
     graph: options.Graph,
     devices: run_options.Devices = [],
     place: run_options.PlaceRules = [],
     rules: run_options.RulesFile = None,
-    dump_placement: Annotated[
-        str | None,
-        typer.Option(
-            "--dump-placement",
-            metavar="FILE.toml",
-            help="Write the placement as rules, with the reason for each device.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None,
+    dump_placement: DumpPlacement = None,
     soft: run_options.Soft = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Place at random and ignore device requests; for tests.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None,
-    fan_out: Annotated[
-        int | None,
-        typer.Option(
-            "--fan-out",
-            metavar="N",
-            min=1,
-            help="Send the predicate of a loop to at most N devices from each device that has it; "
-            "for loops over many devices. Default: to all from one.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None,
+    seed: RandomSeed = None,
+    fan_out: FanOut = None,
     output: options.OutputOrFolder = None,
     to: options.To = None,
     verify: options.Verify = False,

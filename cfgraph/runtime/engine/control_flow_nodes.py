@@ -193,24 +193,10 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     constant = bool(plan.node.attr("is_constant"))
     send, kill = context.send_all(), context.kill_all()
     invariant = _LoopInvariant(context.groups)
-    base, child_plan, ready, step = plan.base, plan.child, context.ready, context.step
+    base, child_plan = plan.base, plan.child
     assert child_plan is not None
     dead_exits = context.skippable.get(child_plan)
-
-    def child(iteration: Iteration) -> FrameState:
-        children = iteration.children
-        if children is None:
-            children = iteration.children = {}
-        frame = children.get(child_plan)
-        if frame is None:
-            frame = children[child_plan] = FrameState(
-                child_plan, iteration, ready, step.max_iterations
-            )
-            if dead_exits is not None:
-                frame.dead_enters = []
-            iteration.outstanding += 1
-        frame.entering -= 1
-        return frame
+    child = _child_frames(child_plan, context)
 
     def live(iteration: Iteration) -> None:
         value = iteration.values[base]
@@ -251,6 +237,26 @@ def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
         _finish_entered(iteration, frame)
 
     return live, dead
+
+
+def _child_frames(plan: FramePlan, context: NodeContext) -> Callable[[Iteration], FrameState]:
+    """A function that returns the child frame of an iteration; the first Enter starts it."""
+    ready, step, may_be_skipped = context.ready, context.step, plan in context.skippable
+
+    def child(iteration: Iteration) -> FrameState:
+        children = iteration.children
+        if children is None:
+            children = iteration.children = {}
+        frame = children.get(plan)
+        if frame is None:
+            frame = children[plan] = FrameState(plan, iteration, ready, step.max_iterations)
+            if may_be_skipped:
+                frame.dead_enters = []
+            iteration.outstanding += 1
+        frame.entering -= 1
+        return frame
+
+    return child
 
 
 def _deliver_dead_enters(frame: FrameState) -> None:

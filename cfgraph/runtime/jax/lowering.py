@@ -174,12 +174,7 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
             start += (jax.numpy.int64(0),)
         if has_checks:
             start += (jax.numpy.bool_(True),)
-        if any(isinstance(value, JaxTensorList) and value.data is None for value in start):
-            results = jax.eval_shape(body, start)
-            start = tuple(
-                a.shaped(jax, b) if isinstance(a, JaxTensorList) else a
-                for a, b in zip(start, results, strict=True)
-            )
+        start = _with_list_shapes(jax, body, start)
         state = jax.lax.while_loop(cond, body, start) if start else start
         is_complete = condition_checked == repeats_condition and (has_checks or not body_checked)
         result = filled(state)
@@ -190,6 +185,17 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
         return result[0] if len(result) == 1 else tuple(result) if result else None, is_complete
 
     return run
+
+
+def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:
+    """The first state of a loop; a list without a shape gets that of the list after the body."""
+    if not any(isinstance(value, JaxTensorList) and value.data is None for value in start):
+        return start
+    results = jax.eval_shape(body, start)
+    return tuple(
+        a.shaped(jax, b) if isinstance(a, JaxTensorList) else a
+        for a, b in zip(start, results, strict=True)
+    )
 
 
 def _conditional(jax: Any, lines: Sequence[JaxLine]) -> Kernel:
