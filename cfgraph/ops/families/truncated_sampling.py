@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.normal_interval import MAX_DRAWN, MAX_REJECTIONS, NormalInterval
 from cfgraph.ops.families.rejection_samplers import samples_per_parameter
-from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, stream_of_seed
-from cfgraph.ops.opdef import philox
+from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
+from cfgraph.ops.families.traced_truncation import traced_intervals
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -26,87 +27,19 @@ from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
-# rejections in a row after which TensorFlow fails
-_MAX_REJECTIONS: Final = 1000
-# with this many deviations inside the bounds, normal samples are proposed
-_WIDE: Final = 1.3
-# Philox samples that are drawn at once
-_MAX_DRAWN: Final = 1 << 14
-
-
-class NormalInterval(NamedTuple):
-    """A truncated normal distribution; mirrored if only its upper bound is finite."""
-
-    mean: Any
-    deviation: Any
-    low: Any  # in deviations from the mean
-    high: Any
-
-    @classmethod
-    def from_bounds(cls, mean: Any, deviation: Any, low: Any, high: Any) -> NormalInterval:
-        """Normalize bounds. Raises OpError for invalid parameters."""
-        valid = deviation > 0 and low < high and (np.isfinite(low) or np.isfinite(high))
-        if not valid:
-            message = "Invalid parameters: stddev must be positive, and minval less than maxval"
-            raise OpError(message)
-        if low == -np.inf or high < mean:
-            low, high, deviation = high, low, -deviation
-        return cls(mean, deviation, (low - mean) / deviation, (high - mean) / deviation)
-
-    def proposal(self) -> Callable[[PhiloxStream, int], tuple[Any, Any]]:
-        """The sampler of proposals: a function of a stream and a number of groups.
-
-        It returns proposals and whether each is accepted, a row per group.
-        """
-        low, high = self.low, self.high
-        kind = type(low)
-        wide = kind(_WIDE)
-        if (low < -wide and high >= 0) or (high > wide and low <= 0):
-            return self._normal
-        root = np.sqrt(low * low + kind(4))
-        cutoff = kind(2) * np.exp(kind(0.5) + (low * (low - root)) / kind(4)) / (low + root)
-        return self._uniform if high - low < cutoff else self._exponential
-
-    def _normal(self, stream: PhiloxStream, groups: int) -> tuple[Any, Any]:
-        kind = type(self.low)
-        drawn = philox.draw_normal(stream, groups * _group_size(kind), kind)
-        rows = drawn.reshape(groups, -1)
-        return rows, (rows >= self.low) & (rows <= self.high)
-
-    def _uniform(self, stream: PhiloxStream, groups: int) -> tuple[Any, Any]:
-        kind = type(self.low)
-        drawn = philox.draw_uniform(stream, 2 * groups * _group_size(kind), kind)
-        pairs = drawn.reshape(groups, 2, -1)
-        z = pairs[:, 0] * (self.high - self.low) + self.low
-        offset = kind(0) if self.low < 0 else self.low * self.low
-        return z, pairs[:, 1] <= np.exp((offset - z * z) / kind(2))
-
-    def _exponential(self, stream: PhiloxStream, groups: int) -> tuple[Any, Any]:
-        low, kind = self.low, type(self.low)
-        alpha = (low + np.sqrt(low * low + kind(4))) / kind(2)
-        drawn = philox.draw_uniform(stream, groups * _group_size(kind), kind).reshape(groups, -1)
-        z = -np.log(drawn[:, ::2]) / alpha + low
-        x = alpha - z if low < alpha else low - alpha
-        return z, (drawn[:, 1::2] <= np.exp(-x * x / kind(2))) & (z < self.high)
-
-
-def _group_size(kind: Any) -> int:
-    """Numbers per Philox sample."""
-    return 4 // philox.words_per_number(kind)
-
 
 def draw_interval(
     interval: NormalInterval, stream: PhiloxStream, count: int
 ) -> tuple[Any, PhiloxStream]:
     """Samples of a truncated normal distribution, and the stream after them."""
     propose = interval.proposal()
-    per_group = 2 if propose == interval._uniform else 1
+    per_group = 2 if propose == interval.uniform else 1
     parts: list[Any] = []
     while count:
-        groups = min(max(count, 8), _MAX_DRAWN)
+        groups = min(max(count, 8), MAX_DRAWN)
         proposed, accepted = propose(stream, groups)
         places = np.flatnonzero(accepted)[:count]
-        if len(places) == 0 or _most_rejections(places) > _MAX_REJECTIONS:
+        if len(places) == 0 or _most_rejections(places) > MAX_REJECTIONS:
             message = "TruncatedNormal rejection sampler failed to accept a sample."
             raise OpError(message)
         parts.append(proposed.reshape(-1)[places])
@@ -198,12 +131,17 @@ class StatelessParameterizedTruncatedNormal(Op):
     )
     attrs = "S: {int32, int64}, Tseed: {int32, int64} = int64, dtype: {float16, float32, float64}"
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
+    compilation = CompilerSupport(compiled=False, constant_inputs=(0,))
     placement = HostPlacement(host_inputs=(0, 1))
 
     @staticmethod
     def kernel(xp: ModuleType, shape: Any, seed: Any, *parameters: Any) -> Any:
-        sizes, stream = check_shape(shape), stream_of_seed(seed)
+        sizes, stream = check_shape(shape), seeded_stream(xp, seed)
+        if isinstance(stream, TracedStream):
+            flat = xp.broadcast_arrays(*map(xp.asarray, parameters))
+            samples, count = samples_per_parameter(sizes, flat[0].shape)
+            drawn = traced_intervals(stream, samples, *(x.reshape(-1) for x in flat))
+            return drawn.T.reshape(sizes)
         flat = np.broadcast_arrays(*map(getattr(xp, "asnumpy", np.asarray), parameters))
         samples, count = samples_per_parameter(sizes, flat[0].shape)
         result = np.empty((count, samples), flat[0].dtype)

@@ -147,6 +147,11 @@ class TracedStream(NamedTuple):
         first, second = words_to_uint64(mixed)
         return cls(xp, first, xp.uint64(0), second)
 
+    def skip(self, samples: Any) -> TracedStream:
+        """Advance the counter by a number of samples."""
+        low = self.low + samples.astype(np.uint64)
+        return self._replace(low=low, high=self.high + (low < self.low).astype(np.uint64))
+
     def words(self, starts: Any) -> Any:
         """The samples at these offsets, as rows of four 32-bit words."""
         starts = starts.astype(np.uint64)
