@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -29,6 +30,8 @@ from cfgraph.runtime.remote.workers import WorkerDied
 
 DEFAULT_LOST_AFTER: Final = 10.0
 _EXIT_SECONDS: Final = 2.0
+# a socket that can be written to has room for this
+_ROOM_BYTES: Final = 1 << 14
 # seconds for a process to start and import its modules
 _START_SECONDS: Final = 120.0
 
@@ -107,8 +110,8 @@ class ProcessTransport:
 class ProcessHandle:
     """One worker process, and the calls that it has not answered.
 
-    Calls wait in a queue, since a process that is stopped reads none. Pings have a connection of
-    their own, since large values take long.
+    Calls wait in a queue unless the pipe has room, since a process that is stopped reads none.
+    Pings have a connection of their own, since large values take long.
     `launcher` is a command that starts the process, such as `ip netns exec NAME`.
     """
 
@@ -136,6 +139,9 @@ class ProcessHandle:
         self._calls: dict[int, Future[Any]] = {}
         self._ended = False
         self._unwritten: SimpleQueue[bytes | None] = SimpleQueue()
+        self._queued = 0  # calls in the queue, or that a thread writes
+        self._room = select.poll()
+        self._room.register(self._pipe, select.POLLOUT)
         self._unanswered: deque[Future[Any]] = deque()  # pings
         for target in (self._write, self._answers, self._echoes):
             name = f"cfgraph{target.__name__}"
@@ -156,14 +162,25 @@ class ProcessHandle:
                 future.set_exception(WorkerDied())
             else:
                 self._calls[number] = future
-                self._unwritten.put(message)
+                self._send(message)
         return future
 
+    def _send(self, message: bytes) -> None:
+        """Write a call, which never waits; the end of the process ends all calls."""
+        if self._queued or len(message) > _ROOM_BYTES or not self._room.poll(0):
+            self._queued += 1
+            self._unwritten.put(message)
+        else:
+            with suppress(OSError):
+                self._pipe.send_bytes(message)
+
     def _write(self) -> None:
-        """Write calls until the process ends."""
+        """Write the calls of the queue until the process ends."""
         with suppress(OSError):
             while (message := self._unwritten.get()) is not None:
                 self._pipe.send_bytes(message)
+                with self._lock:
+                    self._queued -= 1
 
     def _echoes(self) -> None:
         """Receive the answers to pings until the process ends."""
@@ -195,8 +212,9 @@ class ProcessHandle:
 
     def close(self) -> None:
         """Ask the process to end."""
-        self._unwritten.put(pickle.dumps((-1, "exit", ())))
-        self._unwritten.put(None)
+        with self._lock:
+            self._send(pickle.dumps((-1, "exit", ())))
+            self._unwritten.put(None)
 
     def wait(self) -> None:
         """Wait until the process has ended; kill it if it does not end by itself."""

@@ -104,6 +104,8 @@ LOST_CODE: Final = "CFG720"
 _CALL_SECONDS: Final = 600.0
 # seconds for the news of a dead worker, the cause of what others report
 _DEATH_SECONDS: Final = 0.2
+# of the clock of a worker, of which the quickest counts
+_CLOCK_SAMPLES: Final = 5
 # seconds between two pings, unless a worker is lost sooner
 _PING_SECONDS: Final = 1.0
 # seconds for an answer that arrived while this process was stopped itself
@@ -264,9 +266,13 @@ class Workers:
 
     def _clock_offset(self, worker: int) -> int:
         """Offset of the clock of a worker to that of the driver, in nanoseconds."""
-        start = time.perf_counter_ns()
-        theirs = self.call(worker, "clock")
-        return int(theirs - (start + time.perf_counter_ns()) // 2)
+        samples = list[tuple[int, int]]()
+        for _ in range(_CLOCK_SAMPLES):
+            start = time.perf_counter_ns()
+            theirs = self.call(worker, "clock")
+            end = time.perf_counter_ns()
+            samples.append((end - start, theirs - (start + end) // 2))
+        return min(samples)[1]
 
     def run_start(self, worker: int, theirs: int) -> int:
         """A time of a worker on the clock of the driver."""
