@@ -81,6 +81,8 @@ def main(words: Sequence[str]) -> None:
         SECTIONS["models"] = models.Section(options.models)
         SECTIONS["optimize"] = optimizing.Section(options.models)
     tf = tensorflow()
+    if tf is not None:
+        tf.compat.v1.disable_eager_execution()  # of the whole process, so not in tests
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
     print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop;")
     print("of swapping: a run with it, or one with all the memory that it wants;")

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def tensorflow() -> ModuleType | None:
-    """TensorFlow in graph mode, or None."""
+    """TensorFlow, or None."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # permits automatic clustering on a CPU to sessions that request it; others are unchanged
     os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
@@ -18,7 +18,6 @@ def tensorflow() -> ModuleType | None:
         import tensorflow as tf
     except ImportError:
         return None
-    tf.compat.v1.disable_eager_execution()
     found: ModuleType = tf
     return found
 
