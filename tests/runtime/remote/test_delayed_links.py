@@ -11,7 +11,9 @@ import cfgraph
 from benchmarks.delayed_workers import DelayedWorkers
 from benchmarks.workers import pipelined
 from cfgraph.runtime.remote.processes import Processes
-from tests.runtime.partitioned_graphs import counting
+from tests.conformance import recorded
+from tests.conformance.test_partitioned import CASES, cut
+from tests.runtime.partitioned_graphs import counting, nesting
 from tests.runtime.remote.threads import Threads
 
 _DELAY = 0.005
@@ -52,3 +54,15 @@ def test_a_delay_between_processes_changes_no_value() -> None:
         start = time.monotonic()
         assert run.run(["out:0"], {"n": 20}) == [20]
         assert time.monotonic() - start > 20 * 2 * _DELAY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_a_delay_changes_no_value_of_nested_loops(engine: str) -> None:
+    workers = DelayedWorkers(Threads(2), _DELAY)
+    graph = cfgraph.loads(nesting().encode(), "graph")
+    with cfgraph.Session(graph, workers=workers, engine=engine) as run:
+        assert run.run(["out:0"], {"n_outer": 3, "n_inner": 4}) == [12]
+    case = next(case.values[0] for case in CASES if case.id.endswith("WhileGrad_ParallelInner/0"))
+    options: dict[str, Any] = {"devices": "cpu:0-3", "workers": workers, "engine": engine}
+    assert not recorded.disagreement(case, cut(1, "cpu:0-3"), **options)
