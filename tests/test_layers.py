@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -95,10 +96,16 @@ def file_module(file: Path) -> str:
     return ".".join(parts)
 
 
+def is_for_types(node: ast.AST) -> bool:
+    """True for `if TYPE_CHECKING`."""
+    test = node.test if isinstance(node, ast.If) else None
+    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
+
+
 def imports(tree: ast.AST, inside: bool = False) -> Iterator[Import]:
     """Yield (module, line, inside a function) for each import that runs."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if is_for_types(node):
             continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno, inside) for alias in node.names)
@@ -111,13 +118,20 @@ def imports(tree: ast.AST, inside: bool = False) -> Iterator[Import]:
 def named(node: ast.ImportFrom, name: str) -> str:
     """Spell `from cfgraph import ir` as cfgraph.ir, and public names as `cfgraph`."""
     module = f"{'.' * node.level}{node.module or ''}"
-    public = name.startswith("__") or not (ROOT / "cfgraph" / name).exists()
-    return module if module != "cfgraph" or public else f"cfgraph.{name}"
+    if module != "cfgraph" or name.startswith("__") or not (ROOT / "cfgraph" / name).exists():
+        return module
+    return f"cfgraph.{name}"
 
 
-def faults(source: str, module: str, file: str) -> Iterator[str]:
+@cache
+def imports_of(file: Path) -> tuple[Import, ...]:
+    """The imports of a file, which several tests look at."""
+    return tuple(imports(ast.parse(file.read_text())))
+
+
+def faults(found: Iterable[Import], module: str, file: str) -> Iterator[str]:
     layer = module_layer(module)
-    for name, line, inside in imports(ast.parse(source)):
+    for name, line, inside in found:
         target = module_layer(name)
         if name.startswith("."):
             yield f"{file}:{line}: relative import {name}"
@@ -144,7 +158,7 @@ def test_no_module_imports_from_above() -> None:
     found = [
         fault
         for file in sources()
-        for fault in faults(file.read_text(), file_module(file), str(file.relative_to(ROOT)))
+        for fault in faults(imports_of(file), file_module(file), str(file.relative_to(ROOT)))
     ]
     assert not found
 
@@ -185,11 +199,7 @@ def module_edges() -> set[tuple[str, str]]:
 def runtime_tree(file: Path) -> ast.AST:
     """Return the syntax tree of a file without its TYPE_CHECKING blocks."""
     tree = ast.parse(file.read_text())
-    tree.body = [
-        node
-        for node in tree.body
-        if not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"))
-    ]
+    tree.body = [node for node in tree.body if not is_for_types(node)]
     return tree
 
 
@@ -215,7 +225,7 @@ def test_only_serde_imports_the_bindings() -> None:
     users = {
         str(file.parent.relative_to(ROOT))
         for file in sources()
-        for name, *_ in imports(ast.parse(file.read_text()))
+        for name, *_ in imports_of(file)
         if name.startswith("cfgraph.proto")
     }
     assert users <= {"cfgraph/ir/serde"}
@@ -236,7 +246,7 @@ def test_only_serde_imports_the_bindings() -> None:
     ],
 )
 def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
-    assert list(faults(source, module, "some.py"))
+    assert list(faults(imports(ast.parse(source)), module, "some.py"))
 
 
 @pytest.mark.parametrize(
@@ -252,4 +262,4 @@ def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
     ],
 )
 def test_the_reader_lets_pass_what_is_allowed(module: str, source: str) -> None:
-    assert not list(faults(source, module, "some.py"))
+    assert not list(faults(imports(ast.parse(source)), module, "some.py"))

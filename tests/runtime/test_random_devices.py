@@ -10,9 +10,10 @@ from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.cost_model import CostModel
 from tests.passes.random_programs import random_programs
+from tests.sampled import sampled
 
 
-@pytest.mark.parametrize("first", range(0, 120, 30))
+@pytest.mark.parametrize("first", sampled(range(0, 120, 30), 4))
 def test_no_placement_and_no_schedule_changes_a_value_or_hangs(first: int) -> None:
     for seed, program in random_programs(range(first, first + 30)):
         graph = copy_graph(program.graph)
@@ -30,7 +31,7 @@ def test_no_placement_and_no_schedule_changes_a_value_or_hangs(first: int) -> No
             assert session.run(["memory:0"]) == [program.memory], seed
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
+@pytest.mark.parametrize("first", sampled(range(0, 40, 20), 2))
 def test_a_session_on_several_devices_places_and_partitions_what_it_runs(first: int) -> None:
     for seed, program in random_programs(range(first, first + 20)):
         session = cfgraph.Session(program.graph, devices="cpu:0,cpu:1,gpu:0")
