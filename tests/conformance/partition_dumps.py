@@ -7,6 +7,9 @@ with nodes placed at random on three CPUs. The graphs that its executors ran are
 their bytes, and the values compared. The programs are the recorded sessions of fixtures/, or the
 models in PATH: a folder or a .zip of `cases.jsonl`, `graphs/`, `arrays/`, and `saved/`. With -o,
 each dump is a partition folder that `cfgraph run` accepts. Exits with status 1 if a value differs.
+
+Two kinds of programs are left out, and named: those with an uninitialized variable, and incomplete
+dumps, which call a function that TensorFlow's rewrites made and that its dump does not contain.
 """
 
 from __future__ import annotations
