@@ -118,7 +118,7 @@ class RayTransport:
                     logging_level="error",
                     runtime_env=environment,
                 )
-        except (ConnectionError, ValueError) as error:
+        except Exception as error:  # Ray raises this class itself where it starts too slowly
             message = f"cannot connect to Ray at {self._options.address!r}: {error}"
             raise Unsupported(message, hint="--ray local starts one", code="CFG723") from None
         self._owns_cluster = True

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -377,6 +379,19 @@ def test_a_task_is_a_worker() -> None:
 def test_a_session_without_workers_has_nothing_to_recover() -> None:
     with pytest.raises(UsageError, match="nothing to recover"):
         cfgraph.Session(graph(counting())).recover()
+
+
+def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**options: Any) -> None:
+        raise Exception("the node timed out")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=fail)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with (
+        cfgraph.Session(graph(counting()), workers=cfgraph.Ray("local", 2)) as session,
+        pytest.raises(Unsupported, match="cannot connect to Ray at 'local': the node timed out"),
+    ):
+        session.run(["out:0"], {"n": 1})
 
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
