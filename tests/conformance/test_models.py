@@ -43,7 +43,7 @@ PRECISION: Final = {np.dtype(np.float64): 1e-7, np.dtype(np.complex128): 1e-7}
 GRADIENT_PRECISION: Final = 3e-4
 ENGINES: Final = ["compiled", "tokens", "xla"]
 # processor seconds of all threads for one model. The slowest recorded model takes 4 without XLA;
-# with XLA, the training step of MobileNet takes 33 or more, and each other one less than 15. A limit
+# with XLA, the training step of MobileNet takes over 30, and each other one less than 15. A limit
 # interrupts XLA only after it has compiled a cluster.
 LIMITS: Final = {"compiled": 60, "tokens": 60, "xla": 180}
 
