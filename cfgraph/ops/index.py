@@ -177,6 +177,11 @@ FAMILIES: Final = {
         "QuantizedMul QuantizedRelu QuantizedRelu6"
     ),
     "quantized_images": "QuantizedAvgPool QuantizedConv2D QuantizedMaxPool QuantizedResizeBilinear",
+    "queues": (
+        "FIFOQueueV2 PaddingFIFOQueueV2 PriorityQueueV2 QueueCloseV2 QueueDequeueManyV2 "
+        "QueueDequeueUpToV2 QueueDequeueV2 QueueEnqueueManyV2 QueueEnqueueV2 QueueIsClosedV2 "
+        "QueueSizeV2 RandomShuffleQueueV2 Stage StageClear StagePeek StageSize Unstage"
+    ),
     "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",
     "random_sampling": (
         "Multinomial ParameterizedTruncatedNormal RandomGamma RandomPoisson RandomPoissonV2 "

@@ -61,11 +61,11 @@ OMISSIONS: Final = (
         r"Collective.*|Nccl.*|.*TPU.*|Xla(?!DynamicSlice|DynamicUpdateSlice|Launch).*|Sync.*",
     ),
     _omission(
-        "queues and accumulators",
-        "queues, barriers, and accumulators coordinate threads of a program",
+        "barriers and accumulators",
+        "barriers, accumulators, and old queues coordinate threads of a program",
         _FEED,
-        r".*Queue(?:V\d)?|Queue[A-Z].*|Barrier.*|.*Accumulator.*|(?:Ordered)?Map(?!Accumulate).*",
-        r"(?:Un)?[sS]tage.*|Mutex.*|ConsumeMutexLock|(?:Un)?Batch(?:Function|Grad)?|Unbatch.*",
+        r".*Queue|Queue[A-Za-z]*|Barrier.*|.*Accumulator.*|(?:Ordered)?Map(?!Accumulate).*",
+        r"Mutex.*|ConsumeMutexLock|(?:Un)?Batch(?:Function|Grad)?|Unbatch.*",
         r".*SessionHandle.*|.*SessionTensor",
     ),
     _omission(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -15,6 +15,7 @@ from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import FrameState, Iteration
 from cfgraph.runtime.engine.rendezvous import Rendezvous
+from cfgraph.runtime.engine.step import ParkedToken
 from cfgraph.runtime.quiescent_state import DeviceIteration, QuiescentState
 
 MAX_LISTED_RECVS: Final = 12
@@ -97,6 +98,24 @@ def deadlock_error(blocked: Iterable[tuple[BlockedRecv, NotSent]]) -> ExecutionE
         frame=first.frame,
         device=first.device,
         hint=_LOOP_HINT if missing.sent and first.frame != "/" else _PAIR_HINT,
+        code="CFG708",
+    )
+
+
+def blocked_error(parked: Sequence[ParkedToken]) -> ExecutionError:
+    """The error of a run in which only nodes are left that wait for a change of a resource."""
+    many = f"{len(parked)} nodes wait" if len(parked) > 1 else "a node waits"
+    lines = [f"nothing is left to run, and {many} for a change of a queue:"]
+    for token in parked[:MAX_LISTED_RECVS]:
+        where = f"{token.node.name!r}, frame {token.iteration.path}"
+        lines.append(f"{where}, waits {token.blocked.purpose} of {token.blocked.resource!r}")
+    if len(parked) > MAX_LISTED_RECVS:
+        lines.append(f"and {len(parked) - MAX_LISTED_RECVS} more")
+    return ExecutionError(
+        "\n  ".join(lines),
+        node=parked[0].node,
+        frame=parked[0].iteration.path,
+        hint="run the nodes that change the queue in the same run or an earlier one, or close it",
         code="CFG708",
     )
 

@@ -13,7 +13,7 @@ from cfgraph.ir.devices import has_own_memory, short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, timeout_error
-from cfgraph.runtime.deadlock import explain_deadlock
+from cfgraph.runtime.deadlock import blocked_error, explain_deadlock
 from cfgraph.runtime.engine.executor import MISSING, Executor
 from cfgraph.runtime.engine.link import FireWrapper, trace_wrapper
 from cfgraph.runtime.engine.plan import Plan
@@ -128,13 +128,25 @@ class Simulator:
             self.meter.start_run(self.make_copy_timer(), self.memory_owners_of)
         for executor in self.executors:
             executor.start(feeds)
-        is_idle = self.fire_until_idle(pick)
+        try:
+            is_idle = self._fire_and_wake(pick)
+        finally:
+            self.step.withdraw_parked()
         if is_idle and any(channel.waiting for channel in self.rendezvous.values()):
             raise explain_deadlock(
                 self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
             )
         for instrumentation in self.instrumentations:
             instrumentation.count_fetched(self.results)
+
+    def _fire_and_wake(self, pick: random.Random | None) -> bool:
+        """Fire tokens until nothing is ready, also those that wait for a change of a queue."""
+        is_idle = self.fire_until_idle(pick)
+        while is_idle and self.step.wake_parked():
+            is_idle = self.fire_until_idle(pick)
+        if is_idle and self.step.parked:
+            raise blocked_error(self.step.parked)
+        return is_idle
 
     def prepare_variables(self) -> None:
         """Move the variables to where the run expects them."""

@@ -231,6 +231,9 @@ def generate_run(
     wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
     if wide is not None:
         raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
+    blocking = next((node for node, known in plan.nodes.items() if known.op.effects.blocking), None)
+    if blocking is not None:
+        raise NotCompiled("a node may wait for another one", blocking)
     between = None
     if transfers is not None:
         nodes = spec.graph.nodes

@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key
+from cfgraph.ops.opdef.op import Blocked
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan, Plan
@@ -44,7 +46,7 @@ from cfgraph.runtime.engine.propagate import (
 )
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous
-from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.step import ParkedToken, RunStep
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 # their control edges may be live while an output is dead
@@ -82,6 +84,8 @@ def link(
     linked = LinkedPlan()
     for node, node_plan in plan.nodes.items():
         live, dead = linker.fire(node_plan, wrap if observed in (None, node) else None)
+        if node_plan.op.effects.blocking:
+            live = parking(node, live, ready, step)
         linked.owners[live] = linked.owners[dead] = node_plan
         if node_plan.op.role is Role.RECV:
             live, dead = recv_gates(linker.channel(node), ready, live, dead)
@@ -96,6 +100,19 @@ def link(
         index: linker.feed(output.node, output.port) for index, output in plan.feeds.items()
     }
     return linked
+
+
+def parking(node: Node, fire: Fire, ready: Ready, step: RunStep) -> Fire:
+    """A closure of a node that parks its token while the kernel is blocked."""
+
+    def attempt(iteration: Iteration) -> None:
+        try:
+            fire(iteration)
+        except Blocked as blocked:
+            wake = partial(ready.append, (attempt, iteration))
+            step.park(ParkedToken(node, iteration, blocked, wake))
+
+    return attempt
 
 
 class _Linker:

@@ -6,6 +6,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import OpError, Resource
+from cfgraph.ops.opdef.op import Blocked, OpError, Resource
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
@@ -103,6 +104,16 @@ class State:
         return len(self._objects)
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedToken:
+    """A node that waits for a change of a resource; `wake` makes it ready again."""
+
+    node: Node
+    iteration: IterationPosition
+    blocked: Blocked
+    wake: Callable[[], None]
+
+
 class RunStep:
     """The `Step` of one run at a time; `node` and `iteration` identify the running stateful kernel.
 
@@ -110,11 +121,13 @@ class RunStep:
     """
 
     __slots__ = (
+        "_attempts",
         "io",
         "iteration",
         "max_iterations",
         "node",
         "observer",
+        "parked",
         "run",
         "run_start",
         "seed",
@@ -131,6 +144,8 @@ class RunStep:
         self.iteration: IterationPosition | None = None
         self.observer: Observer | None = None
         self.run_start = 0
+        self.parked: list[ParkedToken] = []
+        self._attempts: list[Blocked] = []
 
     def start_run(
         self, run: int, run_start: int, max_iterations: int | None, observer: Observer | None
@@ -138,6 +153,28 @@ class RunStep:
         """Set the number, start time, limit, and observer of the next run."""
         self.run, self.run_start = run, run_start
         self.max_iterations, self.observer = max_iterations, observer
+
+    def park(self, token: ParkedToken) -> None:
+        """Let a token wait for a change of the resource that blocks it."""
+        self.parked.append(token)
+        self._attempts.append(token.blocked)
+
+    def withdraw_parked(self) -> None:
+        """Undo what nodes have begun that waited and did not end, at the end of a run."""
+        self.parked.clear()
+        while self._attempts:
+            blocked = self._attempts.pop()
+            blocked.resource.withdraw(blocked.key)
+
+    def wake_parked(self) -> bool:
+        """Make the tokens ready whose resources have changed; return false if there are none."""
+        waiting, self.parked = self.parked, []
+        for token in waiting:
+            if token.blocked.resource.version == token.blocked.version:
+                self.parked.append(token)
+            else:
+                token.wake()
+        return len(self.parked) < len(waiting)
 
     def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The session's object of this container and name, made on first use."""

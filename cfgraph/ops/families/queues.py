@@ -1,0 +1,523 @@
+"""Queues of tuples of tensors: first in, first out, padded, by priority, and shuffled.
+
+A kernel that has to wait, for an element or for room, raises `Blocked`, and runs again once another
+node has changed the queue. What it has moved by then is noted at the queue.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.names import decode_key
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
+from cfgraph.ops.opdef.op import Blocked, Kernel, Op, OpError, Resource
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+Element = tuple[Any, ...]
+
+
+class Queue(Resource):
+    """Elements of one type, and the moves that wait; `version` counts changes."""
+
+    __slots__ = ("capacity", "closed", "elements", "moved", "name", "shapes", "types", "version")
+    shape = ()
+    ndim = 0
+    pads = False
+
+    def __init__(self, name: str, types: Sequence[DType], shapes: Sequence[Shape], capacity: int):
+        self.name, self.types, self.shapes = name, tuple(types), tuple(shapes)
+        self.capacity = capacity
+        self.elements: list[Any] = []
+        self.closed = False
+        self.version = 0
+        # elements that a waiting node has enqueued, or dequeued, by execution
+        self.moved: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {len(self.elements)} elements>"
+
+    def check_element(self, element: Element, *, batched: bool = False) -> None:
+        """Raise OpError for components of other types or shapes."""
+        if len(element) != len(self.types):
+            message = f"Wrong number of components in tuple. Expected {len(self.types)}"
+            raise OpError(message)
+        for index, (x, dtype) in enumerate(zip(element, self.types, strict=True)):
+            if np.asarray(x).dtype != dtype.numpy:
+                message = f"Type mismatch in tuple component {index}. Expected {dtype}"
+                raise OpError(message)
+            if self.shapes and not self.shapes[index].accepts(np.shape(x)[batched:]):
+                expected = self.shapes[index]
+                message = f"Shape mismatch in tuple component {index}. Expected {expected}"
+                raise OpError(f"{message}, got {list(np.shape(x)[batched:])}")
+
+    def put(self, element: Element) -> None:
+        """Add an element."""
+        self.elements.append(element)
+
+    def take_next(self, step: Any) -> Element:
+        """Remove the next element."""
+        return self.elements.pop(0)  # type: ignore[no-any-return]
+
+    def restore(self, elements: list[Element]) -> None:
+        """Return elements to the front."""
+        self.elements[:0] = elements
+
+    @property
+    def available(self) -> int:
+        """The number of elements that may be removed."""
+        return len(self.elements)
+
+    def enqueue(self, step: Any, elements: list[Element]) -> None:
+        """Add elements, as far as there is room. Raises Blocked unless all are added."""
+        key = execution(step)
+        done = self.moved.get(key, 0)
+        if self.closed:
+            self.moved.pop(key, None)
+            message = f"{type(self).__name__} {self.name!r} is closed."
+            raise OpError(message)
+        room = len(elements) if self.capacity < 0 else self.capacity - len(self.elements)
+        batch = elements[done : done + max(room, 0)]
+        for element in batch:
+            self.put(element)
+        self.version += bool(batch)
+        if done + len(batch) < len(elements):
+            self.moved[key] = done + len(batch)
+            raise Blocked(self, "for room", key)
+        self.version += self.moved.pop(key, None) is not None
+
+    def dequeue(self, step: Any, count: int, *, partial: bool = False) -> list[Element]:
+        """Remove elements; with `partial`, fewer from a closed queue. Raises Blocked to wait."""
+        key = (*execution(step), "dequeue")
+        taken: list[Element] = self.moved.pop(key, [])
+        while len(taken) < count and self.available:
+            taken.append(self.take_next(step))
+            self.version += 1
+        if len(taken) == count or (partial and self.closed and taken):
+            return taken
+        if self.closed:
+            self.restore(taken)
+            message = (
+                f"{type(self).__name__} {self.name!r} is closed and has insufficient elements "
+                f"(requested {count}, current size {len(self.elements)})"
+            )
+            raise OpError(message)
+        self.moved[key] = taken
+        raise Blocked(self, "for an element", key)
+
+    def withdraw(self, key: Any) -> None:
+        """Forget a node that waits no longer; return the elements that it has removed."""
+        moved = self.moved.pop(key, None)
+        if isinstance(moved, list):
+            self.restore(moved)
+        self.version += moved is not None
+
+    def close(self, *, cancel: bool) -> None:
+        """Accept no more elements. Unless pending enqueues are cancelled, wait for them."""
+        if not cancel and any(isinstance(moved, int) for moved in self.moved.values()):
+            raise Blocked(self, "for pending enqueues")
+        if not cancel and self.closed:
+            message = f"{type(self).__name__} {self.name!r} is already closed."
+            raise OpError(message)
+        self.closed = True
+        self.version += 1
+
+    def stack(self, elements: list[Element]) -> Element:
+        """The components of several elements, one array each."""
+        columns = zip(*elements, strict=True) if elements else [()] * len(self.types)
+        pairs = zip(columns, self.types, self.shapes, strict=True)
+        return tuple(self._stacked(list(rows), dtype, shape) for rows, dtype, shape in pairs)
+
+    def _stacked(self, rows: list[Any], dtype: DType, shape: Shape) -> Any:
+        if not rows:
+            return np.empty((0, *(size or 0 for size in shape)), dtype.numpy)
+        return np.stack([np.asarray(row) for row in rows])
+
+
+def execution(step: Any) -> tuple[Any, ...]:
+    """An identity of the execution of a node, which lasts while it waits."""
+    node, iteration = getattr(step, "node", None), getattr(step, "iteration", None)
+    return (node and node.name, iteration and iteration.path, getattr(step, "run", 0))
+
+
+class PaddedQueue(Queue):
+    """A queue whose elements may differ in size; several are padded with zeros."""
+
+    __slots__ = ()
+
+    def _stacked(self, rows: list[Any], dtype: DType, shape: Shape) -> Any:
+        if not rows:
+            return super()._stacked(rows, dtype, shape)
+        sizes = [max(lengths) for lengths in zip(*(np.shape(row) for row in rows), strict=True)]
+        fill = b"" if dtype.kind == "string" else 0
+        padded = np.full((len(rows), *sizes), fill, dtype.numpy)
+        for row, target in zip(rows, padded, strict=True):
+            target[tuple(slice(size) for size in np.shape(row))] = row
+        return padded
+
+
+class PrioritizedQueue(Queue):
+    """A queue whose element of the lowest priority, its first component, is next."""
+
+    __slots__ = ()
+
+    def put(self, element: Element) -> None:
+        """Add an element behind those of the same priority."""
+        insort(self.elements, element, key=lambda item: int(item[0]))
+
+    def restore(self, elements: list[Element]) -> None:
+        """Return elements to their positions."""
+        for element in elements:
+            self.put(element)
+
+
+class ShuffledQueue(Queue):
+    """A queue that returns random elements, and keeps some unless it is closed."""
+
+    __slots__ = ("reserve", "seeds")
+
+    def __init__(self, *args: Any, reserve: int = 0, seeds: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(*args)
+        self.reserve, self.seeds = reserve, seeds
+
+    @property
+    def available(self) -> int:
+        """The number of elements that may be removed."""
+        return len(self.elements) - (0 if self.closed else self.reserve)
+
+    def take_next(self, step: Any) -> Element:
+        """Remove a random element."""
+        seed, seed2 = self.seeds
+        generator = step.generator(seed, seed2 + self.version)
+        elements = self.elements
+        index = int(generator.integers(len(elements)))
+        elements[index], elements[-1] = elements[-1], elements[index]
+        return elements.pop()  # type: ignore[no-any-return]
+
+
+# -- handles ----------------------------------------------------------------------------------
+
+_SHARED = "capacity: int = -1, container: string = '', shared_name: string = ''"
+_COMPONENTS = f"component_types: list(type) >= 1, shapes: list(shape) = [], {_SHARED}"
+
+
+class QueueHandle(Op, abstract=True):
+    """An op that creates or looks up a queue."""
+
+    signature = "-> handle: resource"
+    attrs = _COMPONENTS
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
+    kind: ClassVar[type[Queue]] = Queue
+    first_types: ClassVar[tuple[DType, ...]] = ()
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        container = decode_key(node.attr("container"))
+        name = decode_key(node.attr("shared_name")) or node.name
+        types = (*cls.first_types, *node.attr("component_types"))
+        shapes = tuple(node.attr("shapes"))
+        if shapes or cls.first_types:
+            shapes = (*[SCALAR_SHAPE] * len(cls.first_types), *shapes)
+        if shapes and len(shapes) != len(types):
+            message = f"{len(shapes)} shapes for {len(types)} components"
+            raise OpError(message)
+        more = cls.options(node)
+
+        def make() -> Queue:
+            return cls.kind(name, types, shapes, node.attr("capacity"), **more)
+
+        def handle(step: Any) -> Queue:
+            queue = step.resource(container, name, make)
+            if queue.__class__ is not cls.kind or queue.types != types:
+                message = f"Shared queue {name!r} is {queue!r}, which has another type"
+                raise OpError(message)
+            return queue
+
+        return handle
+
+    @classmethod
+    def options(cls, node: Node) -> dict[str, Any]:
+        """Further arguments of the queue. Default: none."""
+        return {}
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class FIFOQueueV2(QueueHandle):
+    """Handle of a queue, first in, first out."""
+
+
+class PaddingFIFOQueueV2(QueueHandle):
+    """Handle of a queue whose elements may differ in size."""
+
+    kind = PaddedQueue
+
+
+class PriorityQueueV2(QueueHandle):
+    """Handle of a queue in the order of priorities, the first component."""
+
+    attrs = f"component_types: list(type) = [], shapes: list(shape), {_SHARED}"
+    kind = PrioritizedQueue
+    first_types = (dtypes.int64,)
+
+
+class RandomShuffleQueueV2(QueueHandle):
+    """Handle of a queue that returns random elements."""
+
+    attrs = f"{_COMPONENTS}, min_after_dequeue: int = 0, seed: int = 0, seed2: int = 0"
+    kind = ShuffledQueue
+
+    @classmethod
+    def options(cls, node: Node) -> dict[str, Any]:
+        return {
+            "reserve": node.attr("min_after_dequeue"),
+            "seeds": (node.attr("seed"), node.attr("seed2")),
+        }
+
+
+# -- access -----------------------------------------------------------------------------------
+
+
+class _QueueAccess(Op, abstract=True):
+    """An op that may wait for another node to change a queue."""
+
+    effects = SideEffects(stateful=True, blocking=True)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        if node.attr("timeout_ms") != -1:
+            message = "Timeout not supported yet."
+            raise OpError(message)
+        return super().prepare(node, xp)
+
+
+class QueueEnqueueV2(_QueueAccess):
+    """Add an element to a queue; wait while it is full."""
+
+    signature = "handle: resource, components: Tcomponents"
+    attrs = "Tcomponents: list(type) >= 1, timeout_ms: int = -1"
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        queue, *components = inputs
+        queue.check_element(tuple(components))
+        queue.enqueue(step, [tuple(components)])
+
+
+class QueueEnqueueManyV2(_QueueAccess):
+    """Add the rows of tensors to a queue; wait while it is full."""
+
+    signature = "handle: resource, components: Tcomponents"
+    attrs = "Tcomponents: list(type) >= 1, timeout_ms: int = -1"
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        queue, *components = inputs
+        if len({np.shape(x)[:1] for x in components}) != 1 or not np.ndim(components[0]):
+            message = "All input tensors must have the same size in the 0th dimension."
+            raise OpError(message)
+        queue.check_element(tuple(components), batched=True)
+        queue.enqueue(step, list(zip(*components, strict=True)))
+
+
+class QueueDequeueV2(_QueueAccess):
+    """Remove an element from a queue; wait while it is empty."""
+
+    signature = "handle: resource -> components: component_types"
+    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        (queue,) = inputs
+        _check_types(queue, node)
+        return as_outputs(queue.dequeue(step, 1)[0])
+
+
+def _check_types(queue: Queue, node: Node) -> None:
+    if tuple(node.attr("component_types")) != queue.types:
+        message = f"{queue!r} has components of the types {', '.join(map(str, queue.types))}"
+        raise OpError(message)
+
+
+class QueueDequeueManyV2(_QueueAccess):
+    """Remove elements from a queue, and stack them; wait for as many."""
+
+    signature = "handle: resource, n: int32 -> components: component_types"
+    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
+    partial: ClassVar[bool] = False
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        queue, count = inputs
+        _check_types(queue, node)
+        if count < 0:
+            message = f"{cls.name} requested {int(count)} < 0 elements"
+            raise OpError(message)
+        is_padded = isinstance(queue, PaddedQueue)
+        if not queue.shapes or not (is_padded or all(s.is_full for s in queue.shapes)):
+            message = f"{cls.name} requires the components of {queue!r} to have specified shapes"
+            raise OpError(message)
+        elements = queue.dequeue(step, int(count), partial=cls.partial) if count else []
+        return as_outputs(queue.stack(elements))
+
+
+class QueueDequeueUpToV2(QueueDequeueManyV2):
+    """Remove elements from a queue, and stack them; fewer if the queue is closed."""
+
+    signature = "handle: resource, n: int32 -> components: component_types"
+    attrs = "component_types: list(type) >= 1, timeout_ms: int = -1"
+    partial = True
+
+
+class QueueCloseV2(Op):
+    """Close a queue: it accepts no more elements, and nothing waits for one."""
+
+    signature = "handle: resource"
+    attrs = "cancel_pending_enqueues: bool = false"
+    effects = SideEffects(stateful=True, blocking=True)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        inputs[0].close(cancel=bool(node.attr("cancel_pending_enqueues")))
+
+
+class QueueSizeV2(Op):
+    """The number of elements of a queue."""
+
+    signature = "handle: resource -> size: int32"
+    effects = SideEffects(stateful=True, reads_only=True)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        return np.int32(len(inputs[0].elements))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class QueueIsClosedV2(Op):
+    """True if a queue is closed."""
+
+    signature = "handle: resource -> is_closed: bool"
+    effects = SideEffects(stateful=True, reads_only=True)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        return np.bool_(inputs[0].closed)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+# -- staging ----------------------------------------------------------------------------------
+
+_STAGED = (
+    "capacity: int >= 0 = 0, memory_limit: int >= 0 = 0, {types}, container: string = '', "
+    "shared_name: string = ''"
+)
+_SOME_TYPES = _STAGED.format(types="dtypes: list(type) >= 1")
+_ANY_TYPES = _STAGED.format(types="dtypes: list(type)")
+
+
+class _Staging(Op, abstract=True):
+    """An op on the tuples that are staged under a name."""
+
+    effects = SideEffects(stateful=True, blocking=True)
+    placement = HostPlacement(host_only=True)
+    attrs = _SOME_TYPES
+
+    @classmethod
+    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
+        name = decode_key(node.attr("shared_name")) or node.name
+        capacity = node.attr("capacity") or -1
+
+        def make() -> Queue:
+            return Queue(name, tuple(node.attr("dtypes")), (), capacity)
+
+        staged = step.resource(decode_key(node.attr("container")), name, make)
+        return cls.access(step, staged, *inputs)
+
+    @classmethod
+    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+        """Read or change the staged tuples."""
+        raise NotImplementedError
+
+
+class Stage(_Staging):
+    """Stage a tuple of tensors; wait while there is no room."""
+
+    signature = "values: dtypes"
+
+    @classmethod
+    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+        staged.enqueue(step, [inputs])
+
+
+class Unstage(_Staging):
+    """Remove the first staged tuple; wait for one."""
+
+    signature = "-> values: dtypes"
+
+    @classmethod
+    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+        return as_outputs(staged.dequeue(step, 1)[0])
+
+
+class StagePeek(_Staging):
+    """The staged tuple at an index; wait for it."""
+
+    signature = "index: int32 -> values: dtypes"
+
+    @classmethod
+    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+        index = int(inputs[0])
+        if index >= len(staged.elements):
+            raise Blocked(staged, "for an element")
+        return as_outputs(staged.elements[index])
+
+
+class StageSize(_Staging):
+    """The number of staged tuples."""
+
+    signature = "-> size: int32"
+    attrs = _ANY_TYPES
+    effects = SideEffects(stateful=True)
+
+    @classmethod
+    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+        return np.int32(len(staged.elements))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class StageClear(_Staging):
+    """Remove all staged tuples."""
+
+    signature = ""
+    attrs = _ANY_TYPES
+    effects = SideEffects(stateful=True)
+
+    @classmethod
+    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+        staged.elements.clear()
+        staged.version += 1

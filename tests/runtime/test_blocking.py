@@ -1,0 +1,85 @@
+"""Nodes that wait for other nodes of the same run to change a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+
+QUEUE = """
+queue = FIFOQueueV2() {component_types=(float32), shapes=([]), capacity=2}
+x = Placeholder() {dtype=float32, shape=[]}
+put = QueueEnqueueV2(queue, x) {Tcomponents=(float32)}
+rows = Const() {dtype=float32, value=float32[5]: [1,2,3,4,5]}
+put_all = QueueEnqueueManyV2(queue, rows) {Tcomponents=(float32)}
+get = QueueDequeueV2(queue) {component_types=(float32)}
+five = Const() {dtype=int32, value=int32[]: 5}
+get_all = QueueDequeueManyV2(queue, five) {component_types=(float32)}
+size = QueueSizeV2(queue)
+close = QueueCloseV2(queue)
+cancel = QueueCloseV2(queue) {cancel_pending_enqueues=true}
+"""
+
+
+@pytest.fixture
+def session() -> cfgraph.Session:
+    return cfgraph.Session(cfgraph.loads(QUEUE.encode(), "graph"))
+
+
+def run(session: cfgraph.Session, fetches: list[str], *targets: str, x: float = 0) -> list[Any]:
+    return session.run(fetches, {"x:0": np.float32(x)}, targets=list(targets))
+
+
+def code_of(session: cfgraph.Session, fetches: list[str], *targets: str) -> str | None:
+    with pytest.raises(cfgraph.ExecutionError) as failed:
+        run(session, fetches, *targets)
+    return failed.value.code
+
+
+def test_a_dequeue_waits_for_an_enqueue_of_the_same_run(session: cfgraph.Session) -> None:
+    assert run(session, ["get:0"], "put", x=5) == [5]
+
+
+def test_many_elements_pass_a_queue_that_has_room_for_two(session: cfgraph.Session) -> None:
+    (values,) = run(session, ["get_all:0"], "put_all")
+    assert values.tolist() == [1, 2, 3, 4, 5]
+    assert run(session, ["size:0"]) == [0]
+
+
+def test_a_run_in_which_only_waiting_nodes_are_left_names_them(session: cfgraph.Session) -> None:
+    with pytest.raises(cfgraph.ExecutionError, match=r"'get'.*waits for an element") as failed:
+        run(session, ["get:0"])
+    assert (failed.value.code, failed.value.node) == ("CFG708", "get")
+    assert code_of(session, [], "put_all") == "CFG708"
+    # the run left what fitted, and nothing that waits
+    assert run(session, ["size:0"]) == [2]
+    run(session, [], "close")
+    assert run(session, ["get:0"]) == [1]
+
+
+def test_a_hang_returns_the_elements_that_it_has_removed(session: cfgraph.Session) -> None:
+    run(session, [], "put", x=7)
+    assert code_of(session, ["get_all:0"]) == "CFG708"
+    assert run(session, ["get:0"]) == [7]
+
+
+def test_a_closed_empty_queue_fails_at_once(session: cfgraph.Session) -> None:
+    run(session, [], "close")
+    assert code_of(session, ["get:0"]) == "CFG705"
+    assert code_of(session, [], "put") == "CFG705"
+    assert code_of(session, [], "close") == "CFG705"
+    run(session, [], "cancel")
+
+
+def test_cancelling_wakes_an_enqueue_that_waits(session: cfgraph.Session) -> None:
+    assert code_of(session, [], "put_all", "cancel") == "CFG705"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_blocking_works_on_any_schedule(seed: int) -> None:
+    graph = cfgraph.loads(QUEUE.encode(), "graph")
+    session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
+    assert run(session, ["get_all:0"], "put_all")[0].tolist() == [1, 2, 3, 4, 5]
