@@ -180,7 +180,7 @@ FAMILIES: Final = {
     "queues": (
         "FIFOQueueV2 PaddingFIFOQueueV2 PriorityQueueV2 QueueCloseV2 QueueDequeueManyV2 "
         "QueueDequeueUpToV2 QueueDequeueV2 QueueEnqueueManyV2 QueueEnqueueV2 QueueIsClosedV2 "
-        "QueueSizeV2 RandomShuffleQueueV2 Stage StageClear StagePeek StageSize Unstage"
+        "QueueSizeV2 RandomShuffleQueueV2"
     ),
     "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",
     "random_sampling": (
@@ -261,6 +261,7 @@ FAMILIES: Final = {
     ),
     "split": "Split SplitV Unpack",
     "stacks": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
+    "staging": "Stage StageClear StagePeek StageSize Unstage",
     "stateless_random": (
         "StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg "
         "StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform "

@@ -127,19 +127,6 @@ class OpError(CfgraphError):
     exit_code = 5
 
 
-class Blocked(Exception):
-    """A kernel waits for another node to change a resource, whose `version` counts changes.
-
-    The executor runs it again, with the same inputs, after a change. If the run ends before,
-    `resource.withdraw(key)` undoes what it has begun.
-    """
-
-    def __init__(self, resource: Any, purpose: str, key: Any = None) -> None:
-        super().__init__(purpose)
-        self.resource, self.purpose, self.version = resource, purpose, resource.version
-        self.key = key
-
-
 class Op:
     """The definition of one op. A subclass registers under its own name unless `abstract`.
 

@@ -15,7 +15,8 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import Blocked, OpError, Resource
+from cfgraph.ops.opdef.blocking import Blocked
+from cfgraph.ops.opdef.op import OpError, Resource
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
