@@ -72,7 +72,7 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
     except Interruption:
         os._exit(code)
-    if watchdog.interrupted or abandoned_work_continues():
+    if watchdog.raised or abandoned_work_continues():
         # a large heap takes seconds to free, and XLA to compile
         os._exit(code)
     # the last collections of the interpreter take a sixth of a short command's time

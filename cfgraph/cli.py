@@ -222,16 +222,27 @@ def _run(
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted(Interruption(_INTERRUPTED_EXIT_CODE), _command(ctx), args)
     except Interruption as request:
-        if watchdog is not None and not watchdog.claim_report():
-            return request.exit_code
-        if request.error is not None:
-            return _report(request.error, ctx, args)
-        return _interrupted(request, _command(ctx), args)
+        return _report_interruption(request, watchdog, ctx, args)
     except BrokenPipeError:
         raise
     except Exception as failure:
+        # the interpreter replaces an interruption in some callbacks, such as __set_name__
+        raised = watchdog.raised if watchdog is not None else None
+        if raised is not None:
+            return _report_interruption(raised, watchdog, ctx, args)
         return _report(failure, ctx, args)
     return 0
+
+
+def _report_interruption(
+    request: Interruption, watchdog: Watchdog | None, ctx: Any, args: Sequence[str]
+) -> int:
+    """Report an interruption unless the watchdog does; return the exit code."""
+    if watchdog is not None and not watchdog.claim_report():
+        return request.exit_code
+    if request.error is not None:
+        return _report(request.error, ctx, args)
+    return _interrupted(request, _command(ctx), args)
 
 
 def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:

@@ -87,9 +87,9 @@ class Watchdog:
         os.write(self._write, b"\0")
 
     @property
-    def interrupted(self) -> bool:
-        """True once an interruption was raised in the main thread."""
-        return self._raised
+    def raised(self) -> Interruption | None:
+        """The interruption that was raised in the main thread, if there is one."""
+        return self._interruption if self._raised else None
 
     def claim_report(self) -> bool:
         """True for the first caller, who reports the interruption."""

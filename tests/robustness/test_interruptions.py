@@ -153,6 +153,31 @@ def test_a_lost_exception_ends_the_process(place: str, loop: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (143, "reported 143\n", "")
 
 
+_REPLACED = """
+import signal, sys
+from cfgraph.__main__ import main
+
+class Name:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(signal.SIGTERM)
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "cfgraph.ir.files":
+            sys.meta_path.remove(self)
+            type("Owner", (), {"name": Name()})
+
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+def test_an_exception_that_replaces_an_interruption_is_not_reported() -> None:
+    command = [sys.executable, "-c", _REPLACED, "check", str(GRAPHS / "counter.pb")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "terminated\n")
+
+
 _SIGNAL_AT_EXIT = """
 import atexit, os, signal, sys
 from cfgraph.__main__ import main
