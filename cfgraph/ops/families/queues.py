@@ -208,7 +208,7 @@ class ShuffledQueue(Queue):
 # -- handles ----------------------------------------------------------------------------------
 
 _SHARED = "capacity: int = -1, container: string = '', shared_name: string = ''"
-_COMPONENTS = f"component_types: list(type) >= 1, shapes: list(shape) = [], {_SHARED}"
+_COMPONENTS = f"component_types: list(type) >= 1, shapes: list(shape) >= 0 = [], {_SHARED}"
 
 
 class QueueHandle(Op, abstract=True):
@@ -269,7 +269,7 @@ class PaddingFIFOQueueV2(QueueHandle):
 class PriorityQueueV2(QueueHandle):
     """Handle of a queue in the order of priorities, the first component."""
 
-    attrs = f"component_types: list(type) = [], shapes: list(shape), {_SHARED}"
+    attrs = f"component_types: list(type) >= 0 = [], shapes: list(shape) >= 0, {_SHARED}"
     kind = PrioritizedQueue
     first_types = (dtypes.int64,)
 
