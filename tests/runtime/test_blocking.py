@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.ops.opdef.blocking import Blocked
+from cfgraph.runtime.engine.step import ParkedToken, RunStep
 
 QUEUE = """
 queue = FIFOQueueV2() {component_types=(float32), shapes=([]), capacity=2}
@@ -83,3 +85,20 @@ def test_blocking_works_on_any_schedule(seed: int) -> None:
     graph = cfgraph.loads(QUEUE.encode(), "graph")
     session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
     assert run(session, ["get_all:0"], "put_all")[0].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_nodes_that_wait_again_and_again_retain_one_attempt_each(
+    session: cfgraph.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked: list[Blocked] = []
+    park = RunStep.park
+
+    def record(step: RunStep, token: ParkedToken) -> None:
+        park(step, token)
+        assert len(step._attempts) <= 2
+        blocked.append(token.blocked)
+
+    monkeypatch.setattr(RunStep, "park", record)
+    run(session, ["get_all:0"], "put_all")
+    assert len(blocked) > 2
+    assert all(each.__traceback__ is None for each in blocked)

@@ -109,6 +109,7 @@ def parking(node: Node, fire: Fire, ready: Ready, step: RunStep) -> Fire:
         try:
             fire(iteration)
         except Blocked as blocked:
+            blocked.__traceback__ = None  # its frames keep the inputs of the kernel alive
             wake = partial(ready.append, (attempt, iteration))
             step.park(ParkedToken(node, iteration, blocked, wake))
 

@@ -146,7 +146,8 @@ class RunStep:
         self.observer: Observer | None = None
         self.run_start = 0
         self.parked: list[ParkedToken] = []
-        self._attempts: list[Blocked] = []
+        # resources and keys of blocked kernels; a key may block again
+        self._attempts: dict[tuple[int, Any], Blocked] = {}
 
     def start_run(
         self, run: int, run_start: int, max_iterations: int | None, observer: Observer | None
@@ -158,13 +159,13 @@ class RunStep:
     def park(self, token: ParkedToken) -> None:
         """Let a token wait for a change of the resource that blocks it."""
         self.parked.append(token)
-        self._attempts.append(token.blocked)
+        self._attempts[id(token.blocked.resource), token.blocked.key] = token.blocked
 
     def withdraw_parked(self) -> None:
         """Undo what nodes have begun that waited and did not end, at the end of a run."""
         self.parked.clear()
         while self._attempts:
-            blocked = self._attempts.pop()
+            _, blocked = self._attempts.popitem()
             blocked.resource.withdraw(blocked.key)
 
     def wake_parked(self) -> bool:
