@@ -102,3 +102,15 @@ def test_nodes_that_wait_again_and_again_retain_one_attempt_each(
     run(session, ["get_all:0"], "put_all")
     assert len(blocked) > 2
     assert all(each.__traceback__ is None for each in blocked)
+
+
+def test_a_peek_waits_for_a_negative_index() -> None:
+    text = """
+    x = Const() {dtype=float32, value=float32[]: 1}
+    last = Const() {dtype=int32, value=int32[]: -1}
+    put = Stage(x) {dtypes=(float32), shared_name="s"}
+    peek = StagePeek(last, ^put) {dtypes=(float32), shared_name="s"}
+    """
+    session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"))
+    with pytest.raises(cfgraph.ExecutionError, match="waits for an element"):
+        session.run(["peek:0"])

@@ -77,7 +77,7 @@ class StagePeek(_Staging):
     @classmethod
     def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
         index = int(inputs[0])
-        if index >= len(staged.elements):
+        if not 0 <= index < len(staged.elements):  # TensorFlow waits for a negative one, too
             raise Blocked(staged, "for an element")
         return as_outputs(staged.elements[index])
 
