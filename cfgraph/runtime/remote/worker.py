@@ -117,7 +117,7 @@ class RemoteSimulator(Simulator):
         deadline = current_limits().deadline
         waiting_since = math.inf
         while True:
-            busy = self._fire_in_turn(_BATCH)
+            busy = self._fire_in_turn(_BATCH) or self.step.wake_parked()
             mesh.flush()
             if worker.aborted >= self.run_number:
                 raise Aborted

@@ -409,3 +409,22 @@ def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         cfgraph.Session(graph(counting()), workers=cfgraph.Ray("local", 2)).run(["out:0"], {"n": 1})
     assert caught.value.exit_code == 4
     assert "cfgraph-tools[ray]" in str(caught.value.hint)
+
+
+def test_a_dequeue_that_waits_goes_on_while_others_wait_for_messages() -> None:
+    queue = cfgraph.loads(
+        b"""
+        queue = FIFOQueueV2() {component_types=(float32), shapes=([])}
+        x = Placeholder() {dtype=float32, shape=[]}
+        get = QueueDequeueV2(queue) {component_types=(float32)}
+        put = QueueEnqueueV2(queue, x) {Tcomponents=(float32)}
+        y = Square(get) {T=float32}
+        z = Square(y) {T=float32}
+        """,
+        "graph",
+    )
+    for node in queue:
+        node.device = B if node.name == "y" else A
+    cfgraph.partition(queue)
+    with cfgraph.Session(queue, workers=Threads(2)) as session:
+        assert session.run(["z:0"], {"x:0": np.float32(2)}, targets=["put"]) == [16]
