@@ -59,7 +59,7 @@ Exit codes:
   143  terminated
 
 \b
-Defaults: $CFGRAPH_COMMAND_OPTION, such as $CFGRAPH_RUN_ENGINE, then cfgraph.toml.
+Defaults: $CFGRAPH_COMMAND_OPTION ($CFGRAPH_RUN_ENGINE), then cfgraph.toml.
 """
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130

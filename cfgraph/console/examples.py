@@ -109,8 +109,10 @@ def write_examples(folder: str, example_set: str = "tour", *, json: bool = False
 
     After the paths, a note names the command to continue with.
 
-    Raises UsageError if one of them exists, or if a graph is named instead of a folder.
+    Raises UsageError if one of them exists, or if no folder is named.
     """
+    if not folder:
+        raise UsageError("the name of the folder is empty", hint="cfgraph examples tries")
     if Path(folder.removesuffix(".gz")).suffix in GRAPH_SUFFIXES and not os.path.isdir(folder):
         message = f"{folder!r} names a graph, expected a folder for all examples"
         raise UsageError(message, hint="cfgraph examples tries")

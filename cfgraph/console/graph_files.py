@@ -87,8 +87,11 @@ def require_single_stdin(source: Source, texts: Iterable[str]) -> None:
 def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:
     """Read a graph from a file, a SavedModel folder, a folder of partitions, or standard input.
 
-    Raises InvalidInput if there is no graph, UsageError if standard input is a terminal.
+    Raises InvalidInput if there is no graph, UsageError for an empty name or a terminal.
     """
+    if not path:
+        message = "the name of the graph is empty"
+        raise UsageError(message, hint="GRAPH is a file, a folder, or - for standard input")
     start = time.perf_counter()
     in_parts = path != STDIN and is_partition_folder(path)
     data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)

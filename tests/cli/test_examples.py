@@ -36,6 +36,18 @@ def test_examples_are_not_written_over_anything(command: Command, tmp_path: Path
     assert [file.name for file in tmp_path.iterdir()] == ["rnn.pb"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("examples", "the folder is empty"), ("run", "the graph is empty")]
+)
+def test_an_empty_name_is_no_current_folder(
+    command: Command, name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(name, "")
+    assert (done.code, list(tmp_path.iterdir())) == (2, [])
+    assert text in done.err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_is_taught_to_request_completions(command: Command, shell: str) -> None:
     done = command("completion", shell)

@@ -35,6 +35,13 @@ def test_an_op_without_a_kernel_says_why(command: Command, name: str, text: str)
     assert text in done.err
 
 
+@pytest.mark.parametrize("name", ["Queue", "QueueFoo", "MapX"])
+def test_a_name_like_those_without_a_kernel_matches_no_op(command: Command, name: str) -> None:
+    done = command("ops", name)
+    assert done.code == 2
+    assert f"no op matches '{name}'" in done.err
+
+
 def test_a_run_of_an_input_pipeline_says_what_to_feed(command: Command, tmp_path) -> None:
     graph = tmp_path / "pipeline.graph"
     graph.write_text("y = RangeDataset()\n")

@@ -114,3 +114,20 @@ def test_a_peek_waits_for_a_negative_index() -> None:
     session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"))
     with pytest.raises(cfgraph.ExecutionError, match="waits for an element"):
         session.run(["peek:0"])
+
+
+def test_tuples_of_other_types_than_staged_are_refused() -> None:
+    graph = cfgraph.loads(
+        b"""
+x = Placeholder() {dtype=float32, shape=[]}
+stage = Stage(x) {dtypes=(float32), shared_name="s"}
+wrong = Unstage() {dtypes=(int32), shared_name="s"}
+right = Unstage() {dtypes=(float32), shared_name="s"}
+""",
+        "graph",
+    )
+    session = cfgraph.Session(graph)
+    session.run([], {"x:0": np.float32(3)}, targets=["stage"])
+    with pytest.raises(cfgraph.ExecutionError, match="types float32 is staged"):
+        session.run(["wrong:0"])
+    assert session.run(["right:0"]) == [3]

@@ -7,7 +7,7 @@ node has changed the queue. What it has moved by then is noted at the queue.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -78,21 +78,24 @@ class Queue(Resource):
         """The number of elements that may be removed."""
         return len(self.elements)
 
-    def enqueue(self, step: Any, elements: list[Element]) -> None:
-        """Add elements, as far as there is room. Raises Blocked unless all are added."""
+    def enqueue(self, step: Any, count: int, rows: Callable[[int, int], list[Element]]) -> None:
+        """Add elements, as far as there is room. Raises Blocked unless all are added.
+
+        `rows` returns those between two positions.
+        """
         key = execution(step)
         done = self.moved.get(key, 0)
         if self.closed:
             self.moved.pop(key, None)
             message = f"{type(self).__name__} {self.name!r} is closed."
             raise OpError(message)
-        room = len(elements) if self.capacity < 0 else self.capacity - len(self.elements)
-        batch = elements[done : done + max(room, 0)]
-        for element in batch:
+        room = count if self.capacity < 0 else max(0, self.capacity - len(self.elements))
+        end = min(count, done + room)
+        for element in rows(done, end):
             self.put(element)
-        self.version += bool(batch)
-        if done + len(batch) < len(elements):
-            self.moved[key] = done + len(batch)
+        self.version += end > done
+        if end < count:
+            self.moved[key] = end
             raise Blocked(self, "for room", key)
         self.version += self.moved.pop(key, None) is not None
 
@@ -315,7 +318,7 @@ class QueueEnqueueV2(_QueueAccess):
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
         queue, *components = inputs
         queue.check_element(tuple(components))
-        queue.enqueue(step, [tuple(components)])
+        queue.enqueue(step, 1, lambda start, end: [tuple(components)][start:end])
 
 
 class QueueEnqueueManyV2(_QueueAccess):
@@ -331,7 +334,11 @@ class QueueEnqueueManyV2(_QueueAccess):
             message = "All input tensors must have the same size in the 0th dimension."
             raise OpError(message)
         queue.check_element(tuple(components), batched=True)
-        queue.enqueue(step, list(zip(*components, strict=True)))
+
+        def rows(start: int, end: int) -> list[Element]:
+            return list(zip(*(x[start:end] for x in components), strict=True))
+
+        queue.enqueue(step, len(components[0]), rows)
 
 
 class QueueDequeueV2(_QueueAccess):

@@ -14,7 +14,7 @@ from cfgraph.ops.families.queues import Queue
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Op
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _STAGED = (
@@ -41,10 +41,10 @@ class _Staging(Op, abstract=True):
             return Queue(name, tuple(node.attr("dtypes")), (), capacity)
 
         staged = step.resource(decode_key(node.attr("container")), name, make)
-        return cls.access(step, staged, *inputs)
+        return cls.access(step, node, staged, *inputs)
 
     @classmethod
-    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
         """Read or change the staged tuples."""
         raise NotImplementedError
 
@@ -55,8 +55,8 @@ class Stage(_Staging):
     signature = "values: dtypes"
 
     @classmethod
-    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
-        staged.enqueue(step, [inputs])
+    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+        staged.enqueue(step, 1, lambda start, end: [inputs][start:end])
 
 
 class Unstage(_Staging):
@@ -65,7 +65,9 @@ class Unstage(_Staging):
     signature = "-> values: dtypes"
 
     @classmethod
-    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+        if staged.elements:
+            _check_types(node, staged.elements[0])
         return as_outputs(staged.dequeue(step, 1)[0])
 
 
@@ -75,11 +77,20 @@ class StagePeek(_Staging):
     signature = "index: int32 -> values: dtypes"
 
     @classmethod
-    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
         index = int(inputs[0])
         if not 0 <= index < len(staged.elements):  # TensorFlow waits for a negative one, too
             raise Blocked(staged, "for an element")
+        _check_types(node, staged.elements[index])
         return as_outputs(staged.elements[index])
+
+
+def _check_types(node: Node, element: Sequence[Any]) -> None:
+    types = tuple(np.asarray(x).dtype for x in element)
+    if types != tuple(dtype.numpy for dtype in node.attr("dtypes")):
+        staged = ", ".join(map(str, types))
+        message = f"a tuple of the types {staged} is staged"
+        raise OpError(message)
 
 
 class StageSize(_Staging):
@@ -90,7 +101,7 @@ class StageSize(_Staging):
     effects = SideEffects(stateful=True)
 
     @classmethod
-    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
         return np.int32(len(staged.elements))
 
     @classmethod
@@ -106,6 +117,6 @@ class StageClear(_Staging):
     effects = SideEffects(stateful=True)
 
     @classmethod
-    def access(cls, step: Any, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
         staged.elements.clear()
         staged.version += 1
