@@ -217,21 +217,25 @@ class VirtualSimulator(Simulator):
         """A timer of copies between device and host, which share the links with messages."""
         return LinkCopyTimer(self._link_schedule, lambda: self.now, self.observer)
 
-    def fire_until_idle(self, pick: Any) -> bool:
-        """Handle events by time until none is left, or the iteration to stop at is reached."""
+    def run(self, feeds: Sequence[Any], pick: Any) -> None:
+        """Run from time 0 until nothing is ready. Raises as `Simulator.run`."""
         self._clear()
         self._link_schedule.clear()
         self._count, self.now = 0, 0.0
         self._busy[:] = [False] * len(self.executors)
         self._progress = LoopProgress(self.until)
-        for device_index in range(len(self.executors)):
-            self._collect_ready(device_index)
-            self._fire_ready(device_index, 0.0)
+        super().run(feeds, pick)
+
+    def fire_until_idle(self, pick: Any) -> bool:
+        """Handle events by time until none is left, or the iteration to stop at is reached."""
+        self._fire_all_ready()
         tokens, deadline = 0, current_limits().deadline
         while self._events and not self._progress.has_reached:
             now, _, handler = heapq.heappop(self._events)
             self.now = now
             handler(now)
+            if self.step.parked and self.step.wake_parked():
+                self._fire_all_ready()
             tokens += 1
             if deadline != math.inf and tokens % _BATCH == 0 and time.monotonic() > deadline:
                 raise self.timeout()
@@ -255,6 +259,12 @@ class VirtualSimulator(Simulator):
         ready = self.executors[device_index].ready
         self._queues[device_index].extend(ready)
         ready.clear()
+
+    def _fire_all_ready(self) -> None:
+        """Fire what is ready on each device now."""
+        for device_index in range(len(self.executors)):
+            self._collect_ready(device_index)
+            self._fire_ready(device_index, self.now)
 
     def _fire_ready(self, device_index: int, now: float) -> None:
         """Fire tokens of a device as long as they take no time."""

@@ -9,6 +9,7 @@ import pytest
 
 import cfgraph
 from cfgraph.ops.opdef.blocking import Blocked
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import ParkedToken, RunStep
 
 QUEUE = """
@@ -131,3 +132,10 @@ right = Unstage() {dtypes=(float32), shared_name="s"}
     with pytest.raises(cfgraph.ExecutionError, match="types float32 is staged"):
         session.run(["wrong:0"])
     assert session.run(["right:0"]) == [3]
+
+
+def test_virtual_time_goes_on_while_nodes_wait() -> None:
+    session = cfgraph.Session(cfgraph.loads(QUEUE.encode(), "graph"), costs=CostModel())
+    run(session, ["get_all:0"], "put_all")
+    # three enqueues with two dequeues between them, each at least 1 µs
+    assert (session.elapsed or 0.0) > 4.5e-6
