@@ -38,7 +38,6 @@ _READING: Final = "reads_forward_values"
 _OTHER: Final = "reads_no_forward_values"
 # gradients of conditionals are those of their branches: what no branch depends on has none
 _CONDITIONALS: Final = ("if", "case")
-_BUILD_FAILURES: Final = (CfgraphError, ValueError, TypeError, KeyError, AttributeError)
 
 
 @dataclass(slots=True)
@@ -133,7 +132,7 @@ class _ReadingFunctions:
             try:
                 body = instantiate(function, attrs, self.library)
                 self._known[name] = self._any_gradient_reads(body)
-            except _BUILD_FAILURES:
+            except CfgraphError:
                 return False
         return self._known[name]
 
@@ -171,7 +170,7 @@ class _ForwardReader(GradientScope):
             for partial in rule(self, node, *self._upstream(node)):
                 if callable(partial):
                     partial()
-        except _BUILD_FAILURES:
+        except CfgraphError:
             pass
         return self._has_read
 
