@@ -15,6 +15,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
+from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.op import KERNEL_FAILURES, lookup
 from cfgraph.runtime.io_policy import IoPolicy
 from tests.ops import harness
@@ -79,8 +80,8 @@ class WithoutPermission(harness.LocalStep):
 
 
 def attempt(action: Any, *args: Any) -> None:
-    """Run an action that may fail as ops do."""
-    with suppress(CfgraphError, *KERNEL_FAILURES):
+    """Run an action that may fail, or wait, as ops do."""
+    with suppress(CfgraphError, Blocked, *KERNEL_FAILURES):
         action(*args)
 
 
