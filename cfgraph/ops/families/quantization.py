@@ -260,6 +260,7 @@ class QuantizeAndDequantizeV4Grad(Op):
         "-> input_backprop: T, input_min_backprop: T, input_max_backprop: T"
     )
     attrs = "T: {bfloat16, float16, float32, float64}, axis: int = -1"
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -304,6 +304,7 @@ class StatelessRandomGammaV3(RejectionSampler):
         "-> output: dtype"
     )
     attrs = "dtype: {float16, float32, float64}, shape_dtype: {int32, int64} = int32"
+    compilation = CompilerSupport(compiled=False, constant_inputs=(0, 3))
     placement = HostPlacement(host_inputs=(0, 3, 4))
     gradient = staticmethod(gamma_gradient)
 

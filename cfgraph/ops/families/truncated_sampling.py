@@ -131,7 +131,7 @@ class StatelessParameterizedTruncatedNormal(Op):
     )
     attrs = "S: {int32, int64}, Tseed: {int32, int64} = int64, dtype: {float16, float32, float64}"
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(compiled=False, constant_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,), uncompiled_types="int64")
     placement = HostPlacement(host_inputs=(0, 1))
 
     @staticmethod
