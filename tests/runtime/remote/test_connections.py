@@ -27,7 +27,8 @@ def connected(secrets: tuple[bytes, bytes] = (SECRET, SECRET)) -> Iterator[tuple
     addresses = [("127.0.0.1", mesh.port) for mesh in meshes]
 
     def accept() -> None:
-        with suppress(PeerLost):
+        # the listener is closed while it waits if the other worker is refused
+        with suppress(PeerLost, OSError):
             meshes[0].connect(addresses)
 
     first = threading.Thread(target=accept, daemon=True)
