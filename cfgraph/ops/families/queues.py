@@ -30,7 +30,7 @@ Element = tuple[Any, ...]
 class Queue(Resource):
     """Elements of one type, and the moves that wait; `version` counts changes."""
 
-    __slots__ = ("capacity", "closed", "elements", "moved", "name", "shapes", "types", "version")
+    __slots__ = ("capacity", "closed", "elements", "name", "pending", "shapes", "types", "version")
     shape = ()
     ndim = 0
     pads = False
@@ -42,7 +42,7 @@ class Queue(Resource):
         self.closed = False
         self.version = 0
         # elements that a waiting node has enqueued, or dequeued, by execution
-        self.moved: dict[Any, Any] = {}
+        self.pending: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.elements)} elements>"
@@ -84,9 +84,9 @@ class Queue(Resource):
         `rows` returns those between two positions.
         """
         key = execution(step)
-        done = self.moved.get(key, 0)
+        done = self.pending.get(key, 0)
         if self.closed:
-            self.moved.pop(key, None)
+            self.pending.pop(key, None)
             message = f"{type(self).__name__} {self.name!r} is closed."
             raise OpError(message)
         room = count if self.capacity < 0 else max(0, self.capacity - len(self.elements))
@@ -95,14 +95,14 @@ class Queue(Resource):
             self.put(element)
         self.version += end > done
         if end < count:
-            self.moved[key] = end
+            self.pending[key] = end
             raise Blocked(self, "for room", key)
-        self.version += self.moved.pop(key, None) is not None
+        self.version += self.pending.pop(key, None) is not None
 
     def dequeue(self, step: Any, count: int, *, partial: bool = False) -> list[Element]:
         """Remove elements; with `partial`, fewer from a closed queue. Raises Blocked to wait."""
         key = (*execution(step), "dequeue")
-        taken: list[Element] = self.moved.pop(key, [])
+        taken: list[Element] = self.pending.pop(key, [])
         while len(taken) < count and self.available:
             taken.append(self.take_next(step))
             self.version += 1
@@ -115,19 +115,19 @@ class Queue(Resource):
                 f"(requested {count}, current size {len(self.elements)})"
             )
             raise OpError(message)
-        self.moved[key] = taken
+        self.pending[key] = taken
         raise Blocked(self, "for an element", key)
 
     def withdraw(self, key: Any) -> None:
         """Forget a node that waits no longer; return the elements that it has removed."""
-        moved = self.moved.pop(key, None)
+        moved = self.pending.pop(key, None)
         if isinstance(moved, list):
             self.restore(moved)
         self.version += moved is not None
 
     def close(self, *, cancel: bool) -> None:
         """Accept no more elements. Unless pending enqueues are cancelled, wait for them."""
-        if not cancel and any(isinstance(moved, int) for moved in self.moved.values()):
+        if not cancel and any(isinstance(moved, int) for moved in self.pending.values()):
             raise Blocked(self, "for pending enqueues")
         if not cancel and self.closed:
             message = f"{type(self).__name__} {self.name!r} is already closed."
@@ -317,15 +317,13 @@ class QueueEnqueueV2(_QueueAccess):
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
         queue, *components = inputs
-        queue.check_element(tuple(components))
-        queue.enqueue(step, 1, lambda start, end: [tuple(components)][start:end])
+        element = tuple(components)
+        queue.check_element(element)
+        queue.enqueue(step, 1, lambda start, end: [element][start:end])
 
 
-class QueueEnqueueManyV2(_QueueAccess):
+class QueueEnqueueManyV2(QueueEnqueueV2):
     """Add the rows of tensors to a queue; wait while it is full."""
-
-    signature = "handle: resource, components: Tcomponents"
-    attrs = "Tcomponents: list(type) >= 1, timeout_ms: int = -1"
 
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
@@ -403,33 +401,32 @@ class QueueCloseV2(Op):
         inputs[0].close(cancel=bool(node.attr("cancel_pending_enqueues")))
 
 
-class QueueSizeV2(Op):
+class _QueueQuery(Op, abstract=True):
+    """An op that reads a number of a queue."""
+
+    effects = SideEffects(stateful=True, reads_only=True)
+    placement = HostPlacement(host_only=True)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class QueueSizeV2(_QueueQuery):
     """The number of elements of a queue."""
 
     signature = "handle: resource -> size: int32"
-    effects = SideEffects(stateful=True, reads_only=True)
-    placement = HostPlacement(host_only=True)
 
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
         return np.int32(len(inputs[0].elements))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
 
-
-class QueueIsClosedV2(Op):
+class QueueIsClosedV2(_QueueQuery):
     """True if a queue is closed."""
 
     signature = "handle: resource -> is_closed: bool"
-    effects = SideEffects(stateful=True, reads_only=True)
-    placement = HostPlacement(host_only=True)
 
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
         return np.bool_(inputs[0].closed)
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
