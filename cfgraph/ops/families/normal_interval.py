@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.philox import RandomStream
 
 # rejections in a row after which TensorFlow fails
@@ -25,6 +24,11 @@ _WIDE: Final = 1.3
 Proposal = Callable[[RandomStream, int], tuple[Any, Any]]
 
 
+def has_samples(xp: ModuleType, deviation: Any, low: Any, high: Any) -> Any:
+    """True for the parameters of a distribution, before its bounds are normalized."""
+    return (deviation > 0) & (low < high) & (xp.isfinite(low) | xp.isfinite(high))
+
+
 class NormalInterval(NamedTuple):
     """A truncated normal distribution; mirrored if only its upper bound is finite."""
 
@@ -34,15 +38,14 @@ class NormalInterval(NamedTuple):
     high: Any
 
     @classmethod
-    def from_bounds(cls, mean: Any, deviation: Any, low: Any, high: Any) -> NormalInterval:
-        """Normalize bounds. Raises OpError for invalid parameters."""
-        valid = deviation > 0 and low < high and (np.isfinite(low) or np.isfinite(high))
-        if not valid:
-            message = "Invalid parameters: stddev must be positive, and minval less than maxval"
-            raise OpError(message)
-        if low == -np.inf or high < mean:
-            low, high, deviation = high, low, -deviation
-        return cls(mean, deviation, (low - mean) / deviation, (high - mean) / deviation)
+    def from_bounds(
+        cls, xp: ModuleType, mean: Any, deviation: Any, low: Any, high: Any
+    ) -> NormalInterval:
+        """Normalize the bounds of distributions that have samples."""
+        is_mirrored = (low == -np.inf) | (high < mean)
+        scale = xp.where(is_mirrored, -deviation, deviation)
+        first, last = xp.where(is_mirrored, high, low), xp.where(is_mirrored, low, high)
+        return cls(mean, scale, (first - mean) / scale, (last - mean) / scale)
 
     def proposal(self) -> Proposal:
         """The sampler of proposals that accepts most.

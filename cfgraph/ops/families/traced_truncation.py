@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from cfgraph.ops.families.normal_interval import MAX_DRAWN, MAX_REJECTIONS, NormalInterval
+from cfgraph.ops.families.normal_interval import (
+    MAX_DRAWN,
+    MAX_REJECTIONS,
+    NormalInterval,
+    has_samples,
+)
 from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.philox import TracedStream
 
@@ -23,11 +26,8 @@ def traced_intervals(
     xp = stream.xp
     if not samples or not len(mean):
         return xp.zeros((len(mean), samples), mean.dtype)
-    valid = (deviation > 0) & (low < high) & (xp.isfinite(low) | xp.isfinite(high))
-    mirrored = (low == -np.inf) | (high < mean)
-    scale = xp.where(mirrored, -deviation, deviation)
-    first, last = xp.where(mirrored, high, low), xp.where(mirrored, low, high)
-    intervals = NormalInterval(mean, scale, (first - mean) / scale, (last - mean) / scale)
+    valid = has_samples(xp, deviation, low, high)
+    intervals = NormalInterval.from_bounds(xp, mean, deviation, low, high)
 
     def add_row(index: Any, state: Any) -> Any:
         rows, is_valid, stream = state
@@ -69,8 +69,8 @@ def _draw_row(
         slots = xp.where(accepted, ranks - 1, samples)
         row = row.at[slots].set(proposed, mode="drop")
         used = xp.where(ranks[-1] >= samples, xp.argmax(ranks >= samples) // per_group + 1, count)
-        places = xp.arange(len(ranks))
-        rejections = places - lax.cummax(xp.where(accepted, places, -1))
+        indices = xp.arange(len(ranks))
+        rejections = indices - lax.cummax(xp.where(accepted, indices, -1))
         is_valid &= accepted.any() & (rejections < MAX_REJECTIONS).all()
         return row, ranks[-1], is_valid, stream.skip(used * taken)[1:]
 

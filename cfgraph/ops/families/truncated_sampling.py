@@ -12,7 +12,12 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.families.normal_interval import MAX_DRAWN, MAX_REJECTIONS, NormalInterval
+from cfgraph.ops.families.normal_interval import (
+    MAX_DRAWN,
+    MAX_REJECTIONS,
+    NormalInterval,
+    has_samples,
+)
 from cfgraph.ops.families.rejection_samplers import samples_per_parameter
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
 from cfgraph.ops.families.traced_truncation import traced_intervals
@@ -147,7 +152,12 @@ class StatelessParameterizedTruncatedNormal(Op):
         result = np.empty((count, samples), flat[0].dtype)
         if samples:
             for index, values in enumerate(zip(*(x.reshape(-1) for x in flat), strict=True)):
-                interval = NormalInterval.from_bounds(*values)
+                if not has_samples(np, *values[1:]):
+                    message = (
+                        "Invalid parameters: stddev must be positive, and minval less than maxval"
+                    )
+                    raise OpError(message)
+                interval = NormalInterval.from_bounds(np, *values)
                 result[index], stream = draw_interval(interval, stream, samples)
         return xp.asarray(result.T.reshape(sizes))
 
