@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.array_namespace import run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
@@ -31,9 +32,13 @@ class QuantizedOp(Op, abstract=True):
 
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
+    # the types for which TensorFlow has kernels, by type attribute
+    kernel_types: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        for attr, names in cls.kernel_types.items():
+            require_type(node, attr, *names)
         return run_on_host(xp, cls.bind_numpy(node))
 
     @classmethod
@@ -127,17 +132,11 @@ class _QuantizedBinary(QuantizedOp, abstract=True):
         "-> z: Toutput, min_z: float32, max_z: float32"
     )
     attrs = f"T1: {QUANTIZED_TYPES}, T2: {QUANTIZED_TYPES}, Toutput: {QUANTIZED_TYPES} = qint32"
+    kernel_types: ClassVar = {"T1": ["quint8"], "T2": ["quint8"], "Toutput": ["qint32"]}
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:
         return context.inputs[0].broadcast(context.inputs[1])
-
-    @classmethod
-    def check_types(cls, node: Node) -> None:
-        """Raise OpError for types that TensorFlow has no kernel for."""
-        require_type(node, "T1", "quint8")
-        require_type(node, "T2", "quint8")
-        require_type(node, "Toutput", "qint32")
 
 
 def _linear_requantized(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> Any:
@@ -152,8 +151,6 @@ class QuantizedAdd(_QuantizedBinary):
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        cls.check_types(node)
-
         def add(x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any) -> Any:
             in_x, in_y = _ranges(low_x, high_x, low_y, high_y, x, y)
             flat_x, flat_y, shape = _flat_operands(x, y)
@@ -178,8 +175,6 @@ class QuantizedMul(_QuantizedBinary):
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        cls.check_types(node)
-
         def multiply(x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any) -> Any:
             in_x, in_y = _ranges(low_x, high_x, low_y, high_y, x, y)
             flat_x, flat_y, shape = _flat_operands(x, y)
@@ -198,10 +193,10 @@ class QuantizedBiasAdd(QuantizedOp):
         "max_bias: float32 -> output: out_type, min_out: float32, max_out: float32"
     )
     attrs = f"T1: {QUANTIZED_TYPES}, T2: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES}"
+    kernel_types: ClassVar = {"T1": ["quint8", "qint8"]}
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T1", "quint8", "qint8")
         require_type(node, "T2", node.attr("T1").name)
         require_type(node, "out_type", "qint32")
 
@@ -240,11 +235,11 @@ class _QuantizedActivation(QuantizedOp, abstract=True):
         "-> activations: out_type, min_activations: float32, max_activations: float32"
     )
     attrs = f"Tinput: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES} = quint8"
+    kernel_types: ClassVar = {"Tinput": ["quint8", "qint32"]}
     greatest: ClassVar[float | None] = None
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "Tinput", "quint8", "qint32")
         require_type(node, "out_type", node.attr("Tinput").name)
         greatest = cls.greatest
         return lambda x, low, high: _clamped(x, interval(x.dtype, low, high), greatest)
@@ -297,12 +292,10 @@ class QuantizedMatMul(QuantizedOp):
         f"transpose_a: bool = false, transpose_b: bool = false, "
         f"Tactivation: {QUANTIZED_TYPES} = quint8"
     )
+    kernel_types: ClassVar = _QuantizedBinary.kernel_types
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T1", "quint8")
-        require_type(node, "T2", "quint8")
-        require_type(node, "Toutput", "qint32")
         flip_a, flip_b = bool(node.attr("transpose_a")), bool(node.attr("transpose_b"))
 
         def multiply(a: Any, b: Any, low_a: Any, high_a: Any, low_b: Any, high_b: Any) -> Any:
@@ -347,11 +340,10 @@ class QuantizedBatchNormWithGlobalNormalization(QuantizedOp):
         f"Tinput: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES}, variance_epsilon: float, "
         "scale_after_normalization: bool"
     )
+    kernel_types: ClassVar = {"Tinput": ["quint8"], "out_type": ["qint32"]}
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "Tinput", "quint8")
-        require_type(node, "out_type", "qint32")
         epsilon = _F32(node.attr("variance_epsilon"))
         scaled = bool(node.attr("scale_after_normalization"))
 
@@ -371,7 +363,7 @@ class QuantizedBatchNormWithGlobalNormalization(QuantizedOp):
             factors, shifts = total.quantized(scale), total.quantized(shift)
             products = wrapped_int32(inputs.astype(np.int64) * factors).astype(np.int64)
             one = int(total.quantized(1))
-            quotients = np.sign(products) * (np.abs(products) // abs(one)) * np.sign(one)
+            quotients = truncated_quotient(products, one)
             return with_range(wrapped_int32(quotients + shifts), total)
 
         return normalize

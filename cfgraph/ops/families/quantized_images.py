@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.families.max_pooling import window_maximum
 from cfgraph.ops.families.pooling import Pooling, window_counts
 from cfgraph.ops.families.quantized_arithmetic import (
     QUANTIZED_TYPES,
     QuantizedOp,
     integer_product,
-    require_type,
     with_range,
 )
 from cfgraph.ops.families.resizing import (
@@ -45,12 +45,14 @@ class QuantizedConv2D(QuantizedOp):
         f"out_type: {QUANTIZED_TYPES} = qint32, strides: list(int), "
         "padding: {'SAME', 'VALID'}, dilations: list(int) = [1, 1, 1, 1]"
     )
+    kernel_types: ClassVar = {
+        "Tinput": ["quint8"],
+        "Tfilter": ["quint8"],
+        "out_type": ["qint32"],
+    }
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "Tinput", "quint8")
-        require_type(node, "Tfilter", "quint8")
-        require_type(node, "out_type", "qint32")
         stride = _square_stride(node)
         same = node.attr("padding") == b"SAME"
 
@@ -104,8 +106,8 @@ def _patches(x: Any, window: tuple[int, int], stride: int, offset: Any, *, same:
         first, last = max(-before, 0), size - max(before - missing, 0)
         pads = [(0, 0)] * 4
         pads[axis] = (max(before, 0), max(missing - before, 0))
-        kept = np.take(padded, np.arange(first, last), axis)
-        padded = np.pad(kept, pads, constant_values=value)
+        covered = np.take(padded, np.arange(first, last), axis)
+        padded = np.pad(covered, pads, constant_values=value)
     windows = np.lib.stride_tricks.sliding_window_view(padded, window, (1, 2))
     return windows[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
 
@@ -120,6 +122,7 @@ class _QuantizedPooling(Pooling, QuantizedOp, abstract=True):
     attrs = (
         f"T: {QUANTIZED_TYPES}, ksize: list(int), strides: list(int), padding: {{'SAME', 'VALID'}}"
     )
+    kernel_types: ClassVar = {"T": ["quint8"]}
 
     @classmethod
     def first_shape(cls, context: InferenceContext) -> Shape:
@@ -131,7 +134,6 @@ class QuantizedMaxPool(_QuantizedPooling):
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T", "quint8")
         window = cls.window(node)
         return lambda x, low, high: with_range(
             window_maximum(np, window, x), interval(x.dtype, low, high)
@@ -143,7 +145,6 @@ class QuantizedAvgPool(_QuantizedPooling):
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T", "quint8")
         window = cls.window(node)
         window.check_flat("AvgPooling")
 
@@ -220,10 +221,5 @@ def _blend_integers(x: Any, rows: Any, columns: Any) -> Any:
     top_left, top_right, bottom_left, bottom_right = corners
     top = top_left * one + (top_right - top_left) * along[:, None]
     bottom = bottom_left * one + (bottom_right - bottom_left) * along[:, None]
-    blended = top + _quotient(bottom - top, one) * across[:, None, None]
-    return _quotient(blended + one // wide(2), one).astype(x.dtype)
-
-
-def _quotient(x: Any, divisor: Any) -> Any:
-    """The quotient of integers, rounded toward zero."""
-    return np.sign(x) * (np.abs(x) // divisor)
+    blended = top + truncated_quotient(bottom - top, one) * across[:, None, None]
+    return truncated_quotient(blended + one // wide(2), one).astype(x.dtype)

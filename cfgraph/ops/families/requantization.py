@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from cfgraph.ops.families.concat import concat_shape
 from cfgraph.ops.families.quantized_arithmetic import (
     QUANTIZED_TYPES,
     QuantizedOp,
-    require_type,
     with_range,
 )
 from cfgraph.ops.families.reshape import Reshape
@@ -63,12 +62,7 @@ class _Narrowing(QuantizedOp, abstract=True):
     """Integers of 32 bits as integers of 8 bits."""
 
     attrs = f"Tinput: {QUANTIZED_TYPES}, out_type: {QUANTIZED_TYPES}"
-
-    @classmethod
-    def check_types(cls, node: Node) -> None:
-        """Raise OpError for types that TensorFlow has no kernel for."""
-        require_type(node, "Tinput", "qint32")
-        require_type(node, "out_type", "quint8")
+    kernel_types: ClassVar = {"Tinput": ["qint32"], "out_type": ["quint8"]}
 
 
 class QuantizeDownAndShrinkRange(_Narrowing):
@@ -81,8 +75,6 @@ class QuantizeDownAndShrinkRange(_Narrowing):
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        cls.check_types(node)
-
         def shrink(x: Any, low: Any, high: Any) -> Any:
             source = interval(x.dtype, low, high)
             target = _used_range(x, source)
@@ -102,8 +94,6 @@ class Requantize(_Narrowing):
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        cls.check_types(node)
-
         def requantize(x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
             target = interval(np.uint8, least, greatest)
             if not (target.low <= 0 and target.high >= target.low):
@@ -125,14 +115,13 @@ class RequantizationRange(QuantizedOp):
         "-> output_min: float32, output_max: float32"
     )
     attrs = f"Tinput: {QUANTIZED_TYPES}"
+    kernel_types: ClassVar = {"Tinput": ["qint32"]}
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "Tinput", "qint32")
-
         def used(x: Any, low: Any, high: Any) -> Any:
-            found = _used_range(x, interval(x.dtype, low, high))
-            return found.low, found.high
+            result = _used_range(x, interval(x.dtype, low, high))
+            return result.low, result.high
 
         return used
 
@@ -150,10 +139,10 @@ class QuantizedReshape(QuantizedOp):
     )
     attrs = "Tshape: {int32, int64} = int32"
     placement = HostPlacement(host_only=True, host_inputs=(1,))
+    kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T", "quint8", "qint32")
         reshape = Reshape.bind(node, np)
 
         def reshaped(x: Any, shape: Any, low: Any, high: Any) -> Any:
@@ -175,10 +164,10 @@ class QuantizedConcat(QuantizedOp):
     )
     attrs = "N: int >= 2"
     placement = HostPlacement(host_only=True, host_inputs=(0,))
+    kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:
-        require_type(node, "T", "quint8", "qint32")
         count = node.attr("N")
 
         def concatenate(axis: Any, *inputs: Any) -> Any:
