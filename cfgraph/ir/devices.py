@@ -172,10 +172,8 @@ def _full_name(name: str, text: str) -> str:
 
 
 def _kind_hint(name: str) -> str | None:
-    kind, known = (
-        name.partition(":")[0].strip("/").lower(),
-        [kind.lower() for kind in _DEVICE_KINDS],
-    )
+    kind = name.partition(":")[0].strip("/").lower()
+    known = [each.lower() for each in _DEVICE_KINDS]
     return None if kind in known else did_you_mean(kind, known)
 
 

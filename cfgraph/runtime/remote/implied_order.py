@@ -31,16 +31,18 @@ class ImpliedOrder:
 
     def is_implied(self, sources: Iterable[Node], frame: Frame) -> bool:
         """True if a node that runs in a loop after its test need not wait for others."""
-        return frame.parent is not None and all(self._follows(source, frame) for source in sources)
+        return frame.parent is not None and all(
+            self._is_before_predicates(source, frame) for source in sources
+        )
 
-    def _follows(self, source: Node, frame: Frame) -> bool:
+    def _is_before_predicates(self, source: Node, frame: Frame) -> bool:
         """True if all that a node depends on precedes the predicates of loops, or never matters."""
         key = source, frame
         known = self._known.get(key)
         if known is None:
             before = self._before(frame)
             reached = self._reached([source], before, same_iteration=False)
-            known = not any(self._matters(node) for node in reached)
+            known = not any(self._is_observable(node) for node in reached)
             self._known[key] = known
         return known
 
@@ -76,7 +78,7 @@ class ImpliedOrder:
                     queue.append(source)
         return reached
 
-    def _matters(self, node: Node) -> bool:
+    def _is_observable(self, node: Node) -> bool:
         """True for a node that may fail, or reads or changes what outlives it."""
         known: NodePlan = self._plan.nodes[node]
         op = known.op
