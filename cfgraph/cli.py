@@ -342,10 +342,12 @@ def _usage_error(failure: Any) -> UsageError:
     close = getattr(failure, "possibilities", None)
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     param: Any = getattr(failure, "param", None)
-    is_missing = type(failure).__name__ == "MissingParameter"
-    if is_missing and isinstance(param, TyperOption) and param.metavar:
+    if type(failure).__name__ == "MissingParameter" and getattr(param, "metavar", None):
         description = re.split(r"[.:;](?:\s|$)", getattr(param, "help", None) or "")[0]
-        hint = f"{param.opts[0]} {param.metavar}: {description}; {hint}" if description else hint
+        name = f"{param.opts[0]} " if isinstance(param, TyperOption) else ""
+        hint = f"{name}{param.metavar}: {description}; {hint}" if " " in description else hint
+    if type(failure).__name__ == "NoSuchOption" and ctx is not None and _runs_command(ctx.command):
+        hint = f"the command to run follows --: `{ctx.command_path} [OPTIONS] -- COMMAND`; {hint}"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     message = failure.message if close else failure.format_message()
@@ -354,6 +356,11 @@ def _usage_error(failure: Any) -> UsageError:
         message = re.sub(r"^Invalid value for '.*?': ", f"${variable}: ", message)
     message = re.sub(r"\s*\n\s*", " ", plain_message(message))
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+
+
+def _runs_command(command: Any) -> bool:
+    """True for a command whose last argument is a command line, after `--`."""
+    return any((param.metavar or "").startswith("[-- ") for param in command.params)
 
 
 def _extra_argument_error(ctx: Any, words: str) -> UsageError:

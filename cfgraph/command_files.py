@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ _NO_CONFIG: Final = "cfgraph.no_config"
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
 # key of the context's `meta`, and sources of parameters
 _CONFIGURATION: Final = "cfgraph.configuration"
+_FROM_COMMAND_LINE: Final = "COMMANDLINE"
 _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 _FROM_FILE: Final = "DEFAULT_MAP"
 _QUIET: Final = "quiet"
@@ -60,8 +62,8 @@ _VERBOSE: Final = "verbose"
 # columns of an example on a help page of 80 columns, without margins and the final backslash
 _MAX_EXAMPLE: Final = 70
 _BREAKS: Final = re.compile(r" (?=-\w|--\w|\||&&)(?=(?:[^']*'[^']*')*[^']*\Z)")
-# between names in the values of options: a,b and ^a and a:0 and a=3
-_SEPARATORS: Final = re.compile(r"[,^=\s]|:(?=\d+(?:\Z|[,=]))")
+# between names in the values of options: a,b and ^a and a:0 and op:a and a=3
+_SEPARATORS: Final = re.compile(r"[,^=:\s]")
 
 
 class FileCommand(TyperCommand):
@@ -82,11 +84,28 @@ class FileCommand(TyperCommand):
             if configuration is not None:
                 ctx.default_map = configuration.defaults(self, ctx.info_name, self.names)
                 ctx.meta[_CONFIGURATION] = configuration
-        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            self._reject_options_as_values(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except Exception as failure:
+            if getattr(failure, "ctx", ctx) is None:
+                failure.ctx = ctx  # type: ignore[attr-defined]  # the parser knows no command
+            raise
         for option in options_of(self) if not ctx.resilient_parsing else ():
-            if _source(ctx, option) == _FROM_ENVIRONMENT:
-                require_expected_word(option, ctx.params.get(option.name))
+            source, value = _source(ctx, option), ctx.params.get(option.name)
+            if source == _FROM_ENVIRONMENT:
+                require_expected_word(option, value)
+            elif source == _FROM_COMMAND_LINE and any(map(_is_empty, _as_list(value))):
+                raise _value_error(ctx, option, "which is empty")
         return rest
+
+    def _reject_options_as_values(self, ctx: Any, args: Sequence[str]) -> None:
+        """Raise UsageError for an option in place of the value of another."""
+        options = {name: option for option in options_of(self) for name in option.opts}
+        for name, text in pairwise(args[: args.index("--")] if "--" in args else args):
+            if text in options and name in options and not options[name].is_flag:
+                raise _value_error(ctx, options[name], f"and {text} is an option")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command within its limits; the time since the start of the process counts."""
@@ -213,9 +232,24 @@ class CommandFiles(Mapping[str, TyperCommand]):
             return file.readline().strip().strip('"')
 
 
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _is_empty(value: Any) -> bool:
+    """True for a text without a name."""
+    return type(value) is str and not value.strip(", ")
+
+
+def _value_error(ctx: Any, option: TyperOption, reason: str) -> UsageError:
+    name = option.opts[0]
+    hint = f"{name} {option.metavar or 'TEXT'}, see `{ctx.command_path} --help`"
+    return UsageError(f"{name} expects a value, {reason}", hint=hint)
+
+
 def _quoted_texts(value: Any, message: str) -> Iterator[str]:
     """The texts of an option of which a message quotes the whole, or a name in it."""
-    for text in value if isinstance(value, list | tuple) else [value]:
+    for text in _as_list(value):
         if isinstance(text, str) and not isinstance(text, StrEnum):
             names = {text, *_SEPARATORS.split(text)}
             if any(name and repr(name) in message for name in names):

@@ -19,7 +19,11 @@ class ExampleSet(StrEnum):
 
 def main(
     folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="Folder; created if it does not exist.")
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder to write to, as in `cfgraph examples .`; created if it does not exist.",
+        ),
     ],
     example_set: Annotated[
         ExampleSet,

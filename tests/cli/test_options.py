@@ -132,6 +132,26 @@ def test_an_unknown_name_is_reported_with_its_option(
     assert "hint: " in done.err
 
 
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("optimize {} --only=", "--only expects a value, which is empty", "--only RULES, see"),
+        ("grad {} --ys count --xs=,", "--xs expects a value, which is empty", "--xs LIST, see"),
+        ("doctor --bundle=", "--bundle expects a value, which is empty", "--bundle FILE.zip"),
+        ("grad {} --recompute -o x.pb", "--recompute expects a value, and -o is", "K|auto, see"),
+        ("run {} --feed", "option '--feed' requires an argument", "see `cfgraph run --help`"),
+        ("examples", "missing argument 'DIR'", "as in `cfgraph examples .`"),
+        ("doctor run {} --feed n=3", "no such option: --feed", "`cfgraph doctor [OPTIONS] -- C"),
+    ],
+)
+def test_a_value_that_is_missing_is_described(
+    line: str, message: str, hint: str, command: Any, counter: Path
+) -> None:
+    done = command(*line.format(counter).split())
+    first, second = done.err.splitlines()
+    assert (done.code, message in first, hint in second) == (2, True, True), done.err
+
+
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_help_pages_have_80_columns(name: str, command: Any) -> None:
     assert max(map(len, command(name, "--help").lines)) <= 80
