@@ -206,6 +206,7 @@ def _make_session(
     source: Source, options: RunOptions, state: State | None, io: IoPolicy
 ) -> Session:
     """Create the session that the options describe."""
+    _require_support_of_workers(options)
     limits, memory = options.limits, memory_limits(options.devices.memory)
     threads = options.blas_threads
     return Session(
@@ -228,6 +229,23 @@ def _make_session(
         blas_threads=int(threads) if _is_number(threads) else threads,
         workers=options.remote.workers_of_session(),
     )
+
+
+def _require_support_of_workers(options: RunOptions) -> None:
+    """Raise UsageError for an option that a run on workers does not support."""
+    remote = options.remote
+    workers = next(
+        (name for name, value in (("--workers", remote.workers), ("--ray", remote.ray)) if value),
+        None,
+    )
+    for name, is_set in (
+        ("--clock virtual", options.clock.virtual),
+        ("--memory", options.devices.memory),
+        ("--schedule random", options.limits.schedule == "random"),
+    ):
+        if workers is not None and is_set:
+            message = f"{name} cannot be combined with {workers}"
+            raise UsageError(message, hint=f"remove {name} or {workers}")
 
 
 def _is_number(text: str) -> bool:

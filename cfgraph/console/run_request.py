@@ -20,7 +20,12 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
 from cfgraph.options import Color
-from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value, split_feed
+from cfgraph.runtime.feeds.parse_feeds import (
+    read_feeds,
+    read_value,
+    repeated_value_error,
+    split_feed,
+)
 from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.run_names import ClusterMembers
@@ -281,12 +286,25 @@ class TraceFile:
 def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:
     """Parse `--out NAME=@FILE.npy` into files per tensor. Raises UsageError for malformed text."""
     paths: dict[Output, str] = {}
-    for text in outputs:
+    for item, text in options_by_tensor(outputs, tensor, "--out").items():
         name, value = split_feed(text)
         if not value.startswith("@") or not value.endswith(".npy"):
             raise UsageError(f"invalid --out {text!r}", hint=f"write {name}=@{name}.npy")
-        paths[tensor(name)] = value[1:]
+        paths[item] = value[1:]
     return paths
+
+
+def options_by_tensor(
+    options: Iterable[str], tensor: Callable[[str], Output], subject: str
+) -> dict[Output, str]:
+    """Group options `NAME=VALUE` by tensor. Raises UsageError for two of one tensor."""
+    texts: dict[Output, str] = {}
+    for text in options:
+        item = tensor(split_feed(text, subject)[0])
+        if item in texts:
+            raise repeated_value_error(subject, item, texts[item], text)
+        texts[item] = text
+    return texts
 
 
 def folder_paths(
@@ -365,8 +383,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     for name in wanted.targets:
         resolved.target(name)
     output_files = output_paths(wanted.outputs, resolved.outside_loops)
-    texts = dict(split_feed(text, "expected value") for text in options.expected.values)
-    compared = {resolved.outside_loops(name): text for name, text in texts.items()}
+    compared = options_by_tensor(options.expected.values, resolved.outside_loops, "expected value")
     resolved.tensors.update(dict.fromkeys((*output_files, *compared)))
     _require_arrays([*output_files, *compared])
     nothing_named = not (resolved.tensors or resolved.targets)
@@ -379,7 +396,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     fed = {graph.tensor(name) for name in feeds}
     require_feeds(graph, resolved.tensors, resolved.targets, fed, names.inputs)
     expected = {
-        item: read_value(text, graph, item, f"expected value of {item.name}", seed)
+        item: read_value(split_feed(text)[1], graph, item, f"expected value of {item.name}", seed)
         for item, text in compared.items()
     }
     fetches, targets = tuple(resolved.tensors), tuple(resolved.targets)

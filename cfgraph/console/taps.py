@@ -18,7 +18,7 @@ from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import OpRoles
 from cfgraph.runtime.fetches import is_glob, matching_nodes
-from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 
 _ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
 
@@ -79,6 +79,8 @@ class Taps:
         self.full = full
         self.values: list[dict[str, Any]] = []
         self._known: dict[str, list[TapPattern]] = {}
+        # the last iteration that a pattern did not name, and its frame
+        self._latest: dict[str, tuple[int, str]] = {}
         self._roles = OpRoles()
         self._functions = frozenset(graph.functions)
 
@@ -91,14 +93,14 @@ class Taps:
             ]
         if not patterns:
             return
-        wanted = {
-            pattern.port
-            for pattern in patterns
-            if pattern.iteration is None or pattern.iteration == event.iteration
-        }
+        wanted = set()
         for pattern in patterns:
-            if pattern.iteration is None or pattern.iteration == event.iteration:
+            if pattern.iteration in (None, event.iteration):
+                wanted.add(pattern.port)
                 self.unseen.pop(pattern.text, None)
+            elif event.is_token:
+                current = event.iteration, event.frame
+                self._latest[pattern.text] = max(current, self._latest.get(pattern.text, current))
         for port, value in enumerate(event.outputs):
             if port not in wanted and None not in wanted:
                 continue
@@ -133,6 +135,10 @@ class Taps:
         return dict(map(self._reason, self.unseen))
 
     def _reason(self, pattern: str) -> tuple[str, str]:
+        last, frame = self._latest.get(pattern, (0, ""))
+        if frame:
+            ended = f"its loop ended after {last} iteration{'s' * (last != 1)}"
+            return pattern, "it is in no loop" if frame == ROOT_FRAME else ended
         function, _, node = pattern.partition("/")
         if function in self._functions:
             return pattern, f"nodes of functions have the names of their callers; use '*/{node}'"

@@ -346,9 +346,9 @@ def test_a_name_leads_out_of_no_folder(command: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        (["--expect", "count=4"], 1),
-        (["--max-iterations", "2"], 5),
-        (["--fetch", "cout"], 2),
+        (["--feed", "n=3", "--expect", "count=4"], 1),
+        (["--feed", "n=3", "--max-iterations", "2"], 5),
+        (["--feed", "n=3", "--fetch", "cout"], 2),
         (["--feed", "n=100000000", "--timeout", "0.01"], 6),
     ],
 )
@@ -358,7 +358,7 @@ def test_no_array_is_written_unless_all_went_well(
     (tmp_path / "old.npy").write_bytes(b"before")
     places = ["--out", f"count=@{tmp_path}/old.npy", "--out", f"while/Exit=@{tmp_path}/new.npy"]
     places += ["--out-dir", f"{tmp_path}/folder"]
-    done = command("run", counter, "--feed", "n=3", *places, *options)
+    done = command("run", counter, *places, *options)
     assert done.code == code
     assert [file.name for file in tmp_path.iterdir()] == ["old.npy"]
     assert (tmp_path / "old.npy").read_bytes() == b"before"
@@ -545,6 +545,41 @@ def test_a_tap_of_what_is_not_needed_leaves_a_note(command: Any, counter: Path) 
     done = command("run", counter, *options)
     assert done.lines == ["n:0  int32[]  = 2"]
     assert "--tap while/add matched no executed node" in done.err
+
+
+def test_a_tap_beyond_the_last_iteration_names_the_number_of_iterations(
+    command: Any, counter: Path
+) -> None:
+    done = command(
+        "run", counter, "--feed", "n=2", "--tap", "while/add[13]", "--tap", "while/Enter[1]"
+    )
+    assert done.err.splitlines() == [
+        "--tap while/add[13] matched no executed node: its loop ended after 2 iterations",
+        "--tap while/Enter[1] matched no executed node: it is in no loop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--feed", "n=1", "--feed", "n:0=2"], "feed n:0 has two values: n=1 and n:0=2"),
+        (["--expect", "count=1", "--expect", "count=1"], "two values: count=1 and count=1"),
+        (["--out", "count=@a.npy", "--out", "count:0=@b.npy"], "count=@a.npy and count:0=@b.npy"),
+    ],
+)
+def test_one_tensor_has_one_value(
+    command: Any, counter: Path, options: list[str], message: str
+) -> None:
+    done = command("run", counter, *options)
+    assert (done.code, message in done.err) == (2, True)
+
+
+def test_a_number_for_a_queue_is_a_usage_error(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "queue.graph"
+    path.write_text("queue = Placeholder() {dtype=resource, shape=[]}\nsize = QueueSizeV2(queue)\n")
+    done = command("run", path, "--feed", "queue=3", "--fetch", "size")
+    assert (done.code, done.out) == (2, "")
+    assert "feed queue: QueueSizeV2 expects another resource than a variable" in done.err
 
 
 def test_a_tap_reaches_into_a_loop_that_is_a_function(command: Any, graphs: Path) -> None:

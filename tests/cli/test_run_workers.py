@@ -41,7 +41,9 @@ def test_a_loop_runs_on_worker_processes(command: Any, eight: Path) -> None:
         (["--workers", "2", "--lost-after", "0"], "lost_after=0.0"),
         (["--ray", "local", "--spread", "racks"], "unknown spread 'racks'"),
         (["--workers", "9"], "9 workers need 9 devices"),
-        (["--workers", "2", "--clock", "virtual"], "costs cannot be combined with workers"),
+        (["--workers", "2", "--clock", "virtual"], "--clock virtual cannot be combined with --w"),
+        (["--ray", "local", "--memory", "cpu:0"], "remove --memory or --ray"),
+        (["--workers", "2", "--schedule", "random"], "--schedule random cannot be combined"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -207,10 +207,11 @@ def read_feeds(
 
     `names` are further names of tensors, which take precedence.
 
-    Raises UsageError for a name or value that does not fit the graph, InvalidInput for a file
-    without arrays.
+    Raises UsageError for a name or value that does not fit the graph, and for two values of a
+    tensor; InvalidInput for a file without arrays.
     """
     arrays: dict[str, Any] = {}
+    texts: dict[str, str] = {}
     names = names or {}
     for path in archives:
         arrays.update(_archive(graph, path, names))
@@ -220,8 +221,17 @@ def read_feeds(
             continue
         name, value = split_feed(text)
         tensor = _feed_tensor(graph, name, names)
+        if tensor.name in texts:
+            raise repeated_value_error("feed", tensor, texts[tensor.name], text)
+        texts[tensor.name] = text
         arrays[tensor.name] = read_value(value, graph, tensor, f"feed {tensor.name}", seed)
     return arrays
+
+
+def repeated_value_error(subject: str, tensor: Output, first: str, second: str) -> UsageError:
+    """The error of two options `NAME=VALUE` for one tensor."""
+    message = f"{subject} {tensor.name} has two values: {first} and {second}"
+    return UsageError(message, hint="remove one of them", code="CFG033")
 
 
 def read_value(text: str, graph: Graph, tensor: Output, subject: str, seed: int = 0) -> Any:
