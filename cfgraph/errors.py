@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 # hostile files contain names of megabytes
@@ -102,9 +102,13 @@ class Unsupported(CfgraphError):
 
 
 class ExecutionError(CfgraphError):
-    """A failed run: a kernel error, a starved or dead fetch, or a runaway loop."""
+    """A failed run: a kernel error, a starved or dead fetch, or a runaway loop.
+
+    `waits` are the reasons for which nodes still wait, by node, in a run that hangs.
+    """
 
     exit_code = 5
+    waits: Mapping[str, str] = {}
 
 
 class WorkerLost(ExecutionError):

@@ -31,8 +31,9 @@ _MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
 
 @dataclass
 class NodeOutcome:
-    """An observer that counts live and dead tokens of a node; `why` is the cause of deadness.
+    """An observer that counts live and dead tokens of a node.
 
+    `why` is the cause of deadness, or of a wait without end: its own if `waits`, else of others.
     `compilations` are those by XLA of a cluster that the node calls.
     """
 
@@ -40,6 +41,7 @@ class NodeOutcome:
     live: int = 0
     dead: int = 0
     why: str = ""
+    waits: bool = False
     fed: bool = False
     compilations: tuple[Compilation, ...] = ()
 
@@ -54,11 +56,24 @@ class NodeOutcome:
             self.dead += event.dead
             self.live += not event.dead
 
+    def explain_failure(self, error: ExecutionError) -> None:
+        """Note the reason for which the node has no value."""
+        reason = error.waits.get(self.name)
+        self.waits = reason is not None
+        if reason is not None:
+            self.why = reason
+        elif error.waits:
+            self.why = "; ".join(f"{name!r} {reason}" for name, reason in error.waits.items())
+        elif not self.live:
+            self.why = error.message
+
     @property
     def words(self) -> str:
         """Description of the live and dead executions of the node."""
         if self.fed:
             return "fed"
+        if self.waits:
+            return "waits, and nothing else is left to run"
         if not self.live and not self.dead:
             return "did not run: its inputs never arrived"
         if not self.live:
@@ -139,7 +154,7 @@ class RunToExplain:
         return session.state
 
     def run_node(self, node: Node, *, in_root: bool) -> NodeOutcome:
-        """Run the graph for one node. Raises the errors of the run, also if the node hangs."""
+        """Run the graph for one node. Raises the errors of the run, except a hang."""
         graph, feeds = self.graph, self.feeds
         fed = {graph.tensor(name) for name in feeds}
         outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
@@ -156,9 +171,9 @@ class RunToExplain:
         try:
             session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)
         except ExecutionError as error:
-            if not (fetches and _is_fetch_error(error, outcome)):
+            if not (error.waits or (fetches and _is_fetch_error(error, outcome))):
                 raise
-            outcome.why = "" if outcome.live else error.message
+            outcome.explain_failure(error)
         outcome.compilations = tuple(
             item
             for cluster in session.cluster_runner.clusters.values()

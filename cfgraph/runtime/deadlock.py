@@ -85,14 +85,16 @@ def deadlock_error(blocked: Iterable[tuple[BlockedRecv, NotSent]]) -> ExecutionE
     ordered = sorted(blocked, key=lambda pair: pair[1].follows)
     many = f"{len(ordered)} Recvs wait" if len(ordered) > 1 else "a Recv waits"
     lines = [f"nothing is left to run, and {many} for a message:"]
+    waits: dict[str, str] = {}
     for recv, missing in ordered[:MAX_LISTED_RECVS]:
         sender = short_device_name(recv.key.send_device)
-        place = f"{recv.node!r} on {recv.device}, frame {recv.frame}"
-        lines.append(f"{place}, waits for {recv.key.tensor_name!r} from {sender}: {missing.reason}")
+        reason = f"waits for {recv.key.tensor_name!r} from {sender}: {missing.reason}"
+        lines.append(f"{recv.node!r} on {recv.device}, frame {recv.frame}, {reason}")
+        waits.setdefault(recv.node, reason)
     if len(ordered) > MAX_LISTED_RECVS:
         lines.append(f"and {len(ordered) - MAX_LISTED_RECVS} more")
     first, missing = ordered[0]
-    return ExecutionError(
+    error = ExecutionError(
         "\n  ".join(lines),
         node=first.node,
         frame=first.frame,
@@ -100,24 +102,30 @@ def deadlock_error(blocked: Iterable[tuple[BlockedRecv, NotSent]]) -> ExecutionE
         hint=_LOOP_HINT if missing.sent and first.frame != "/" else _PAIR_HINT,
         code="CFG708",
     )
+    error.waits = waits
+    return error
 
 
 def blocked_error(parked: Sequence[ParkedToken]) -> ExecutionError:
     """The error of a run in which only nodes are left that wait for a change of a resource."""
     many = f"{len(parked)} nodes wait" if len(parked) > 1 else "a node waits"
     lines = [f"nothing is left to run, and {many} for a change of a queue:"]
+    waits: dict[str, str] = {}
     for token in parked[:MAX_LISTED_RECVS]:
-        where = f"{token.node.name!r}, frame {token.iteration.path}"
-        lines.append(f"{where}, waits {token.blocked.purpose} of {token.blocked.resource!r}")
+        reason = f"waits {token.blocked.purpose} of {token.blocked.resource!r}"
+        lines.append(f"{token.node.name!r}, frame {token.iteration.path}, {reason}")
+        waits.setdefault(token.node.name, reason)
     if len(parked) > MAX_LISTED_RECVS:
         lines.append(f"and {len(parked) - MAX_LISTED_RECVS} more")
-    return ExecutionError(
+    error = ExecutionError(
         "\n  ".join(lines),
         node=parked[0].node,
         frame=parked[0].iteration.path,
         hint="run the nodes that change the queue in the same run or an earlier one, or close it",
         code="CFG708",
     )
+    error.waits = waits
+    return error
 
 
 def why_not_sent(

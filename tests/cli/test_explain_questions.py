@@ -192,10 +192,25 @@ def test_a_run_that_hangs_is_explained(command: Command, tmp_path: Path) -> None
         f'send_device_incarnation=1, recv_device="{device}"}} @"{device}"\n'
         f'y = Exp(recv) {{T=float32}} @"{device}"\n'
     )
+    reason = "waits for 't' from cpu:0: the graph has no such _Send"
     done = command("explain", file, "y", "--run")
-    assert done.code == 5
-    assert "a Recv waits for a message" in done.err
-    assert "'recv'" in done.err
+    assert (done.code, f"'recv' {reason}" in done.out) == (0, True)
+    waits = command("explain", file, "recv", "--run", "--json").json["result"]["node"]["run"]
+    assert waits == {"live": 0, "dead": 0, "why": reason}
+
+
+def test_a_node_that_waits_for_a_queue_is_explained(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "queue.graph"
+    file.write_text(
+        'queue = FIFOQueueV2() {component_types=(float32), shapes=([]), shared_name="q"}\n'
+        "get = QueueDequeueV2(queue) {component_types=(float32)}\n"
+        "y = Exp(get)\n"
+    )
+    done = command("explain", file, "get", "--run")
+    assert (done.code, done.err) == (0, "")
+    assert "waits, and nothing else is left to run" in done.out
+    assert "waits for an element of <Queue 'q' of 0 elements>" in done.out
+    assert "'get' waits for an element" in command("explain", file, "y", "--run").out
 
 
 def test_what_was_compiled_again_and_why(command: Command, tmp_path: Path) -> None:
