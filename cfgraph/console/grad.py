@@ -292,6 +292,8 @@ def grad_file(
     added = added_gradients(graph, before, derivatives(graph, **gradient_args))
     for text in added.warnings if request.xs else ():
         note(f"warning: {text}", outputs.quiet)
+    if not added.has_gradients:
+        note("warning: no x has a gradient", outputs.quiet)
     verdict = verification and verification.after(graph, outputs.quiet)
     comparisons = check.compare() if check is not None else []
     passed = (check is None or _gradients_agree(comparisons)) and (verdict is None or bool(verdict))

@@ -44,6 +44,11 @@ class AddedGradients:
     accumulators: int
     loops: int
 
+    @property
+    def has_gradients(self) -> bool:
+        """True if an x has a gradient."""
+        return any(row.gradient is not None for row in self.rows)
+
     def summary(self) -> dict[str, Any]:
         """Return the counts for the JSON document."""
         return {"nodes": self.nodes, "accumulators": self.accumulators, "loops": self.loops}

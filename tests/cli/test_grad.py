@@ -140,6 +140,8 @@ def test_an_x_without_a_gradient_is_warned_of_with_the_reason(command: Any, line
     done = command("grad", line, "--ys", "other", "--xs", "x,w")
     assert "warning: no gradient with respect to x:0: no path leads to other:0" in done.err
     assert "warning: no gradient with respect to w:0: z (StopGradient) stops gradients" in done.err
+    assert "warning: no x has a gradient\n" in done.err
+    assert "no x has a gradient" in command("grad", line, "--ys", "other").err
 
 
 def test_an_x_without_a_gradient_may_get_zeros(command: Any, line: Path) -> None:
