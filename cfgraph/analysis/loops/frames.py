@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding, require_no_findings
-from cfgraph.analysis.loops.frame_crossings import crossings_into
+from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
 from cfgraph.ir.traversal import OpRoles, TopologicalOrder, topological_order
@@ -284,6 +284,7 @@ _MIXED_HINT: Final = (
     "forward a value from outside the loop by a constant Enter, and read an Exit of the loop "
     "instead of a tensor inside"
 )
+_CLOSING_HINT: Final = "forward the value through the inner loop's Exit first"
 # TensorFlow exempts the nodes of its own gradient library
 _EXEMPT_NAME = "LoopCounter"
 
@@ -296,8 +297,8 @@ def verify_frames(
     conditions: dict[Frame, Node] = {}
     named = 0
     for node in nodes:
+        with_names = named < _MAX_NAMED and not cut
         if node in mixed:
-            with_names = named < _MAX_NAMED and not cut
             yield _mixed_frames(graph_frames, node, cut, roles, with_names=with_names)
             named += 1
         role = roles[node.op]
@@ -306,7 +307,9 @@ def verify_frames(
         if role is Role.ENTER:
             yield from _unnamed_frame(node)
         elif role is Role.MERGE:
-            yield from _merge_faults(graph_frames, node, cut, roles)
+            faults = [*_merge_faults(graph_frames, node, cut, roles, with_names=with_names)]
+            yield from faults
+            named += len(faults)
         elif role in _IN_ROOT and graph_frames.of[node] is graph_frames.root:
             yield _loop_node_in_root(node, role)
         elif role is Role.LOOP_COND:
@@ -394,7 +397,12 @@ def _second_loop_cond(frame: Frame, node: Node, conditions: dict[Frame, Node]) -
 
 
 def _merge_faults(
-    graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
+    graph_frames: Frames,
+    node: Node,
+    cut: Collection[Output],
+    roles: OpRoles,
+    *,
+    with_names: bool,
 ) -> Iterator[Finding]:
     back = [
         tensor
@@ -414,7 +422,13 @@ def _merge_faults(
                 f"the loop does not close: the Merge is in {_frame_label(frame)}, "
                 f"its NextIteration {tensor.node.name!r} in {_frame_label(have)}"
             )
-            hint = "forward the value through the inner loop's Exit first"
+            sources = [
+                FrameCrossing(source, False, tensor.node, own_frame, frame)
+                for source in tensor.node.inputs
+                if with_names
+                if (own_frame := graph_frames.of_outputs.get(source.node, frame)) is not frame
+            ]
+            hint = sources[0].advice() if sources else _CLOSING_HINT
             yield Finding(
                 "CFG207", "error", message, node.name, hint, (tensor.node.name,), str(frame)
             )
