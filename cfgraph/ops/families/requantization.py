@@ -34,7 +34,14 @@ def _used_range(x: Any, source: QuantizedInterval) -> QuantizedInterval:
 
 
 def _narrowed(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> Any:
-    """Integers of 32 bits as integers of 8 bits, in fixed-point arithmetic."""
+    """Integers of 32 bits as integers of 8 bits, in fixed-point arithmetic.
+
+    Raises OpError for an infinite range.
+    """
+    for bounds in (source, target):
+        if not np.isfinite([bounds.low, bounds.high]).all():
+            message = f"the range must be finite, got [{bounds.low:g}, {bounds.high:g}]"
+            raise OpError(message)
     source_width, width = source.high - source.low, target.high - target.low
     one = 1 << _FRACTION_BITS
     if width == 0:

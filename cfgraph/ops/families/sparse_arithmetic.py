@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -241,7 +242,7 @@ def _divide(x: Any, y: Any) -> Any:
     if (y == 0).any():
         message = "Integer division by zero"
         raise OpError(message)
-    return np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
+    return truncated_quotient(x, y)
 
 
 class SparseDenseCwiseAdd(SparseDenseCwise):

@@ -35,7 +35,7 @@ from cfgraph.passes.gradients.scope import GradientScope
 
 # the functions that opaque nodes call in the model
 _READING: Final = "reads_forward_values"
-_OTHER: Final = "reads_no_forward_values"
+_NOT_READING: Final = "reads_no_forward_values"
 # gradients of conditionals are those of their branches: what no branch depends on has none
 _CONDITIONALS: Final = ("if", "case")
 
@@ -63,7 +63,7 @@ class OpaqueGradients:
             kind = function_calls(node.op).kind
             if kind:
                 reads = kind not in _CONDITIONALS and reading.is_called_by(node)
-                _make_opaque(copy, node, _READING if reads else _OTHER)
+                _make_opaque(copy, node, _READING if reads else _NOT_READING)
         tensors = ([copy.tensor(name) for name in names] for names in (ys, xs, stops))
         return cls(copy, *tensors)
 
@@ -109,7 +109,7 @@ def _opaque_gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> I
     ]
 
 
-_CALL_RULES: Final = {_READING: _opaque_gradient, _OTHER: _opaque_gradient}
+_CALL_RULES: Final = {_READING: _opaque_gradient, _NOT_READING: _opaque_gradient}
 
 
 class _ReadingFunctions:
