@@ -104,6 +104,15 @@ class Session:
     and for a real GPU where none can be used.
     """
 
+    # of the run that ended last
+    elapsed: float | None = None
+    gpu_plan: GpuPlan | None = None
+    gpus: tuple[str, ...] = ()
+    fallback = ""
+    _last_run: PreparedRun | None = None
+    _timeline: RunTimeline | None = None
+    _repeated: RepeatedRun | None = None
+
     def __init__(
         self,
         graph: Graph,
@@ -156,13 +165,6 @@ class Session:
 
             self._workers = Workers(workers, state)
             self.state = self._workers.state
-        self.elapsed: float | None = None
-        self._last_run: PreparedRun | None = None
-        self._timeline: RunTimeline | None = None
-        self.gpu_plan: GpuPlan | None = None
-        self.gpus: tuple[str, ...] = ()
-        self.fallback = ""
-        self._repeated: RepeatedRun | None = None
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.config.devices or named_devices(graph) or [DEFAULT_DEVICE])
@@ -274,10 +276,7 @@ class Session:
         if self.config.costs is None and (without_values or until_iteration is not None):
             message = "only a run with a virtual clock can omit values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
-        timeline = RunTimeline(is_virtual=self.config.costs is not None) if trace is True else None
-        trace = timeline if isinstance(trace, bool) else trace
-        if trace is not None and self._meter is not None:
-            trace = MemoryTrace(trace, self._meter)
+        timeline, trace = self._observers(trace)
         key = tensors, names.targets, tuple(fed), without_values, False
         prepared, seconds = self._prepared.get(key, names.opened, trace, timeout, fed)
         repeated = xla = None
@@ -300,11 +299,11 @@ class Session:
                 simulator.until = until_iteration
             completed, simulator.allow_dead = False, allow_dead
             try:
+                work = partial(simulator.run, list(fed.values()))
                 if repeated is None:
-                    simulator.run(list(fed.values()), self._random)
+                    work(self._random)
                 else:
-                    work = partial(simulator.run, list(fed.values()), None)
-                    repeated.run(work, None if xla is None else xla.clusters)
+                    repeated.run(partial(work, None), None if xla is None else xla.clusters)
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
@@ -312,12 +311,8 @@ class Session:
                 if timeline is not None:
                     timeline.values = dict(zip(tensors, values, strict=True))
                 return values
-            except CfgraphError as error:
-                if timeline is not None:
-                    timeline.error = error
-                if self._meter is not None:
-                    # so that a retained exception does not keep tensors alive
-                    clear_frames(error.__traceback__)
+            except BaseException as error:
+                self._note_failure(error, timeline)
                 raise
             finally:
                 if timeline is not None:
@@ -325,6 +320,24 @@ class Session:
                 self._end_run(
                     prepared, simulator, repeated, traced=trace is not None, completed=completed
                 )
+
+    def _observers(
+        self, trace: Observer | bool | None
+    ) -> tuple[RunTimeline | None, Observer | None]:
+        """The timeline of a run, if it is requested, and the observer of its events."""
+        timeline = RunTimeline(is_virtual=self.config.costs is not None) if trace is True else None
+        observer = timeline if isinstance(trace, bool) else trace
+        if observer is not None and self._meter is not None:
+            observer = MemoryTrace(observer, self._meter)
+        return timeline, observer
+
+    def _note_failure(self, error: BaseException, timeline: RunTimeline | None) -> None:
+        """Store the error of a run in its timeline."""
+        if timeline is not None:
+            timeline.error = error
+        if self._meter is not None and isinstance(error, CfgraphError):
+            # so that a retained exception does not keep tensors alive
+            clear_frames(error.__traceback__)
 
     def _repeated_run(
         self, prepared: PreparedRun, feeds: Iterable[Any]

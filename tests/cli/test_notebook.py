@@ -25,6 +25,7 @@ from cfgraph.console.output import Column, OutputTable
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.outcome import Report
+from cfgraph.runtime.trace.recording import RunTimeline
 from tests.cli.chromium import Chromium, program
 
 HOSTILE = "</iframe><script>alert(1)</script>\"'<img src=x onerror=alert(2)>"
@@ -170,6 +171,19 @@ def test_a_failed_run_has_a_timeline_with_its_error(fixtures: Path) -> None:
     assert repr(session.timeline()).endswith("failed>")
     (page,) = Tags(session.timeline()._repr_html_()).pages
     assert "started more than 3 iterations" in page
+
+
+def test_the_timeline_of_a_run_that_is_stopped_has_the_exception(
+    fixtures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    session = cfgraph.Session(counter(fixtures))
+    monkeypatch.setattr(RunTimeline, "event", stop)
+    with pytest.raises(KeyboardInterrupt):
+        session.run(["count:0"], {"n:0": 3}, trace=True)
+    assert isinstance(session.timeline().error, KeyboardInterrupt)
 
 
 def test_show_writes_a_page_to_a_path(fixtures: Path, tmp_path: Path) -> None:
