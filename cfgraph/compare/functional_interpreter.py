@@ -22,7 +22,8 @@ from cfgraph.ir.library import expanded_size, select_implementation
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.limits import check_deadline, current_limits, limited
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, Step, is_functional, lookup
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, is_functional, lookup
+from cfgraph.ops.opdef.resources import Step
 
 OutputValues = dict[Output, Any]
 

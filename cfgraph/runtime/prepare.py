@@ -31,7 +31,8 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import reserve
-from cfgraph.ops.opdef.op import Resource, is_functional, lookup
+from cfgraph.ops.opdef.op import is_functional, lookup
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.abstract_run import use_abstract_values
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
 from cfgraph.runtime.engine.executor import MISSING

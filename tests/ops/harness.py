@@ -146,19 +146,22 @@ class LocalStep:
     """A Step for ops that need one, outside of any run."""
 
     def __init__(self) -> None:
-        self.state: dict[tuple[str, str], Any] = {}
+        self.state: dict[tuple[str, str, str], Any] = {}
         self.printed: list[str] = []
         self.draws = 0
 
-    def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
+    def resource(
+        self, container: str, name: str, make: Callable[[], Any], namespace: str = ""
+    ) -> Any:
         """The object of this container and name."""
-        if (container, name) not in self.state:
-            self.state[container, name] = make()
-        return self.state[container, name]
+        key = (container, name, namespace)
+        if key not in self.state:
+            self.state[key] = make()
+        return self.state[key]
 
-    def forget(self, container: str, name: str) -> None:
+    def forget(self, container: str, name: str, namespace: str = "") -> None:
         """Drop an object."""
-        self.state.pop((container, name), None)
+        self.state.pop((container, name, namespace), None)
 
     def generator(self, seed: int, seed2: int) -> np.random.Generator:
         """A generator that is another one at each call."""

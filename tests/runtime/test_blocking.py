@@ -139,3 +139,46 @@ def test_virtual_time_goes_on_while_nodes_wait() -> None:
     run(session, ["get_all:0"], "put_all")
     # three enqueues with two dequeues between them, each at least 1 µs
     assert (session.elapsed or 0.0) > 4.5e-6
+
+
+STAGING = """
+x = Placeholder() {dtype=float32, shape=[?]}
+stage = Stage(x) {dtypes=(float32), memory_limit=20, shared_name="s"}
+unstage = Unstage() {dtypes=(float32), memory_limit=20, shared_name="s"}
+size = StageSize() {dtypes=(float32), memory_limit=20, shared_name="s"}
+queue = FIFOQueueV2() {component_types=(float32), shapes=([]), shared_name="s"}
+elements = QueueSizeV2(queue)
+variable = VarHandleOp() {dtype=float32, shape=[], shared_name="s"}
+assign = AssignVariableOp(variable, one) {dtype=float32}
+read = ReadVariableOp(variable) {dtype=float32}
+one = Const() {dtype=float32, value=float32[]: 1}
+"""
+
+
+def test_staged_tuples_fit_the_memory_limit() -> None:
+    session = cfgraph.Session(cfgraph.loads(STAGING.encode(), "graph"))
+    three = {"x:0": np.ones(3, np.float32)}
+    session.run([], three, targets=["stage"])
+    with pytest.raises(cfgraph.ExecutionError, match=r"'stage'.*waits for memory") as failed:
+        session.run([], three, targets=["stage"])
+    assert failed.value.waits == {"stage": "waits for memory of <StagingArea 's' of 1 elements>"}
+    # a tuple that leaves makes room
+    assert session.run(["unstage:0"], three, targets=["stage"])[0].tolist() == [1, 1, 1]
+    assert session.run(["size:0"]) == [1]
+    with pytest.raises(cfgraph.ExecutionError, match="'24' bytes into Staging Area with a memory"):
+        session.run([], {"x:0": np.ones(6, np.float32)}, targets=["stage"])
+
+
+def test_resources_of_different_types_may_share_a_name() -> None:
+    session = cfgraph.Session(cfgraph.loads(STAGING.encode(), "graph"))
+    session.run([], {"x:0": np.ones(2, np.float32)}, targets=["stage", "assign"])
+    assert session.run(["size:0", "elements:0", "read:0"]) == [1, 0, 1]
+
+
+@pytest.mark.parametrize("count", [[1, 2], []])
+def test_the_number_of_elements_is_a_scalar(count: list[int]) -> None:
+    five, n = "five = Const() {dtype=int32, value=int32[]: 5}", "n = Placeholder() {dtype=int32}"
+    text = QUEUE.replace(five, n)
+    session = cfgraph.Session(cfgraph.loads(text.replace("five", "n").encode(), "graph"))
+    with pytest.raises(cfgraph.ExecutionError, match=r"n must be a scalar, got the shape \[\d\]"):
+        session.run(["get_all:0"], {"n:0": np.array(count, np.int32)})

@@ -10,7 +10,8 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key, decode_text
 from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Step
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Step
 
 
 class RestoreV2(Op):

@@ -16,7 +16,8 @@ from cfgraph.ir.names import decode_key, decode_text
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.lookup_tables import LookupTable
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Step
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Step
 
 # values of key_index and value_index that select no column
 WHOLE_LINE: Final = -2

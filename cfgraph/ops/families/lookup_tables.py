@@ -13,7 +13,8 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Resource
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
@@ -30,6 +31,7 @@ class LookupTable(Resource):
         "value",
         "value_shape",
     )
+    namespace = "tables"
     shape = ()
     ndim = 0
 
@@ -182,7 +184,9 @@ class TableHandle(Op, abstract=True):
             )
 
         def handle(step: Any, *keys: Any) -> LookupTable:
-            table = make() if anonymous else step.resource(container, name, make)
+            table = (
+                make() if anonymous else step.resource(container, name, make, LookupTable.namespace)
+            )
             if not isinstance(table, LookupTable) or (table.key, table.value) != (key, value):
                 message = f"resource {name} is {table!r}, expected a table from {key} to {value}"
                 raise OpError(message)

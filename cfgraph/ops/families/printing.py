@@ -16,7 +16,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.strings import string_array
 from cfgraph.ops.opdef.facts import CompilerSupport, FileAccess, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, Step
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.resources import Step
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _ESCAPES = {

@@ -21,7 +21,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Resource
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 Element = tuple[Any, ...]
@@ -31,9 +32,9 @@ class Queue(Resource):
     """Elements of one type, and the moves that wait; `version` counts changes."""
 
     __slots__ = ("capacity", "closed", "elements", "name", "pending", "shapes", "types", "version")
+    namespace = "queues"
     shape = ()
     ndim = 0
-    pads = False
 
     def __init__(self, name: str, types: Sequence[DType], shapes: Sequence[Shape], capacity: int):
         self.name, self.types, self.shapes = name, tuple(types), tuple(shapes)
@@ -241,7 +242,7 @@ class QueueHandle(Op, abstract=True):
             return cls.kind(name, types, shapes, node.attr("capacity"), **more)
 
         def handle(step: Any) -> Queue:
-            queue = step.resource(container, name, make)
+            queue = step.resource(container, name, make, Queue.namespace)
             if queue.__class__ is not cls.kind or queue.types != types:
                 message = f"Shared queue {name!r} is {queue!r}, which has another type"
                 raise OpError(message)
@@ -367,16 +368,20 @@ class QueueDequeueManyV2(_QueueAccess):
 
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
-        queue, count = inputs
+        queue, size = inputs
         _check_types(queue, node)
+        if np.size(size) != 1:
+            message = f"n must be a scalar, got the shape {list(np.shape(size))}"
+            raise OpError(message)
+        count = int(np.ravel(size)[0])
         if count < 0:
-            message = f"{cls.name} requested {int(count)} < 0 elements"
+            message = f"{cls.name} requested {count} < 0 elements"
             raise OpError(message)
         is_padded = isinstance(queue, PaddedQueue)
         if not queue.shapes or not (is_padded or all(s.is_full for s in queue.shapes)):
             message = f"{cls.name} requires the components of {queue!r} to have specified shapes"
             raise OpError(message)
-        elements = queue.dequeue(step, int(count), partial=cls.partial) if count else []
+        elements = queue.dequeue(step, count, partial=cls.partial) if count else []
         return as_outputs(queue.stack(elements))
 
 

@@ -21,7 +21,8 @@ from cfgraph.ops.opdef.gradient_api import (
     no_gradient,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Step
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Step
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 if TYPE_CHECKING:

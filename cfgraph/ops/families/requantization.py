@@ -33,7 +33,7 @@ def _used_range(x: Any, source: QuantizedInterval) -> QuantizedInterval:
     return interval(np.uint8, min(_F32(0), floats[0]), floats[1])
 
 
-def _narrowed(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> Any:
+def narrowed(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> Any:
     """Integers of 32 bits as integers of 8 bits, in fixed-point arithmetic.
 
     Raises OpError for an infinite range.
@@ -85,7 +85,7 @@ class QuantizeDownAndShrinkRange(_Narrowing):
         def shrink(x: Any, low: Any, high: Any) -> Any:
             source = interval(x.dtype, low, high)
             target = _used_range(x, source)
-            return with_range(_narrowed(x, source, target), target)
+            return with_range(narrowed(x, source, target), target)
 
         return shrink
 
@@ -109,7 +109,7 @@ class Requantize(_Narrowing):
                     f"got [{float(target.low):g}, {float(target.high):g}]"
                 )
                 raise OpError(message)
-            return with_range(_narrowed(x, interval(x.dtype, low, high), target), target)
+            return with_range(narrowed(x, interval(x.dtype, low, high), target), target)
 
         return requantize
 

@@ -282,7 +282,7 @@ class DestroyResourceOp(Op):
         def destroy(step: Any, resource: Any) -> None:
             if not isinstance(resource, Variable):
                 if name := getattr(resource, "name", None):
-                    step.forget(getattr(resource, "container", ""), name)
+                    step.forget(getattr(resource, "container", ""), name, resource.namespace)
                 return
             if not resource.initialized and not ignore:
                 message = (

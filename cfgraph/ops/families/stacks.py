@@ -13,7 +13,8 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Resource
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _UNLIMITED = 2**31 - 1

@@ -3,19 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
-from cfgraph.ops.families.queues import Queue
+from cfgraph.ops.families.queues import Element, Queue
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+# bytes of a string beside its characters, as TensorFlow counts
+_STRING_BYTES: Final = 24
+
+
+class StagingArea(Queue):
+    """Staged tuples: at most `capacity` of them, and of `memory_limit` bytes, unless it is 0."""
+
+    __slots__ = ("memory_limit",)
+    namespace = "staging areas"
+
+    def __init__(self, name: str, types: Sequence[DType], capacity: int, memory_limit: int) -> None:
+        super().__init__(name, types, (), capacity or -1)
+        self.memory_limit = memory_limit
+
+    def require_memory(self, element: Element) -> None:
+        """Raise OpError for a tuple that never fits, and Blocked for one that does not fit now."""
+        if not self.memory_limit:
+            return
+        size, used = _byte_count(element), sum(map(_byte_count, self.elements))
+        if size > self.memory_limit:
+            message = (
+                f"Attempted to insert tensors with combined size of '{size}' bytes into Staging "
+                f"Area with a memory limit of '{self.memory_limit}'."
+            )
+            raise OpError(message)
+        if used + size > self.memory_limit:
+            raise Blocked(self, "for memory")
+
+
+def _byte_count(element: Element) -> int:
+    return sum(map(_tensor_bytes, map(np.asarray, element)))
+
+
+def _tensor_bytes(x: Any) -> int:
+    if x.dtype != object:
+        return int(x.nbytes)
+    return int(_STRING_BYTES * x.size + sum(map(len, x.flat)))
+
 
 _STAGED = (
     "capacity: int >= 0 = 0, memory_limit: int >= 0 = 0, {types}, container: string = '', "
@@ -35,16 +75,17 @@ class _Staging(Op, abstract=True):
     @classmethod
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
         name = decode_key(node.attr("shared_name")) or node.name
-        capacity = node.attr("capacity") or -1
 
-        def make() -> Queue:
-            return Queue(name, tuple(node.attr("dtypes")), (), capacity)
+        def make() -> StagingArea:
+            capacity, memory_limit = node.attr("capacity"), node.attr("memory_limit")
+            return StagingArea(name, node.attr("dtypes"), capacity, memory_limit)
 
-        staged = step.resource(decode_key(node.attr("container")), name, make)
+        container = decode_key(node.attr("container"))
+        staged = step.resource(container, name, make, StagingArea.namespace)
         return cls.access(step, node, staged, *inputs)
 
     @classmethod
-    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
         """Read or change the staged tuples."""
         raise NotImplementedError
 
@@ -55,7 +96,8 @@ class Stage(_Staging):
     signature = "values: dtypes"
 
     @classmethod
-    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
+        staged.require_memory(inputs)
         staged.enqueue(step, 1, lambda start, end: [inputs][start:end])
 
 
@@ -65,7 +107,7 @@ class Unstage(_Staging):
     signature = "-> values: dtypes"
 
     @classmethod
-    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
         if staged.elements:
             _check_types(node, staged.elements[0])
         return as_outputs(staged.dequeue(step, 1)[0])
@@ -77,7 +119,7 @@ class StagePeek(_Staging):
     signature = "index: int32 -> values: dtypes"
 
     @classmethod
-    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
         index = int(inputs[0])
         if not 0 <= index < len(staged.elements):  # TensorFlow waits for a negative one, too
             raise Blocked(staged, "for an element")
@@ -101,7 +143,7 @@ class StageSize(_Staging):
     effects = SideEffects(stateful=True)
 
     @classmethod
-    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
         return np.int32(len(staged.elements))
 
     @classmethod
@@ -117,6 +159,6 @@ class StageClear(_Staging):
     effects = SideEffects(stateful=True)
 
     @classmethod
-    def access(cls, step: Any, node: Node, staged: Queue, *inputs: Any) -> Any:
+    def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
         staged.elements.clear()
         staged.version += 1

@@ -16,7 +16,8 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, Resource
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 NUMERIC = (

@@ -28,7 +28,8 @@ from cfgraph.ir.text.lexer import LineReader
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import format_name
 from cfgraph.ir.text.values import parse_attrs
-from cfgraph.ops.opdef.op import Kernel, Op, Resource, lookup, numpy_kernel
+from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.compiled.literals import raw, strings
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.engine.executor import located_error

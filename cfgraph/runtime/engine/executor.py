@@ -7,15 +7,17 @@ from itertools import islice
 from types import FrameType
 from typing import Any, Final
 
-from cfgraph.errors import CfgraphError, ExecutionError
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.op import KERNEL_FAILURES, explain_wrong_handle
+from cfgraph.ops.opdef.op import KERNEL_FAILURES
+from cfgraph.ops.opdef.resources import explain_wrong_handle
 from cfgraph.runtime.engine.link import FireWrapper, link
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.feeds.conversion import FedVariable
 from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
 
 
@@ -166,6 +168,10 @@ def located_error(error: Exception, node: Node | None, path: str, device: str) -
         if type(error).exit_code == ExecutionError.exit_code:
             return _as_execution_error(error)
         return error
+    if isinstance(error, AttributeError) and isinstance(error.obj, FedVariable) and node:
+        message = f"feed {error.obj.name}: {node.op} expects another resource than a variable"
+        hint = "feed what makes the resource, or a handle that an earlier run has fetched"
+        return UsageError(message, node=name, hint=hint, code="CFG034")
     text = explain_wrong_handle(error) if isinstance(error, AttributeError) else None
     if isinstance(error, KERNEL_FAILURES):
         text = str(error) or type(error).__name__

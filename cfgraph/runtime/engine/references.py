@@ -17,7 +17,8 @@ from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.stacks import Stack
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import Resource, lookup, role_of
+from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.opdef.resources import Resource
 
 
 class References:

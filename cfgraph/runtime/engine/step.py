@@ -16,7 +16,8 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.printable import clean_layout
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.blocking import Blocked
-from cfgraph.ops.opdef.op import OpError, Resource
+from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.resources import VARIABLES, Resource
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
@@ -41,7 +42,8 @@ class State:
 
     def __init__(self) -> None:
         self.lock = RLock()
-        self._objects: dict[tuple[str, str], Any] = {}
+        # by container, name, and namespace
+        self._objects: dict[tuple[str, str, str], Any] = {}
         # copies a value to host memory, if values may be elsewhere
         self.to_host: Callable[[Any], Any] | None = None
 
@@ -52,9 +54,11 @@ class State:
     def __setstate__(self, fields: dict[str, Any]) -> None:
         vars(self).update(fields, lock=RLock())
 
-    def get_or_make(self, container: str, name: str, make: Callable[[], Any]) -> Any:
+    def get_or_make(
+        self, container: str, name: str, make: Callable[[], Any], namespace: str = VARIABLES
+    ) -> Any:
         """The object of this container and name, made on first use."""
-        key = (container, name)
+        key = (container, name, namespace)
         value = self._objects.get(key)
         if value is None:
             with self.lock:
@@ -72,9 +76,9 @@ class State:
                 copied._objects[key] = copy
         return copied
 
-    def forget(self, container: str, name: str) -> None:
+    def forget(self, container: str, name: str, namespace: str = VARIABLES) -> None:
         """Drop an object, if it exists."""
-        self._objects.pop((container, name), None)
+        self._objects.pop((container, name, namespace), None)
 
     def move_to_host(self) -> None:
         """Move the values of all variables to host memory."""
@@ -86,9 +90,9 @@ class State:
 
     def variables(self) -> Iterator[tuple[tuple[str, str], Variable]]:
         """The variables, each with its container and name."""
-        for key, value in list(self._objects.items()):
+        for (container, name, _), value in list(self._objects.items()):
             if isinstance(value, Variable):
-                yield key, value
+                yield (container, name), value
 
     def initialized_variables(self) -> frozenset[tuple[str, str]]:
         """The containers and names of the variables that have values."""
@@ -99,7 +103,8 @@ class State:
         return iter(list(self._objects.values()))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(list(self._objects))
+        """The container and the name of each object."""
+        return iter([(container, name) for container, name, _ in self._objects])
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -178,13 +183,15 @@ class RunStep:
                 token.wake()
         return len(self.parked) < len(waiting)
 
-    def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
+    def resource(
+        self, container: str, name: str, make: Callable[[], Any], namespace: str = VARIABLES
+    ) -> Any:
         """The session's object of this container and name, made on first use."""
-        return self.state.get_or_make(container, name, make)
+        return self.state.get_or_make(container, name, make, namespace)
 
-    def forget(self, container: str, name: str) -> None:
+    def forget(self, container: str, name: str, namespace: str = VARIABLES) -> None:
         """Drop an object from the session's state."""
-        self.state.forget(container, name)
+        self.state.forget(container, name, namespace)
 
     def generator(self, seed: int, seed2: int) -> np.random.Generator:
         """A random generator for this execution of the running node, independent of the schedule.

@@ -14,9 +14,15 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import Resource
+from cfgraph.ops.opdef.resources import Resource
 
 _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
+
+
+class FedVariable(Variable):
+    """The variable of a handle for which an array is fed."""
+
+    __slots__ = ()
 
 
 def feed_value(graph: Graph, tensor: Output, value: Any) -> Any:
@@ -60,7 +66,7 @@ class FeedConverter:
         if kind == "resource":
             dtype = self.dtype or DType.from_numpy(array.dtype)
             value_shape = Shape(array.shape)
-            return Variable(dtype, value_shape, tensor.node.name, resource=True, value=array)
+            return FedVariable(dtype, value_shape, tensor.node.name, resource=True, value=array)
         return array
 
 

@@ -19,6 +19,7 @@ from cfgraph.ir.devices import LOCAL_TASK, DeviceName, short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import sends_by_key
 from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.resources import VARIABLES
 from cfgraph.runtime.deadlock import BlockedRecv
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.remote.codec import UNSENDABLE_CODE
@@ -358,10 +359,11 @@ class RemoteState(State):
     def replace(self, variables: State | None) -> None:
         """Set all variables, before the workers start."""
         copied = State() if variables is None else variables.copy()
-        self._objects = dict(copied.variables())
+        self._objects = {(*key, VARIABLES): variable for key, variable in copied.variables()}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_objects": dict(self.variables()), "to_host": None, "_workers": None}
+        objects = {(*key, VARIABLES): variable for key, variable in self.variables()}
+        return {"_objects": objects, "to_host": None, "_workers": None}
 
     def copy(self) -> State:
         """A state with copies of the variables; other resources stay on their workers."""
@@ -372,7 +374,8 @@ class RemoteState(State):
 
     def unsent(self, keys: Sequence[VariableKey]) -> list[tuple[VariableKey, Variable]]:
         """The variables of these keys that no worker has yet; their values leave this process."""
-        return [(key, self._objects.pop(key)) for key in keys if key in self._objects]
+        full_keys = ((*key, VARIABLES) for key in keys)
+        return [(key[:2], self._objects.pop(key)) for key in full_keys if key in self._objects]
 
     def variables(self) -> Iterator[tuple[VariableKey, Variable]]:
         """The variables, each with its container and name."""

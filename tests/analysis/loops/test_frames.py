@@ -244,6 +244,27 @@ def test_inputs_from_two_loops_are_reported_with_both_frames() -> None:
     assert set(fault.related) == {"e1", "e2"}
 
 
+@pytest.mark.parametrize(
+    ("exit_node", "hint"),
+    [
+        ("out = Exit(inner)", "read 'out:0', the Exit of /outer/inner, instead of 'inner:0'"),
+        ("", "forward 'inner:0' out of /outer/inner by an Exit, and read that"),
+    ],
+)
+def test_a_loop_that_closes_inside_names_the_exit_to_read(exit_node: str, hint: str) -> None:
+    graph_frames = frames(
+        graph(
+            "x = Placeholder() {dtype=float32}",
+            'e = Enter(x) {frame_name="outer"}',
+            "m = Merge(e, n)",
+            'inner = Enter(m) {frame_name="inner"}',
+            exit_node,
+            "n = NextIteration(inner)",
+        )
+    )
+    assert [(fault.code, fault.hint) for fault in graph_frames.faults] == [("CFG207", hint)]
+
+
 def test_one_misplaced_constant_is_one_fault_not_one_for_each_node_behind_it() -> None:
     graph_frames = frames(graph(LOOP.replace("Identity(s:1)", "Add(s:1, x)")))
     assert [(fault.code, fault.node) for fault in graph_frames.faults] == [("CFG201", "body")]

@@ -47,6 +47,7 @@ SUMS = [
         )
     ),
     case("SparseDenseCwiseDiv", [A, I32([7, -7, 8, -9]), SIZES, I32([2, -3, 2, 4])]),
+    case("SparseDenseCwiseDiv", [A, I32([7, -(1 << 31), 8, -9]), SIZES, I32([2, 3, -2, -4])]),
     case(
         "SparseDenseCwiseMul",
         [A, X, SIZES, random.standard_normal((2, 3, 4)).astype(F32)],

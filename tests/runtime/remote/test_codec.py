@@ -14,7 +14,7 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList
-from cfgraph.ops.opdef.op import Resource
+from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.remote.codec import DecodeError, decode, encode
 
 VALUES = [

@@ -1,0 +1,73 @@
+"""Resources of a session, and the step through which stateful kernels access them and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
+
+# the namespace of variables
+VARIABLES: Final = "variables"
+
+
+class Step(Protocol):
+    """One run, as implemented by the runtime.
+
+    Resources that live for one step (stacks, tensor arrays) are Python objects that travel along
+    the edges. A step stores only resources that outlive it.
+    """
+
+    def resource(
+        self, container: str, name: str, make: Callable[[], Any], namespace: str = VARIABLES
+    ) -> Any:
+        """The object of the session with this container and name; `make` creates a missing one.
+
+        Resources of two namespaces may have the same name.
+        """
+
+    def forget(self, container: str, name: str, namespace: str = VARIABLES) -> None:
+        """Remove an object from the state of the session."""
+
+    def generator(self, seed: int, seed2: int) -> Any:
+        """A `numpy.random.Generator` for this execution of the running node.
+
+        Its key consists of both seeds, the seed of the graph, the node, its frame path and
+        iteration, and the number of the run, so that no schedule changes the numbers.
+        """
+
+    def print(self, text: str, stream: str = "stderr") -> None:
+        """Print a line for the graph."""
+
+    def require_readable(self, path: str) -> None:
+        """Raise Unsupported if the graph may not read this file; called before it is opened."""
+
+    def append_to_file(self, path: str, data: bytes) -> None:
+        """Append to a file. Raises Unsupported if the graph may not write it."""
+
+
+class Resource:
+    """Referent of a handle: a variable, stack, tensor array, or table."""
+
+    __slots__ = ()
+    # of the names in a container
+    namespace: ClassVar[str] = VARIABLES
+
+    def copy(self) -> Resource | None:
+        """An independent resource of the same content, or None if it outlives no run."""
+        return None
+
+
+def explain_wrong_handle(error: AttributeError) -> str:
+    """Explain the failure of a kernel whose handle refers to an unsuitable object.
+
+    Empty for any other cause: the error is then a bug in cfgraph.
+    """
+    value, wanted = error.obj, error.name or ""
+    if not any(hasattr(kind, wanted) for kind in Resource.__subclasses__()):
+        return ""
+    if isinstance(value, Resource):
+        return f"the handle refers to {value!r}, which this op does not accept"
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return f"the handle {value.tolist()} refers to nothing in this run"
+    return ""
