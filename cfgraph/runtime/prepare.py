@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from cfgraph.runtime.compiled.engine import CompiledRun
 
 DEFAULT_DEVICE: Final = "cpu:0"
+_LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)
 
 
 def prepare(
@@ -189,6 +191,7 @@ def plan_run(
     generate their own code. Generated code merges the devices of a run: a graph that is not
     partitioned is only placed for it.
     """
+    _retain_freed_memory()
     spec = lowered_run(spec, opened)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
     is_local = config.workers is None
@@ -203,6 +206,18 @@ def plan_run(
         return PlannedRun(spec, plans, executor, None, observed)
     compiled, reason = _compiled(spec, plans, entry=entry)
     return PlannedRun(spec, plans, executor, compiled, reason)
+
+
+@cache
+def _retain_freed_memory() -> None:
+    """Let the allocator of glibc keep up to 64 MiB that a run frees, for the next run.
+
+    Without this it returns the stacks of a loop to the system after each run, and the next run
+    takes a page fault for every 4 KiB. The allocator raises its thresholds (`mallopt(3)`,
+    M_MMAP_THRESHOLD) to the size of the largest block that was freed, of up to 32 MiB.
+    """
+    with suppress(MemoryError):
+        np.empty(_LARGEST_BLOCK, np.uint8)
 
 
 def _plan_placed(

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import cfgraph
@@ -7,6 +12,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.runtime.session import Session
 from tests.passes.functional_graphs import calls, conditional, graph_of, loop
 
+GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
 FEEDS = {"pred:0": True, "x0:0": 1, "x1:0": 2}
 
 
@@ -43,3 +49,25 @@ def test_a_function_that_nobody_calls_may_be_wrong() -> None:
     assert Session(graph).run(["while:0"], {"x0:0": 4, "x1:0": 1, "x2:0": 3}) == [10]
     with pytest.raises(InvalidInput, match="'y' of the function is 'z:0:7'"):
         cfgraph.lower(graph)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other rules")
+def test_a_run_reuses_the_memory_that_the_one_before_freed() -> None:
+    code = (
+        "import resource, sys\n"
+        "import numpy as np\n"
+        "import cfgraph\n"
+        "session = cfgraph.Session(cfgraph.load(sys.argv[1]))\n"
+        "feeds = {'W:0': np.ones((512, 1024), np.float32)}\n"
+        "feeds['x:0'] = np.ones((60, 32, 256), np.float32)\n"
+        "faults = []\n"
+        "for _ in range(4):\n"
+        "    session.run(['loss:0', 'dW:0'], feeds)\n"
+        "    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)\n"
+        "print(faults[-1] - faults[-2])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(GRAPHS / "lstm_grad.pb")], capture_output=True, check=True
+    )
+    # the stacks alone have 4,000 pages
+    assert int(done.stdout) < 400
