@@ -36,6 +36,7 @@ from cfgraph.ops.opdef.op import is_functional, lookup
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.abstract_run import use_abstract_values
 from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
+from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import (
     ClusterKernels,
@@ -111,6 +112,9 @@ def runnable_plans(
 ) -> list[Plan]:
     """The plans of a run. Raises the errors of `make_plans`, and Unsupported without permission."""
     plans = make_plans(spec, device, clusters)
+    # with counted memory each node computes its own value
+    if config.memory is None and any(plan.has_products for plan in plans):
+        defer_products(plans)
     if not config.io.allow_all:
         _require_no_writes(spec.graph, [node for plan in plans for node in plan.nodes])
     return plans

@@ -82,7 +82,7 @@ class Add(BinaryOp):
     """Sum of two tensors with broadcasting; strings are concatenated."""
 
     attrs = one_of(FLOATS, SIGNED, "uint8", COMPLEX, "string")
-    algebra = AlgebraicFacts(neutral_second=-0.0, neutral_first=-0.0)
+    algebra = AlgebraicFacts(neutral_second=-0.0, neutral_first=-0.0, product_role="adds")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -101,7 +101,9 @@ def concatenate_strings(x: Any, y: Any) -> Any:
 class AddV2(BinaryOp):
     """Sum of two numeric tensors with broadcasting."""
 
-    algebra = AlgebraicFacts(commutes=True, neutral_second=-0.0, neutral_first=-0.0)
+    algebra = AlgebraicFacts(
+        commutes=True, neutral_second=-0.0, neutral_first=-0.0, product_role="adds"
+    )
     function = operator.add
     gradient = staticmethod(Add.gradient)
 
@@ -323,7 +325,7 @@ class AddN(Op):
 
     signature = "inputs: N*T -> sum: T"
     attrs = one_of(ALL_NUMBERS, "variant")
-    algebra = AlgebraicFacts(commutes=True)
+    algebra = AlgebraicFacts(commutes=True, product_role="adds")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.facts import CompilerSupport
+from cfgraph.ops.opdef.deferred_products import multiply
+from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, UNSIGNED, Dims, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
-
-# sizes of a product with a transposed matrix that BLAS computes faster as the transposed product
-_MAX_FEW_ROWS: Final = 64
-_MIN_PRODUCTS: Final = 1 << 19
 
 
 def transpose_matrices(x: Any) -> Any:
@@ -42,6 +39,7 @@ class MatMul(Op):
         "grad_a: bool = false, grad_b: bool = false"
     )
     compilation = CompilerSupport(uncompiled_types=UNSIGNED)
+    algebra = AlgebraicFacts(product_role="computes")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -59,9 +57,7 @@ class MatMul(Op):
             left, right = a.T if transpose_a else a, b.T if transpose_b else b
             if left.shape[1] != right.shape[0]:
                 require_inner_sizes(left, right)
-            if transpose_b and _is_faster_transposed(left, right):
-                return np.ascontiguousarray(right.T.dot(left.T).T)
-            return left.dot(right)  # takes half the time of @ for small matrices
+            return multiply(left, right)
 
         return product
 
@@ -88,23 +84,6 @@ class MatMul(Op):
         return factor_gradients(
             product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
         )
-
-
-def _is_faster_transposed(left: Any, right: Any) -> bool:
-    """True for few rows times a large transposed matrix.
-
-    BLAS first copies the matrix into the order in which it computes; for the transposed product
-    that takes half the time.
-    """
-    rows, inner = left.shape
-    return (
-        2 <= rows <= _MAX_FEW_ROWS
-        and 4 * rows <= inner
-        and rows * right.size >= _MIN_PRODUCTS
-        and left.__class__ is right.__class__ is np.ndarray
-        and left.dtype.kind == "f"
-        and right.flags.f_contiguous
-    )
 
 
 def factor_gradients(
@@ -161,6 +140,7 @@ class SparseMatMul(MatMul):
     """Product of two matrices with many zeros, each optionally transposed, in float32."""
 
     signature = "a: Ta, b: Tb -> product: float32"
+    algebra = AlgebraicFacts()
     compilation = CompilerSupport(uncompiled_types="")
     attrs = (
         "transpose_a: bool = false, transpose_b: bool = false, "

@@ -15,7 +15,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import updated_at
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, knows_values
 from cfgraph.ops.opdef.shape_functions import (
@@ -34,6 +34,7 @@ class Slice(Op):
     placement = HostPlacement(host_inputs=(1, 2))
     compilation = CompilerSupport(constant_inputs=(1, 2))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
+    algebra = AlgebraicFacts(product_role="slices")
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:

@@ -10,6 +10,7 @@ RowOperation = Literal[
     "", "all", "count", "empty", "get", "of", "pop", "push", "put", "reserve", "take"
 ]
 BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
+ProductRole = Literal["", "computes", "adds", "slices"]
 FileAccess = Literal["", "read", "write"]
 CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch"]
 
@@ -87,6 +88,7 @@ class AlgebraicFacts:
     # is complex
     neutral_second: float | None = None
     neutral_first: float | None = None
+    product_role: ProductRole = ""  # what it does with a product that its reader computes
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import EXIT, MERGE, Role
 from cfgraph.ir.text.printer import AttrPrinter
+from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.runtime.compiled.engine import generate_run
 from cfgraph.runtime.compiled.literals import Identifiers, literal, snake_case
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle, frame_names, is_located
@@ -51,7 +52,8 @@ _READABLE: Final = CodeStyle(
 )
 # the names that the file defines or imports, other than those of `FUNCTIONS`
 _NAMES: Final = ("Script", "compute", "iterations", "kernel", "main", "np", "raw", "run", "script")
-_MORE_NAMES: Final = ("annotations", "stateful", "step", "strings")
+_DEFINING: Final = ("adding", "deferring", "kernel", "raw", "slicing", "stateful", "strings")
+_MORE_NAMES: Final = ("annotations", "evaluated", "step", *_DEFINING)
 _COUNTED: Final = re.compile(r"( *)for (i\d+) in iterations\(\):")
 _WORD: Final = re.compile(r"\w+")
 _VERSION: Final = re.compile(r"_?v\d+\Z")
@@ -114,10 +116,9 @@ class _Decompiler:
         functions = sorted(name for name in FUNCTIONS if name in used)
         imported = ["Script", *functions]
         text = "\n".join([*constants, *kernels])
-        imported += [
-            name for name in ("kernel", "raw", "stateful", "strings") if f"{name}(" in text
-        ]
+        imported += [name for name in _DEFINING if re.search(rf"\b{name}\(", text)]
         arguments = "".join(f", {name}" for name in parameters)
+        imported += ["evaluated"] * ("evaluated" in used)
         imported += ["iterations"] * any("in iterations():" in line for line in body)
         needs_numpy = "np." in text
         lines = [
@@ -208,8 +209,8 @@ class _Decompiler:
             text = self._kernel(value)
             if text not in names:
                 assert value.plan is not None
-                is_ufunc = text.startswith("np.")
-                names[text] = text if is_ufunc else self.identifiers.unique(value.plan.node.op)
+                is_imported = text.startswith("np.") or text == "evaluated"
+                names[text] = text if is_imported else self.identifiers.unique(value.plan.node.op)
             value.name = names[text]
         return [f"{name} = {text}" for text, name in names.items() if name != text]
 
@@ -256,7 +257,10 @@ class _Decompiler:
             name = getattr(content, "__name__", "")
             if isinstance(content, np.ufunc) and getattr(np, name, None) is content:
                 return f"np.{name}"
-            return self._described(plan, "kernel")
+            if content is evaluated:
+                return "evaluated"
+            wrapper = self.plan.kernel_wrappers.get(plan.node)
+            return self._described(plan, wrapper.__name__ if wrapper else "kernel")
         frame = self.plan.frames.of[plan.node]
         names = frame_names(frame) if is_located(plan.op) else ()
         loops = f", loops={names!a}" if names else ""

@@ -200,9 +200,10 @@ class Generator:
             return _nothing, True
         if self.transfers and plan.node in self.transfers:
             return self.code.transfer, False
-        if role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or (
-            plan.kernel is identity and not plan.op.effects.stateful
-        ):
+        is_forwarding = role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or not (
+            plan.op.effects.stateful
+        )
+        if is_forwarding and plan.kernel is identity:
             self.code.forward_constant(plan)
             return self.code.forward, not plan.deref_slots
         if not plan.op.effects.stateful and self.code.constant(plan):

@@ -26,6 +26,7 @@ from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
 from cfgraph.ir.traversal import OpRoles, ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.program import NotCompiled
+from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 
 _TRANSFERS: Final = (SEND, RECV)
@@ -52,6 +53,8 @@ def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
         is_cycle = error.code == _CYCLE_CODE
         reason = "wait for each other in a cycle" if is_cycle else "do not run the same loops"
         raise NotCompiled(f"devices {reason}", node) from error
+    if any(known.kernel_wrappers for known in plans):
+        defer_products([plan])
     return run, plan
 
 

@@ -28,17 +28,31 @@ from cfgraph.ir.text.lexer import LineReader
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import format_name
 from cfgraph.ir.text.values import parse_attrs
+from cfgraph.ops.opdef import deferred_products
+from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.ops.opdef.resources import Resource
 from cfgraph.runtime.compiled.literals import raw, strings
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.engine.executor import located_error
+from cfgraph.runtime.engine.plan import KernelWrapper
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.io_policy import IoPolicy
 
-__all__ = ["Script", "iterations", "kernel", "raw", "stateful", "strings"]
+__all__ = [
+    "Script",
+    "adding",
+    "deferring",
+    "evaluated",
+    "iterations",
+    "kernel",
+    "raw",
+    "slicing",
+    "stateful",
+    "strings",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -52,6 +66,26 @@ def kernel(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
     """The kernel of a node without state."""
     node = kernel_node(op, dtypes, attrs)
     return numpy_kernel(node, _definition(op))
+
+
+def deferring(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
+    """The kernel of a matrix product that its reader computes."""
+    return _wrapped(deferred_products.deferring, op, dtypes, attrs)
+
+
+def slicing(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
+    """The kernel of a Slice that computes its part of a matrix product."""
+    return _wrapped(deferred_products.slicing, op, dtypes, attrs)
+
+
+def adding(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
+    """The kernel of an addition that joins matrix products."""
+    return _wrapped(deferred_products.adding, op, dtypes, attrs)
+
+
+def _wrapped(wrapper: KernelWrapper, op: str, dtypes: Sequence[str | None], attrs: str) -> Kernel:
+    node = kernel_node(op, dtypes, attrs)
+    return wrapper(numpy_kernel(node, _definition(op)), node)
 
 
 def stateful(

@@ -309,7 +309,7 @@ def _deliver_at_start(deliver: Send, value: Any) -> Fire:
 def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Forward the value to the iteration that entered the frame; deadness when the frame ends."""
     send, kill = context.send_all(), context.kill_all()
-    base, name = plan.base, plan.node.name
+    base, name, kernel = plan.base, plan.node.name, plan.kernel
     if plan.frame in context.skippable:
         context.skippable[plan.frame][name] = kill
 
@@ -323,7 +323,7 @@ def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
         frame.exited.add(name)
         parent = frame.parent
         assert parent is not None
-        parent.outstanding += send(parent, value)
+        parent.outstanding += send(parent, kernel(value))
         adjust_outstanding(iteration, -1)
 
     def dead(iteration: Iteration) -> None:

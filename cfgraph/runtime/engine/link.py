@@ -31,6 +31,7 @@ from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key
 from cfgraph.ops.opdef.blocking import Blocked
+from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan, Plan
@@ -282,7 +283,8 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
         sends, receives = role is Role.SEND, role is Role.RECV
         forwards = role in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
         for port, consumers in enumerate(() if forwards else ports):
-            consumers.senders.insert(0, _capture(outputs, port, shares=bool(plan.forwarded_slots)))
+            read = dereference if plan.forwarded_slots else evaluated
+            consumers.senders.insert(0, _capture(outputs, port, read))
         pair = _transfer_name(node) if role in TRANSFER_NODES else ""
         kind = role.value if role and pair else "op"
 
@@ -290,7 +292,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
             size = message_bytes(iteration.values[plan.base]) if sends else 0
             if forwards:
                 value = iteration.values[plan.base]
-                outputs[0] = dereference(value) if plan.forwarded_slots else value
+                outputs[0] = dereference(value) if plan.forwarded_slots else evaluated(value)
             start = time.perf_counter_ns() - run_start
             live(iteration)
             values = tuple(outputs)
@@ -346,9 +348,9 @@ def message_bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _capture(outputs: list[Any], port: int, *, shares: bool) -> Send:
+def _capture(outputs: list[Any], port: int, read: Callable[[Any], Any]) -> Send:
     def capture(iteration: Iteration, value: Any) -> int:
-        outputs[port] = dereference(value) if shares else value
+        outputs[port] = read(value)
         return 0
 
     return capture

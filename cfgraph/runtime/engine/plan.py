@@ -20,10 +20,12 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.omitted import find_omission
-from cfgraph.ops.opdef.op import Op, lookup, numpy_kernel
+from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.runtime.engine.references import References
 
 MAX_NAMED_NODES: Final = 5
+# makes the kernel of a node from the kernel that computes the node by itself
+KernelWrapper = Callable[[Kernel, Node], Kernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class Plan:
     """The part of a run that one device executes.
 
     `fetches` and `feeds` contain only this device's tensors, by their index among those of the run.
+    `kernel_wrappers` are the functions that changed the kernels of nodes which compute jointly.
     """
 
     device: str
@@ -186,6 +189,8 @@ class Plan:
     fetches: dict[int, Output]
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
+    has_products: bool  # true if a node computes a matrix product
+    kernel_wrappers: dict[Node, KernelWrapper] = field(default_factory=dict)
 
     def nodes_of_role(self, role: Role) -> set[Node]:
         """The nodes whose ops have a role."""
@@ -244,7 +249,10 @@ def _plan(
             plan.kernel = clusters.kernel(graph, node, device)
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
     root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
-    return Plan(part.device, nodes, graph_frames, root, part.fetches, part.feeds, fed_nodes)
+    has_products = any(op.algebra.product_role == "computes" for op in ops.values())
+    return Plan(
+        part.device, nodes, graph_frames, root, part.fetches, part.feeds, fed_nodes, has_products
+    )
 
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:

@@ -36,6 +36,7 @@ from cfgraph.runtime.deadlock import (
     explain_missing_fetch,
     why_not_sent,
 )
+from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.engine.references import fetched_value
@@ -224,6 +225,7 @@ class Worker:
             tuple(graph.tensor(name) for name in request.feeds),
         )
         plans = make_plans(spec, None, ClusterRunner())
+        defer_products(plans)
         mine = [plan for plan in plans if worker_of[plan.device] == index]
         self._loaded[request.number] = request, spec, mine
         if not request.compiles:

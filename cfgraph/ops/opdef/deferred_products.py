@@ -1,0 +1,186 @@
+"""Matrix products that their only reader computes, which needs less of them or many at once.
+
+The gradient of a weight in a loop is a sum with one product per iteration. Each product has a short
+inner dimension, and adding it reads and writes the whole sum:
+
+    while: sum = sum + MatMul(x, dy, transpose_a=True)
+
+Here the products of several iterations are one product over their joined inner dimensions, which
+reads and writes the sum once. A Slice of a product computes only its part. Sums differ from those
+of single products in the order of additions only.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.op import Kernel
+
+# sizes of a product with a transposed matrix that BLAS computes faster as the transposed product
+_MAX_FEW_ROWS: Final = 64
+_MIN_PRODUCTS: Final = 1 << 19
+_RANK: Final = 2
+# elements of a product below which joining costs more than it saves
+_MIN_ELEMENTS: Final = 1 << 14
+# the inner dimension of a product that is efficient by itself, and of joined products
+_MAX_INNER: Final = 128
+_JOINED_INNER: Final = 384
+
+
+def multiply(left: Any, right: Any) -> Any:
+    """The product of two matrices, [m, k] and [k, n]."""
+    if _is_faster_transposed(left, right):
+        return np.ascontiguousarray(right.T.dot(left.T).T)
+    return left.dot(right)  # takes half the time of @ for small matrices
+
+
+def _is_faster_transposed(left: Any, right: Any) -> bool:
+    """True for few rows times a large transposed matrix.
+
+    BLAS first copies the matrix into the order in which it computes; for the transposed product
+    that takes half the time.
+    """
+    rows, inner = left.shape
+    return (
+        2 <= rows <= _MAX_FEW_ROWS
+        and 4 * rows <= inner
+        and rows * right.size >= _MIN_PRODUCTS
+        and left.__class__ is right.__class__ is np.ndarray
+        and left.dtype.kind == "f"
+        and right.flags.f_contiguous
+    )
+
+
+class DeferredProduct:
+    """The product of two matrices, [m, k] and [k, n], which has not been computed."""
+
+    def __init__(self, left: Any, right: Any) -> None:
+        self.left = left
+        self.right = right
+        self.inner = left.shape[1]
+        self.shape = left.shape[0], right.shape[1]
+
+    @cached_property
+    def value(self) -> Any:
+        """The product, [m, n]."""
+        return multiply(self.left, self.right)
+
+    def window(self, begin: Any, size: Any) -> Any | None:
+        """The part of the product at `begin` of this `size`; None if it is not inside."""
+        if begin.shape != (2,) or size.shape != (2,):
+            return None
+        ranges = []
+        for start, extent, dim in zip(begin.tolist(), size.tolist(), self.shape, strict=True):
+            stop = dim if extent == -1 else start + extent
+            if not 0 <= start <= stop <= dim:
+                return None
+            ranges.append(slice(start, stop))
+        rows, columns = ranges
+        return multiply(self.left[rows], self.right[:, columns])
+
+
+class _Factors:
+    """Factors of products side by side, as rows: [inner, m] and [inner, n]. Sums share a prefix."""
+
+    def __init__(self, rows: int, columns: int, dtype: Any) -> None:
+        self.left = np.empty((_JOINED_INNER, rows), dtype)
+        self.right = np.empty((_JOINED_INNER, columns), dtype)
+        self.inner = 0
+
+    def append(self, product: DeferredProduct) -> None:
+        """Append the factors of a product, for which there is space."""
+        start = self.inner
+        self.inner += product.inner
+        self.left[start : self.inner] = product.left.T
+        self.right[start : self.inner] = product.right
+
+
+class JoinedSum:
+    """The sum of a matrix and products that are still to be added to it.
+
+    It is immutable: the products are the first `inner` rows of factors that longer sums share.
+    """
+
+    def __init__(self, total: Any, factors: _Factors | None = None) -> None:
+        self.total = total
+        self.factors = factors
+        self.inner = 0 if factors is None else factors.inner
+
+    def add(self, product: DeferredProduct) -> JoinedSum:
+        """The sum with one more product."""
+        if self.inner + product.inner > _JOINED_INNER:
+            return JoinedSum(self.value).add(product)
+        factors = self.factors
+        if factors is None or factors.inner != self.inner:  # another sum has continued
+            factors = self._copied_factors(product)
+        factors.append(product)
+        return JoinedSum(self.total, factors)
+
+    def _copied_factors(self, product: DeferredProduct) -> _Factors:
+        copy = _Factors(*product.shape, self.total.dtype)
+        if self.factors is not None:
+            copy.inner = self.inner
+            copy.left[: self.inner] = self.factors.left[: self.inner]
+            copy.right[: self.inner] = self.factors.right[: self.inner]
+        return copy
+
+    @cached_property
+    def value(self) -> Any:
+        """The sum."""
+        if self.factors is None:
+            return self.total
+        left, right = self.factors.left[: self.inner], self.factors.right[: self.inner]
+        result = multiply(left.T, right)
+        return np.add(result, self.total, result)
+
+
+def evaluated(value: Any) -> Any:
+    """A value as an array, if it is a deferred product or a sum of such products."""
+    return value.value if isinstance(value, DeferredProduct | JoinedSum) else value
+
+
+def deferring(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a product of matrices that its reader computes if it is large."""
+    transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
+
+    def defer(a: Any, b: Any) -> Any:
+        if a.__class__ is b.__class__ is np.ndarray and a.ndim == b.ndim == _RANK:
+            left, right = a.T if transpose_a else a, b.T if transpose_b else b
+            (rows, inner), columns = left.shape, right.shape[1]
+            if rows * columns >= _MIN_ELEMENTS and inner == right.shape[0] != 0:
+                return DeferredProduct(left, right)
+        return kernel(a, b)
+
+    return defer
+
+
+def slicing(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a Slice that computes its part of a deferred product."""
+
+    def slice_(x: Any, begin: Any, size: Any) -> Any:
+        if isinstance(x, DeferredProduct):
+            window = x.window(begin, size)
+            return kernel(x.value, begin, size) if window is None else window
+        return kernel(x, begin, size)
+
+    return slice_
+
+
+def adding(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of an addition that joins deferred products with a short inner dimension."""
+
+    def add(x: Any, y: Any) -> Any:
+        total, product = (x, y) if isinstance(y, DeferredProduct) else (y, x)
+        if not isinstance(product, DeferredProduct) or product.inner > _MAX_INNER:
+            return kernel(evaluated(x), evaluated(y))
+        if not isinstance(total, JoinedSum):
+            if total.shape != product.shape:
+                return kernel(evaluated(x), evaluated(y))
+            total = JoinedSum(total)
+        return total.add(product)
+
+    return add

@@ -1,0 +1,108 @@
+"""Nodes of a plan that compute matrix products jointly with the node that reads them.
+
+All executors run the kernels that are chosen here, so that they agree bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cfgraph.ir.devices import is_gpu
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import EXIT, MERGE, NEXT_ITERATION, SWITCH
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.deferred_products import adding, deferring, evaluated, slicing
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.engine.plan import KernelWrapper, NodePlan, Plan
+
+_OPERANDS: Final = 2
+
+
+def defer_products(plans: Sequence[Plan]) -> None:
+    """Replace the kernels of products that only a Slice or the sum of a loop variable reads.
+
+    GPUs compute each product where it is.
+    """
+    for plan in plans:
+        if not is_gpu(plan.device):
+            _defer_products_of(plan)
+
+
+def _defer_products_of(plan: Plan) -> None:
+    for known in plan.nodes.values():
+        if known.op.algebra.product_role != "computes" or not _is_float(known.node):
+            continue
+        reader = _only_reader(plan, known.node)
+        if reader is None:
+            continue
+        role = reader.op.algebra.product_role
+        if role == "slices" and reader.node.inputs[0].node is known.node:
+            _replace_kernels(plan, {known: deferring, reader: slicing})
+        elif role == "adds" and len(reader.node.inputs) == _OPERANDS:
+            exits = _exits_of_sum(plan, reader.node)
+            if exits is not None:
+                _replace_kernels(plan, {known: deferring, reader: adding})
+                for node in exits:
+                    plan.nodes[node].kernel = evaluated
+
+
+def _replace_kernels(plan: Plan, changes: dict[NodePlan, KernelWrapper]) -> None:
+    for known, wrapper in changes.items():
+        known.kernel = wrapper(known.kernel, known.node)
+        plan.kernel_wrappers[known.node] = wrapper
+
+
+def _is_float(node: Node) -> bool:
+    return node.attr("T").numpy in (np.float32, np.float64)
+
+
+def _readers(plan: Plan, output: Output) -> list[Node]:
+    """The nodes of the plan that read an output, also on other devices in a merged plan."""
+    return [use.node for use in output.node.readers(output.port) if use.node in plan.nodes]
+
+
+def _only_reader(plan: Plan, node: Node, port: int = 0) -> NodePlan | None:
+    """The plan of the node on the same device that alone reads an output, which is not fetched."""
+    output = Output(node, port)
+    readers = _readers(plan, output)
+    if len(readers) != 1 or readers[0].device != node.device or output in plan.fetches.values():
+        return None
+    return plan.nodes[readers[0]]
+
+
+def _past_identities(plan: Plan, node: Node, port: int = 0) -> NodePlan | None:
+    """The only reader of an output, or of the Identity that alone reads it, and so on."""
+    reader = _only_reader(plan, node, port)
+    while reader is not None and reader.kernel is identity and reader.op.role is None:
+        reader = _only_reader(plan, reader.node)
+    return reader
+
+
+def _exits_of_sum(plan: Plan, addition: Node) -> list[Node] | None:
+    """The Exits of a loop variable that each iteration adds to and does not read otherwise.
+
+        Merge -> Switch -> Identity* -> addition -> Identity* -> NextIteration -> Merge
+                 Switch -> Exit*
+
+    None for any other addition.
+    """
+    back = _past_identities(plan, addition)
+    if back is None or back.op.role is not NEXT_ITERATION:
+        return None
+    merge = _only_reader(plan, back.node)
+    if merge is None or merge.op.role is not MERGE or _readers(plan, Output(merge.node, 1)):
+        return None
+    switch = _only_reader(plan, merge.node)
+    if switch is None or switch.op.role is not SWITCH or switch.node.inputs[0].node != merge.node:
+        return None
+    again = _past_identities(plan, switch.node, 1)
+    if again is None or again.node is not addition:
+        return None
+    exits = _readers(plan, Output(switch.node, 0))
+    is_exit = (plan.nodes[node].op.role is EXIT for node in exits)
+    same_device = (node.device == addition.device for node in exits)
+    return exits if all(is_exit) and all(same_device) else None
