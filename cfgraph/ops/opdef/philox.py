@@ -6,7 +6,9 @@ traced values (`TracedStream`) has the same words; distributions take either.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -15,14 +17,20 @@ import numpy as np
 
 from cfgraph.ops.opdef.array_namespace import defer_check
 
-_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
+_FACTORS = 0xD2511F53, 0xCD9E8D57
+_MULTIPLIERS = np.array(_FACTORS, np.uint64)[:, None]
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-_MANTISSA = np.uint64(0xFFFFF)
+_MANTISSA_BITS = 0xFFFFF
+_MANTISSA = np.uint64(_MANTISSA_BITS)
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
 _KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
+# of an array of 64-bit words, as pairs of 32-bit words
+_LOWER, _UPPER = (0, 1) if sys.byteorder == "little" else (1, 0)
+# samples of which the words of all rounds stay in the cache
+_BLOCK: Final = 1 << 14
 # up to this many samples, integers of Python are faster than arrays
 _FEW = 100
 _PACKED_ONES = tuple(accumulate((1 << 64 * lane for lane in range(_FEW)), initial=0))
@@ -56,7 +64,25 @@ class PhiloxStream(NamedTuple):
         if starts.size <= _FEW:
             counters = int.from_bytes(low, "little"), int.from_bytes(high, "little")
             return _packed_words(*counters, self.key, starts.size).reshape((*starts.shape, 4))
-        return philox_rounds((low & _LOW, low >> _HALF, high & _LOW, high >> _HALF), self.key)
+        words = np.empty((low.size, 4), np.uint32)
+        low, high, keys = low.reshape(-1), high.reshape(-1), _round_keys(self.key)
+        for start in range(0, low.size, _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            _fill_words(words[rows], low[rows], high[rows], keys)
+        return words.reshape((*starts.shape, 4))
+
+    def unit_pairs(self, starts: Any) -> Any:
+        """The samples at a few rising offsets, as pairs of numbers in [0, 1) with 52 bits."""
+        if self.low + starts[-1] >> 64:
+            return unit_float64(self.words(starts)).tolist()
+        unit = _PACKED_ONES[len(starts)]
+        lows = int.from_bytes(np.array(starts, "<u8").tobytes(), "little") + self.low * unit
+        a, b, c, d = _packed_rounds(lows, self.high * unit, _round_keys(self.key), unit)
+        mantissas, size = _MANTISSA_BITS * unit, 8 * len(starts)
+        first, second = (a & mantissas) << 32 | b, (c & mantissas) << 32 | d
+        bits = first.to_bytes(size, "little") + second.to_bytes(size, "little")
+        numbers = np.frombuffer(bits, "<u8").reshape(2, -1) * 2.0**-52
+        return numbers.T.tolist()
 
     def sequence(self, count: int, start: int = 0) -> Any:
         """Consecutive 32-bit words from the sample at `start`."""
@@ -68,6 +94,7 @@ class PhiloxStream(NamedTuple):
         return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
 
 
+@lru_cache(maxsize=64)
 def _round_keys(key: int) -> list[tuple[int, int]]:
     """The two words of the key in each round."""
     first, second = key & _MASK, key >> 32
@@ -75,7 +102,7 @@ def _round_keys(key: int) -> list[tuple[int, int]]:
 
 
 def _packed_words(low: int, high: int, key: int, count: int) -> Any:
-    """The samples of a few packed counters, as `philox_rounds` computes them of many.
+    """The samples of a few packed counters, as `_fill_words` computes them of many.
 
     All samples are in one integer of Python, 64 bits each, in which no product of words overflows.
     """
@@ -91,43 +118,44 @@ def _packed_rounds(
 ) -> tuple[int, int, int, int]:
     """Apply ten rounds to packed counters; `unit` has a 1 for each."""
     mask = _MASK * unit
-    a, b, c, d = low & mask, low >> 32 & mask, high & mask, high >> 32 & mask
+    a, left, c, right = low & mask, high >> 32, high & mask, low >> 32
     for first, second in keys:
-        left, right = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b = right >> 32 & mask ^ b ^ first * unit, right & mask
-        c, d = left >> 32 & mask ^ d ^ second * unit, left & mask
-    return a, b, c, d
+        b, d = right, left  # with their upper halves, which each round cuts off last
+        left, right = a * _FACTORS[0], c * _FACTORS[1]
+        a = (right >> 32 ^ b ^ first * unit) & mask
+        c = (left >> 32 ^ d ^ second * unit) & mask
+    return a, right & mask, c, left & mask
+
+
+@lru_cache(maxsize=64)
+def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
+    """The stream of a seed of two numbers, mixed so that every bit matters."""
+    a, b, c, d = _packed_rounds(*seed, _SEED_KEYS, 1)
+    return PhiloxStream(b << 32 | a, 0, d << 32 | c)
 
 
 _SEED_KEYS = _round_keys(0x02461E29 << 32 | 0x3EC8F720)
 
 
-def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
-    """Apply ten rounds to counters; the last dimension holds the words.
+def _fill_words(words: Any, low: Any, high: Any, keys: list[tuple[int, int]]) -> None:
+    """Apply ten rounds to counters; a row of `words` gets the sample of each.
 
     The two halves of a round are rows of one array, which halves the number of operations.
     """
-    a, b, c, d = np.broadcast_arrays(*counter)
-    factors, others = np.stack([a, c]), np.stack([b, d])
-    column = (2, *[1] * a.ndim)
-    multipliers = _MULTIPLIERS.reshape(column)
-    product = np.empty_like(factors)
-    for keys in np.array(_round_keys(key), np.uint64).reshape((_ROUNDS, *column)):
-        np.multiply(factors, multipliers, out=product)
-        np.right_shift(product[::-1], _HALF, out=factors)
-        factors ^= others
-        factors ^= keys
-        np.bitwise_and(product[::-1], _LOW, out=others)
-    words = np.empty((*a.shape, 4), np.uint32)
-    words[..., 0], words[..., 2] = factors
-    words[..., 1], words[..., 3] = others
-    return words
-
-
-def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
-    """The stream of a seed of two numbers, mixed so that every bit matters."""
-    a, b, c, d = _packed_rounds(*seed, _SEED_KEYS, 1)
-    return PhiloxStream(b << 32 | a, 0, d << 32 | c)
+    shape = (2, len(low), 2)
+    previous = np.stack([low, high])
+    words_of_counter = previous.view(np.uint32).reshape(shape)
+    factors, others = words_of_counter[..., _LOWER], words_of_counter[..., _UPPER]
+    factors, product = factors.copy(), np.empty_like(previous)
+    for pair in np.array(keys, np.uint32)[:, :, None]:
+        np.multiply(factors, _MULTIPLIERS, out=product, dtype=np.uint64)
+        halves = product.view(np.uint32).reshape(shape)[::-1]
+        np.bitwise_xor(halves[..., _UPPER], others, out=factors)
+        factors ^= pair
+        others = halves[..., _LOWER]
+        product, previous = previous, product
+    words[:, 0], words[:, 2] = factors
+    words[:, 1], words[:, 3] = others
 
 
 class TracedStream(NamedTuple):
@@ -171,7 +199,7 @@ def _traced_rounds(xp: ModuleType, low: Any, high: Any, key: Any) -> tuple[Any, 
 
     def one_round(_: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
         a, b, c, d, first, second = state
-        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        left, right = a * np.uint64(_FACTORS[0]), c * np.uint64(_FACTORS[1])
         return (
             _upper(right) ^ b ^ first,
             right & _LOW,
@@ -200,14 +228,23 @@ def words_to_uint64(words: Any) -> Any:
 
 def unit_float32(words: Any) -> Any:
     """float32 in [0, 1) from the low 23 bits of each word."""
-    bits = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
-    return bits.view(np.float32) - np.float32(1)
+    bits = words & np.uint32(0x7FFFFF)
+    bits |= np.uint32(127 << 23)
+    numbers = bits.view(np.float32)
+    numbers -= np.float32(1)
+    return numbers
 
 
 def unit_float64(words: Any) -> Any:
     """float64 in [0, 1) from 52 bits of each pair of words, upper half first."""
-    mantissa = words[..., 1::2] | (words[..., ::2].astype(np.uint64) & _MANTISSA) << _HALF
-    return (mantissa | np.uint64(1023 << 52)).view(np.float64) - 1.0
+    bits = words[..., ::2].astype(np.uint64)
+    bits &= _MANTISSA
+    bits <<= _HALF
+    bits |= words[..., 1::2]
+    bits |= np.uint64(1023 << 52)
+    numbers = bits.view(np.float64)
+    numbers -= 1.0
+    return numbers
 
 
 def unit_numbers(words: Any, dtype: Any) -> Any:
@@ -226,8 +263,9 @@ def unit_numbers(words: Any, dtype: Any) -> Any:
 
 def normal_float32(words: Any, xp: ModuleType = np) -> Any:
     """Normal float32, one per word, by the Box-Muller transform."""
-    radius = xp.maximum(unit_float32(words[..., ::2]), np.float32(1e-7))
-    angle = (2.0 * np.pi * unit_float32(words[..., 1::2])).astype(np.float32)
+    uniform = unit_float32(words)
+    radius = xp.maximum(uniform[..., ::2], np.float32(1e-7))
+    angle = 2.0 * np.pi * uniform[..., 1::2]
     return _box_muller(xp, xp.sqrt(np.float32(-2) * xp.log(radius)), angle)
 
 
@@ -245,7 +283,7 @@ def _box_muller(xp: ModuleType, length: Any, angle: Any) -> Any:
     both = np.empty((*length.shape, 2), length.dtype)
     np.multiply(np.sin(angle), length, out=both[..., 0])
     np.multiply(np.cos(angle), length, out=both[..., 1])
-    return both.reshape((*both.shape[:-2], -1))
+    return both.reshape((*length.shape[:-1], 2 * length.shape[-1]))
 
 
 def words_per_number(dtype: Any) -> int:
@@ -278,8 +316,8 @@ def draw_truncated_normal(stream: RandomStream, count: int, dtype: Any) -> Any:
     starts = np.arange(groups, dtype=np.uint64) * np.uint64(size * 64)
     if isinstance(stream, TracedStream):
         return _traced_truncated_normal(stream, starts, size, draw)[:count].astype(dtype)
-    result = np.empty((groups, size), np.float64 if double else np.float32)
-    rows, blocks = np.arange(groups), 4
+    result = draw(stream.words(starts))
+    rows, blocks = np.flatnonzero((np.abs(result) >= 2).any(axis=1)), 4
     while len(rows):
         offsets = starts[rows, None] + np.arange(blocks, dtype=np.uint64)
         drawn = draw(stream.words(offsets).reshape(len(rows), -1))
