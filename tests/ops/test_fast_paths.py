@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import scipy.special
 
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families import scalar_rejection
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.op import OpError, lookup
 
@@ -56,13 +57,42 @@ def test_few_random_words_are_those_of_many(
 ) -> None:
     stream = philox.PhiloxStream(key, low, high)
     few = [stream.sequence(count, start) for count, start in COUNTS]
-    seeded = philox.stream_from_seed((key, low))
+    pairs = stream.unit_pairs([3, 4, 600])
     monkeypatch.setattr(philox, "_FEW", -1)
     many = [stream.sequence(count, start) for count, start in COUNTS]
     for left, right in zip(few, many, strict=True):
         assert left.dtype == right.dtype
         assert np.array_equal(left, right)
-    assert seeded == philox.stream_from_seed((key, low))
+    assert pairs == philox.unit_float64(stream.words([3, 4, 600])).tolist()
+
+
+DISTRIBUTIONS = {
+    "StatelessRandomGammaV2": ([0.3, 1, 2.5],),
+    "StatelessRandomPoisson": ([0, 0.3, 4, 9.9, 10, 2000],),
+    "StatelessRandomBinomial": (
+        [0, 9, 9, 30, 400, 1000, 1000, 50],
+        [0.5, 0, 1, 0.3, 0.2, 0.01, 0.99, 0.5],
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("op", sorted(DISTRIBUTIONS))
+def test_few_samples_are_those_of_arrays(
+    op: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = [np.array(x, np.float32) for x in DISTRIBUTIONS[op]]
+    inputs = np.array([2, len(parameters[0])]), np.array([seed, 5]), *parameters
+    few = compute(op, *inputs, dtype=float32)
+    monkeypatch.setattr(scalar_rejection, "MAX_LANES", 0)
+    np.testing.assert_allclose(few, compute(op, *inputs, dtype=float32), rtol=1e-6)
+
+
+def test_samples_without_a_distribution_are_nan() -> None:
+    rates = np.array([-1, np.inf, np.nan, 2.0])
+    few = compute("StatelessRandomPoisson", np.array([4]), np.array([1, 2]), rates, dtype=float32)
+    assert np.isnan(few[:3]).all()
+    assert few[3] >= 0
 
 
 EQUATIONS = {

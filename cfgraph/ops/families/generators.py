@@ -12,8 +12,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.random_sampling import Sampler
 from cfgraph.ops.families.rejection_samplers import (
-    draw_binomial,
-    sample_parameters,
+    StatelessRandomBinomial,
     samples_per_parameter,
 )
 from cfgraph.ops.families.stateless_random import (
@@ -257,7 +256,7 @@ class StatefulRandomBinomial(GeneratorSampler):
             # an estimate of TensorFlow's, not what is drawn
             reserved = batches * 200 * (samples + 3) // 4
             stream = reserve_numbers(cell, algorithm, reserved)
-            return sample_parameters(draw_binomial, stream, sizes, dtype, [counts, probs])
+            return StatelessRandomBinomial.sample_parameters(stream, sizes, dtype, [counts, probs])
 
         return sample
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -17,11 +16,20 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.rejection_rules import (
+    RESERVED,
+    RESERVED_BY_INVERSION,
     BinomialConstants,
     accepts_gamma,
     binomial_candidates,
     gamma_parameters,
     poisson_candidates,
+)
+from cfgraph.ops.families.scalar_rejection import (
+    ScalarDistribution,
+    few_samples,
+    scalar_binomial,
+    scalar_gamma,
+    scalar_poisson,
 )
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
 from cfgraph.ops.families.traced_rejection import (
@@ -44,20 +52,17 @@ from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
-# Philox samples that each output may use
-_RESERVED = 256
-_RESERVED_BY_INVERSION = 42
 # samples that are computed at once for all lanes, and the most for one
 _SAMPLES_AT_ONCE = 32
 _MAX_AHEAD = 4
 
 
 class LaneStreams:
-    """Streams that begin at offsets of one stream, each with its own buffers of doubles."""
+    """Streams of outputs, a range of one stream each, with their own buffers of doubles."""
 
-    def __init__(self, stream: PhiloxStream, offsets: Any) -> None:
+    def __init__(self, stream: PhiloxStream, outputs: Any, reserved: int) -> None:
         self.stream = stream
-        self.positions = np.asarray(offsets, np.uint64)
+        self.positions = outputs * np.uint64(reserved)
         self._buffers: dict[Callable[[Any], Any], tuple[Any, Any]] = {}
 
     def draw(self, lanes: Any, convert: Callable[[Any], Any]) -> Any:
@@ -108,23 +113,20 @@ def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[i
     return (math.prod(sizes) // count if count else 0), count
 
 
-def draw_per_parameter(
-    xp: ModuleType, draw: Callable[..., Any], sizes: Sequence[int], *parameters: Any
-) -> Any:
-    """Samples in the shape `sizes`: `draw(index, *parameters of each output)`, batch by batch."""
-    parameters = tuple(xp.broadcast_arrays(*parameters))
-    samples, count = samples_per_parameter(sizes, parameters[0].shape)
-    flat = (xp.repeat(x.reshape(-1), samples) for x in parameters)
-    drawn = draw(xp.arange(samples * count, dtype=np.uint64), *flat)
-    return drawn.reshape(count, samples).T.reshape(sizes)
+def broadcast_parameters(xp: ModuleType, parameters: Sequence[Any]) -> list[Any]:
+    """Arrays of one shape."""
+    arrays = [xp.asarray(x) for x in parameters]
+    if all(x.shape == arrays[0].shape for x in arrays):
+        return arrays
+    return list(xp.broadcast_arrays(*arrays))
 
 
 def draw_gamma(stream: RandomStream, outputs: Any, alpha: Any) -> Any:
     """Gamma samples (Marsaglia and Tsang 2000); an exponential distribution for alpha 1."""
     alpha = alpha.astype(np.float64)
     if isinstance(stream, TracedStream):
-        return traced_gamma(stream, outputs * np.uint64(_RESERVED), alpha)
-    lanes = LaneStreams(stream, outputs * np.uint64(_RESERVED))
+        return traced_gamma(stream, outputs * np.uint64(RESERVED), alpha)
+    lanes = LaneStreams(stream, outputs, RESERVED)
     result = np.empty(len(outputs))
     todo = np.flatnonzero(alpha == 1)
     if len(todo):
@@ -153,13 +155,13 @@ def draw_gamma(stream: RandomStream, outputs: Any, alpha: Any) -> Any:
 def draw_poisson(stream: RandomStream, outputs: Any, rate: Any) -> Any:
     """Poisson samples: products of uniform numbers (Knuth) below rate 10, else Hörmann 1993."""
     rate, xp = rate.astype(np.float64), stream.xp
-    starts = outputs * np.uint64(_RESERVED)
     few, many = (rate < 10) & (rate >= 0), (rate >= 10) & xp.isfinite(rate)
     result = xp.where(xp.isfinite(rate) & (rate >= 0), 0.0, np.nan)
     if isinstance(stream, TracedStream):
+        starts = outputs * np.uint64(RESERVED)
         result = xp.where(few, traced_products(stream, starts, few, rate), result)
         return xp.where(many, traced_ratios(stream, starts, many, rate), result)
-    lanes = LaneStreams(stream, starts)
+    lanes = LaneStreams(stream, outputs, RESERVED)
     _draw_by_products(lanes, np.flatnonzero(few), rate, result)
     _draw_by_ratios(lanes, np.flatnonzero(many), rate, result)
     return result
@@ -195,21 +197,20 @@ def draw_binomial(stream: RandomStream, outputs: Any, counts: Any, probs: Any) -
     varied = (count > 0) & xp.isfinite(count) & (probs > 0) & (probs < 1)
     result = xp.where(xp.isnan(probs) | ~xp.isfinite(count), np.nan, 0.0)
     few, many = varied & ~many, varied & many
-    inverted, transformed = (
-        outputs * np.uint64(_RESERVED_BY_INVERSION),
-        outputs * np.uint64(_RESERVED),
-    )
     if isinstance(stream, TracedStream):
+        inverted = outputs * np.uint64(RESERVED_BY_INVERSION)
+        transformed = outputs * np.uint64(RESERVED)
         result = xp.where(few, traced_inversion(stream, inverted, few, count, prob), result)
         result = xp.where(many, traced_binomial(stream, transformed, many, count, prob), result)
     else:
-        for mask, draw, starts in (
-            (few, _draw_by_inversion, inverted),
-            (many, _draw_transformed, transformed),
+        for mask, draw, reserved in (
+            (few, _draw_by_inversion, RESERVED_BY_INVERSION),
+            (many, _draw_transformed, RESERVED),
         ):
             rows = np.flatnonzero(mask)
             if len(rows):
-                result[rows] = draw(LaneStreams(stream, starts[rows]), count[rows], prob[rows])
+                lanes = LaneStreams(stream, outputs[rows], reserved)
+                result[rows] = draw(lanes, count[rows], prob[rows])
     result = xp.where(varied & flip, count - result, result)
     return xp.where((probs >= 1) & (count > 0), count, result)
 
@@ -248,35 +249,42 @@ class RejectionSampler(Op, abstract=True):
     compilation = CompilerSupport(compiled=False, constant_inputs=(0,))
     placement = HostPlacement(host_inputs=(0, 1, 2, 3))
     draw: ClassVar[Callable[..., Any]]
+    distribution: ClassVar[Callable[..., ScalarDistribution]]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        draw, dtype = cls.draw, node.attr("dtype").numpy
+        dtype = node.attr("dtype").numpy
 
         def sample(shape: Any, seed: Any, *parameters: Any) -> Any:
             stream, sizes = seeded_stream(xp, seed), check_shape(shape)
-            return sample_parameters(draw, stream, sizes, dtype, parameters)
+            return cls.sample_parameters(stream, sizes, dtype, parameters)
 
         return sample
 
     @classmethod
+    def sample_parameters(
+        cls, stream: RandomStream, sizes: tuple[int, ...], dtype: Any, parameters: Sequence[Any]
+    ) -> Any:
+        """Draw samples per parameter, cast to a dtype."""
+        xp = stream.xp
+        batch = broadcast_parameters(xp, parameters)
+        samples, count = samples_per_parameter(sizes, batch[0].shape)
+        few = None
+        if isinstance(stream, PhiloxStream):
+            rows = (x.reshape(-1) for x in batch)
+            few = few_samples(cls.distribution, stream, samples, *rows)
+        if few is None:
+            flat = (xp.repeat(x.reshape(-1), samples) for x in batch)
+            drawn = cls.draw(stream, xp.arange(samples * count, dtype=np.uint64), *flat)
+            if np.issubdtype(dtype, np.integer):  # engines differ in what NaN is cast to
+                defer_check(lambda: xp.isfinite(drawn))
+        else:
+            drawn = np.array(few)
+        return drawn.reshape(count, samples).T.reshape(sizes).astype(dtype)
+
+    @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.shape_value(0)]
-
-
-def sample_parameters(
-    draw: Callable[..., Any],
-    stream: RandomStream,
-    sizes: tuple[int, ...],
-    dtype: Any,
-    parameters: Sequence[Any],
-) -> Any:
-    """Draw samples per parameter, cast to a dtype."""
-    xp = stream.xp
-    drawn = draw_per_parameter(xp, partial(draw, stream), sizes, *map(xp.asarray, parameters))
-    if np.issubdtype(dtype, np.integer):  # engines differ in what NaN is cast to
-        defer_check(lambda: xp.isfinite(drawn))
-    return drawn.astype(dtype)
 
 
 def gamma_gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -293,6 +301,7 @@ class StatelessRandomGammaV2(RejectionSampler):
     attrs = "dtype: {float16, float32, float64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
     placement = HostPlacement(host_inputs=(0, 1, 2))
     draw = staticmethod(draw_gamma)
+    distribution = staticmethod(scalar_gamma)
     gradient = staticmethod(gamma_gradient)
 
 
@@ -306,6 +315,8 @@ class StatelessRandomGammaV3(RejectionSampler):
     attrs = "dtype: {float16, float32, float64}, shape_dtype: {int32, int64} = int32"
     compilation = CompilerSupport(compiled=False, constant_inputs=(0, 3))
     placement = HostPlacement(host_inputs=(0, 3, 4))
+    draw = staticmethod(draw_gamma)
+    distribution = staticmethod(scalar_gamma)
     gradient = staticmethod(gamma_gradient)
 
     @classmethod
@@ -314,7 +325,7 @@ class StatelessRandomGammaV3(RejectionSampler):
 
         def sample(shape: Any, key: Any, counter: Any, alg: Any, alpha: Any) -> Any:
             stream, sizes = keyed_stream(xp, key, counter, alg), check_shape(shape)
-            return sample_parameters(draw_gamma, stream, sizes, dtype, [alpha])
+            return cls.sample_parameters(stream, sizes, dtype, [alpha])
 
         return sample
 
@@ -330,6 +341,7 @@ class StatelessRandomPoisson(RejectionSampler):
     )
     placement = HostPlacement(host_inputs=(0, 1, 2))
     draw = staticmethod(draw_poisson)
+    distribution = staticmethod(scalar_poisson)
 
 
 class StatelessRandomBinomial(RejectionSampler):
@@ -342,3 +354,4 @@ class StatelessRandomBinomial(RejectionSampler):
         "dtype: {float16, float32, float64, int32, int64} = int64"
     )
     draw = staticmethod(draw_binomial)
+    distribution = staticmethod(scalar_binomial)

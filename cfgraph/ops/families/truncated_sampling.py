@@ -12,13 +12,14 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families import float_namespace
 from cfgraph.ops.families.normal_interval import (
     MAX_DRAWN,
     MAX_REJECTIONS,
     NormalInterval,
     has_samples,
 )
-from cfgraph.ops.families.rejection_samplers import samples_per_parameter
+from cfgraph.ops.families.rejection_samplers import broadcast_parameters, samples_per_parameter
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
 from cfgraph.ops.families.traced_truncation import traced_intervals
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
@@ -143,21 +144,21 @@ class StatelessParameterizedTruncatedNormal(Op):
     def kernel(xp: ModuleType, shape: Any, seed: Any, *parameters: Any) -> Any:
         sizes, stream = check_shape(shape), seeded_stream(xp, seed)
         if isinstance(stream, TracedStream):
-            flat = xp.broadcast_arrays(*map(xp.asarray, parameters))
+            flat = broadcast_parameters(xp, parameters)
             samples, count = samples_per_parameter(sizes, flat[0].shape)
             drawn = traced_intervals(stream, samples, *(x.reshape(-1) for x in flat))
             return drawn.T.reshape(sizes)
-        flat = np.broadcast_arrays(*map(getattr(xp, "asnumpy", np.asarray), parameters))
+        flat = broadcast_parameters(np, list(map(getattr(xp, "asnumpy", np.asarray), parameters)))
         samples, count = samples_per_parameter(sizes, flat[0].shape)
         result = np.empty((count, samples), flat[0].dtype)
         if samples:
             for index, values in enumerate(zip(*(x.reshape(-1) for x in flat), strict=True)):
-                if not has_samples(np, *values[1:]):
+                if not has_samples(float_namespace, *values[1:]):
                     message = (
                         "Invalid parameters: stddev must be positive, and minval less than maxval"
                     )
                     raise OpError(message)
-                interval = NormalInterval.from_bounds(np, *values)
+                interval = NormalInterval.from_bounds(float_namespace, *values)
                 result[index], stream = draw_interval(interval, stream, samples)
         return xp.asarray(result.T.reshape(sizes))
 
