@@ -62,6 +62,8 @@ _VERBOSE: Final = "verbose"
 # columns of an example on a help page of 80 columns, without margins and the final backslash
 _MAX_EXAMPLE: Final = 70
 _BREAKS: Final = re.compile(r" (?=-\w|--\w|\||&&)(?=(?:[^']*'[^']*')*[^']*\Z)")
+# metavar of an option whose command judges an empty value
+_ANY_TEXT: Final = "TEXT"
 # between names in the values of options: a,b and ^a and a:0 and op:a and a=3
 _SEPARATORS: Final = re.compile(r"[,^=:\s]")
 
@@ -96,8 +98,9 @@ class FileCommand(TyperCommand):
             source, value = _source(ctx, option), ctx.params.get(option.name)
             if source == _FROM_ENVIRONMENT:
                 require_expected_word(option, value)
-            elif source == _FROM_COMMAND_LINE and any(map(_is_empty, _as_list(value))):
-                raise _value_error(ctx, option, "which is empty")
+            elif source == _FROM_COMMAND_LINE and option.metavar != _ANY_TEXT:
+                if any(map(_is_empty, _as_list(value))):
+                    raise _value_error(ctx, option, "which is empty")
         return rest
 
     def _reject_options_as_values(self, ctx: Any, args: Sequence[str]) -> None:

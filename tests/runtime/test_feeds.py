@@ -129,8 +129,9 @@ def test_a_generator_takes_the_type_and_sizes_of_the_placeholder() -> None:
     assert (array.dtype, array.shape) == (np.int32, (2, 3))
 
 
-def test_a_later_feed_wins() -> None:
-    assert read_feeds(graph_of(), ["x=1", "x:0=2"])["x:0"] == 2
+def test_two_feeds_of_a_tensor_are_refused() -> None:
+    with pytest.raises(UsageError, match="feed x:0 has two values: x=1 and x:0=2"):
+        read_feeds(graph_of(), ["x=1", "x:0=2"])
 
 
 def test_any_tensor_can_be_fed() -> None:
