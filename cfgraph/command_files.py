@@ -98,9 +98,8 @@ class FileCommand(TyperCommand):
             source, value = _source(ctx, option), ctx.params.get(option.name)
             if source == _FROM_ENVIRONMENT:
                 require_expected_word(option, value)
-            elif source == _FROM_COMMAND_LINE and option.metavar != _ANY_TEXT:
-                if any(map(_is_empty, _as_list(value))):
-                    raise _value_error(ctx, option, "which is empty")
+            elif source == _FROM_COMMAND_LINE and _is_empty(option, value):
+                raise _value_error(ctx, option, "which is empty")
         return rest
 
     def _reject_options_as_values(self, ctx: Any, args: Sequence[str]) -> None:
@@ -239,9 +238,10 @@ def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _is_empty(value: Any) -> bool:
-    """True for a text without a name."""
-    return type(value) is str and not value.strip(", ")
+def _is_empty(option: TyperOption, value: Any) -> bool:
+    """True for a value, or one of several, that contains no name and no text that may be empty."""
+    texts = [text for text in _as_list(value) if type(text) is str]
+    return option.metavar != _ANY_TEXT and any(not text.strip(", ") for text in texts)
 
 
 def _value_error(ctx: Any, option: TyperOption, reason: str) -> UsageError:
