@@ -25,7 +25,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from math import exp, log
 from pathlib import Path
 from time import process_time
@@ -72,8 +72,13 @@ class Recordings:
         assert self.path is not None
         if self.path.is_dir():
             return (self.path / name).read_bytes()
-        with zipfile.ZipFile(self.path) as archive:
-            return archive.read(name)
+        return self._archive.read(name)
+
+    @cached_property
+    def _archive(self) -> zipfile.ZipFile:
+        """The archive, opened once: reading its directory is no work of a model."""
+        assert self.path is not None
+        return zipfile.ZipFile(self.path)
 
     def saved(self, name: str) -> str:
         """The path of the folder of a SavedModel."""
@@ -81,10 +86,9 @@ class Recordings:
             return str(ROOT / "fixtures" / name)
         if self.path.is_dir():
             return str(self.path / "saved" / name)
-        with zipfile.ZipFile(self.path) as archive:
-            for member in archive.namelist():
-                if member.startswith(f"saved/{name}/"):
-                    archive.extract(member, self.folder)
+        for member in self._archive.namelist():
+            if member.startswith(f"saved/{name}/"):
+                self._archive.extract(member, self.folder)
         return str(Path(self.folder) / "saved" / name)
 
     def array(self, key: Any) -> Any:
