@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
@@ -45,7 +46,7 @@ def called_functions(
     if not graph.functions:
         return set()
     chosen = graph if nodes is None else nodes
-    todo = [*more, *(name for node in chosen for name in _called_names(node.op, node.attrs))]
+    todo = [*more, *_names_called_by(chosen)]
     names: set[str] = set()
     while todo:
         name = todo.pop()
@@ -56,9 +57,34 @@ def called_functions(
         if name in graph.gradient_functions:
             todo.append(graph.gradient_functions[name])
         todo.extend(siblings(graph.functions, name))
-        for node in function.definition.nodes:
-            todo.extend(_called_names(node.op, node.attrs))
+        todo.extend(_body_calls(function))
     return names
+
+
+def _names_called_by(nodes: Iterable[Node | BodyNode]) -> set[str]:
+    """The ops of nodes, and the functions that their attributes name."""
+    names: set[str] = set()
+    for node in nodes:
+        names.add(node.op)
+        for value in node.attrs.values():
+            kind = type(value)
+            if kind is Func or (kind is tuple and Func in map(type, value)):
+                names.update(_called_names(node.op, node.attrs))
+                break
+    return names
+
+
+# functions are never modified
+_calls_by_body: WeakKeyDictionary[Function, frozenset[str]] = WeakKeyDictionary()
+
+
+def _body_calls(function: Function) -> frozenset[str]:
+    """The ops of the body of a function, and the functions that its attributes name."""
+    calls = _calls_by_body.get(function)
+    if calls is None:
+        calls = frozenset(_names_called_by(function.definition.nodes))
+        _calls_by_body[function] = calls
+    return calls
 
 
 def expanded_size(graph: Graph, nodes: Iterable[Node]) -> int:
