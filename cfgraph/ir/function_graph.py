@@ -171,6 +171,12 @@ class FunctionInstances:
             current_limits().check_nodes(self._nodes, name)
         return known
 
+    def clear(self) -> None:
+        """Clear the graphs of all instances, which nothing uses any more."""
+        for instance in self._known.values():
+            instance.graph.clear()
+        self._known.clear()
+
     def extended(self, functions: Mapping[str, Function]) -> FunctionInstances:
         """These instances with more functions, which are not in the library yet."""
         instances = FunctionInstances({**self.library, **functions})

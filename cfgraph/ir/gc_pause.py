@@ -12,7 +12,7 @@ from typing import Final
 # a large share of as many, a collection takes a small share of its time
 MIN_OBJECTS: Final = 500_000
 _MIN_OBJECTS_AT_LARGE: Final = 100_000
-_LARGE_SHARE: Final = 5
+_LARGE_SHARE: Final = 2
 # what a run of a graph creates
 _OBJECTS_PER_NODE: Final = 20
 # above the number of objects in the modules of any command
@@ -25,7 +25,8 @@ class _PausedObjects:
 
     created = 0  # since the last full collection
     collections = 0  # full collections of the process when this was last compared
-    survivors: int | None = 0  # of the last full collection; None if they are not counted yet
+    # of the last full collection, or those of modules; None if they are not counted yet
+    survivors: int | None = None
     pauses = 0  # pauses that have not ended, in all threads
     enabled = False  # true if the collector was enabled before the first of them
     lock = Lock()

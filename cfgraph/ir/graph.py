@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.names import NODE_NAME, did_you_mean, known_names_hint
+from cfgraph.ir.load_faults import LoadFaults, name_taken_error, unknown_input_error
+from cfgraph.ir.names import NODE_NAME, known_names_hint
 from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
 from cfgraph.rich_display import Pictured
@@ -30,8 +31,6 @@ __all__ = [
 
 
 _MAX_HINTS: Final = 3  # fuzzy matching is slow, so only the first faults get a hint
-# faults of a file that are listed; the others are counted
-_MAX_FAULTS: Final = 10_000
 # approximate memory of a node and of an edge
 _NODE_BYTES: Final = 500
 _EDGE_BYTES: Final = 250
@@ -112,6 +111,17 @@ class Graph(Pictured):
         is_small = len(self) < _MIN_PAUSED_NODES and not self.functions
         return nullcontext() if is_small else paused_gc(nodes=len(self))
 
+    def clear(self) -> None:
+        """Remove everything from a graph that nothing uses any more.
+
+        Readers and sources refer to each other: without this they wait for the garbage collector.
+        """
+        for node in self.nodes.values():
+            node.inputs = node.controls = ()
+            node.uses.clear()
+        self.nodes.clear()
+        self.edits += 1
+
     # -- writing ---------------------------------------------------------------------------------
 
     def add(
@@ -148,7 +158,7 @@ class Graph(Pictured):
         is taken.
         """
         if name in self.nodes:
-            raise _name_taken_error(name)
+            raise name_taken_error(name)
         node = Node(name, op, {} if attrs is None else attrs, device)
         self.nodes[name] = node
         self.connect(node, inputs, controls)
@@ -163,7 +173,7 @@ class Graph(Pictured):
         copies: dict[Node, Node] = {}
         for node in nodes:
             if node.name in self.nodes:
-                raise _name_taken_error(node.name)
+                raise name_taken_error(node.name)
             copy = copies[node] = Node(node.name, node.op, dict(node.attrs), node.device)
             copy.origin = node.origin
             self.nodes[node.name] = copy
@@ -187,7 +197,7 @@ class Graph(Pictured):
         """
         for node in other:
             if node.name in self.nodes:
-                raise _name_taken_error(node.name)
+                raise name_taken_error(node.name)
             self.nodes[node.name] = node
         self.edits += 1
 
@@ -196,7 +206,7 @@ class Graph(Pictured):
 
         Raises InvalidInput with one finding per fault if they do not form a graph.
         """
-        faults = _Faults()
+        faults = LoadFaults()
         texts = self._load_nodes(records, faults)
         edges = 0
         for number, (node, inputs) in enumerate(texts):
@@ -210,7 +220,7 @@ class Graph(Pictured):
             raise faults.error()
 
     def _load_nodes(
-        self, records: Iterable[NodeRecord], faults: _Faults
+        self, records: Iterable[NodeRecord], faults: LoadFaults
     ) -> list[tuple[Node, Sequence[str]]]:
         nodes, texts = self.nodes, []
         for number, (name, op, inputs, device, attrs, origin) in enumerate(records, 1):
@@ -220,7 +230,7 @@ class Graph(Pictured):
             node = Node(name, op, attrs, device)
             node.origin = origin
             if name in nodes:
-                faults.add(_name_taken_error, name)
+                faults.add(name_taken_error, name)
                 continue
             if not op:
                 faults.add(InvalidInput, "the node has no op", node=name, code="CFG103")
@@ -231,7 +241,7 @@ class Graph(Pictured):
             texts.append((node, inputs))
         return texts
 
-    def _load_inputs(self, node: Node, texts: Sequence[str], faults: _Faults) -> None:
+    def _load_inputs(self, node: Node, texts: Sequence[str], faults: LoadFaults) -> None:
         nodes = self.nodes
         inputs: list[Output] = []
         controls: dict[Node, None] = {}
@@ -242,7 +252,7 @@ class Graph(Pictured):
                 source, port = nodes.get(base), CONTROL if maybe is None else maybe
                 if source is None:
                     near = nodes if faults.count < _MAX_HINTS else ()
-                    faults.add(_unknown_input_error, node, text, base, near)
+                    faults.add(unknown_input_error, node, text, base, near)
                     continue
             if port == CONTROL:
                 controls[source] = None
@@ -358,7 +368,7 @@ class Graph(Pictured):
         if name == node.name:
             return
         if name in self.nodes:
-            raise _name_taken_error(name)
+            raise name_taken_error(name)
         self.edits += 1
         renamed = {name if key == node.name else key: value for key, value in self.nodes.items()}
         self.nodes = renamed
@@ -412,39 +422,3 @@ class Versions(NamedTuple):
     producer: int = 0
     min_consumer: int = 0
     bad_consumers: tuple[int, ...] = ()
-
-
-def _name_taken_error(name: str) -> InvalidInput:
-    return InvalidInput(f"two nodes have the name {name!r}", node=name, code="CFG104")
-
-
-def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str]) -> InvalidInput:
-    message = f"input {text!r} does not exist in the graph"
-    hint = did_you_mean(base, nodes)
-    return InvalidInput(message, node=node, hint=hint, code="CFG105")
-
-
-class _Faults:
-    """Faults of a file: the first ones, and the number of all."""
-
-    def __init__(self) -> None:
-        self.first: list[InvalidInput] = []
-        self.count = 0
-
-    def add(self, make: Callable[..., InvalidInput], *args: Any, **keywords: Any) -> None:
-        """Record the fault that `make` makes from the arguments, if it is one of the first."""
-        if self.count < _MAX_FAULTS:
-            self.first.append(make(*args, **keywords))
-        self.count += 1
-
-    def error(self) -> InvalidInput:
-        """The first fault as an error, with the listed faults as findings."""
-        first, others = self.first[0], self.count - 1
-        more = f" (and {others} more fault{'s' * (others > 1)})" if others else ""
-        return InvalidInput(
-            first.message + more,
-            node=first.node,
-            hint=first.hint,
-            code=first.code,
-            findings=self.first,
-        )

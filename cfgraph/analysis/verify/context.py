@@ -63,6 +63,11 @@ class NodeTypes(NamedTuple):
 _UNKNOWN_TYPES: Final = NodeTypes(None, None)
 
 
+# types of the nodes of registered ops, by op and the attributes that they depend on
+_types_of_ops: dict[str, dict[Any, NodeTypes]] = {}
+_MAX_CACHED: Final = 256
+_MAX_CACHED_TYPES: Final = 64
+
 Suggest = Callable[[str, Iterable[str]], str | None]
 # hints per verification, all functions together
 _MAX_HINTS: Final = 10
@@ -106,7 +111,8 @@ class Signatures:
             return lambda attrs: _UNKNOWN_TYPES
         args = (*signature.inputs, *signature.outputs)
         names = [name for arg in args for name in (arg.type_attr, arg.count) if name]
-        known = self._types.setdefault(op, {})
+        cache = self._types if registry.lookup(op) is None else _types_of_ops
+        known = cache.setdefault(op, {})
         return partial(_cached_types, signature, tuple(dict.fromkeys(names)), known)
 
 
@@ -121,9 +127,13 @@ def _cached_types(
         return known[key]
     except (KeyError, TypeError):
         types = signature_types(signature, attrs)
+        inputs, outputs = types
         # otherwise an attribute is neither type nor count, and may be costly to hash
-        if types.inputs is not None and types.outputs is not None:
-            known[key] = types
+        if inputs is not None and outputs is not None:
+            if len(known) >= _MAX_CACHED:
+                known.clear()
+            if len(inputs) + len(outputs) <= _MAX_CACHED_TYPES:
+                known[key] = types
         return types
 
 

@@ -215,7 +215,6 @@ def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]
     calls += [call for nodes in plain for node in nodes for call in calls_of(node)]
     while calls and len(seen) < _MAX_INSTANCES:
         check_deadline()
-        check_deadline()
         name, attrs = calls.pop()
         if name not in polymorphic:
             continue
@@ -231,6 +230,7 @@ def _verify_instances(graph: Graph, signatures: Signatures) -> Iterator[Finding]
                 if finding.level == "error":
                     yield replace(finding, node=_node_in(name, finding.node))
             calls += [call for node in instance.graph for call in calls_of(node)]
+    instances.clear()
 
 
 def _node_in(function: str, node: str | None) -> str:
@@ -256,6 +256,7 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
     ]
     for rule in _RULES:
         findings.extend(_apply(rule, body.subject))
+    body.subject.graph.clear()
     for finding in findings:
         if finding.code == "CFG107" and finding.node in unresolved:
             continue  # the node lacks inputs only because one of them does not resolve

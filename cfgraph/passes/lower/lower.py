@@ -165,6 +165,7 @@ def _lower_graph(
     # functions that were not called before lowering stay
     remove_uncalled_functions(graph, graph.functions.keys() - called)
     warnings = tuple(plan.warnings())
+    plan.instances.clear()
     return Report(rewriter.lowered, _new_names(groups), warnings, before, op_counts(graph))
 
 

@@ -121,6 +121,9 @@ class Generator:
         program.block.end = len(program.lines) - 1
         if program.is_too_deep and self.transfers is None:
             outline_regions(program)
+        # items refer to the generator: without this they wait for the garbage collector
+        for items in (self.items, self.items_of, self.loop_items, self.test_items):
+            items.clear()
         return program
 
     def _feed(self, index: int) -> Value:
