@@ -23,6 +23,7 @@ from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.load_faults import name_taken_error
 from cfgraph.ir.node import port_number
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef, Signature
@@ -86,8 +87,7 @@ class _BodyReader:
     def add_node(self, body: BodyNode) -> Node | None:
         """Add a node of the body without its edges."""
         if body.name in self.graph:
-            message = f"two nodes have the name {body.name!r}"
-            self.fault("CFG104", message, body.name)
+            self.fault("CFG104", name_taken_error(body.name).message, body.name)
             return None
         definition = registry.lookup(body.op)
         if definition is not None and definition.role is Role.ARG:
