@@ -26,15 +26,15 @@ from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
     CompilationFailed,
     CompiledFunction,
-    HostTransfer,
     TraceableFunction,
-    first_occurrence,
+    first_occurrences,
     gpu_transfer,
     has_jax,
     load_jax,
     xla_context,
 )
 from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_arguments
+from cfgraph.runtime.jax.transfer import HostTransfer
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
@@ -248,7 +248,7 @@ class _XlaCall:
         """The key of a compiled function: shapes, values of constants, types of variables."""
         shapes = tuple([_input_signature(value) for value in inputs])
         if self.handles:
-            shapes += tuple([first_occurrence(inputs, index) for index in self.handles])
+            shapes += tuple(first_occurrences(inputs, self.handles))
         if not self.constant:
             return shapes, ()
         constants = tuple([inputs[index] for index in self.constant])

@@ -21,6 +21,7 @@ from typing import Any, Final
 from cfgraph.ir.graph import Node
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import is_product, lookup
 from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 
@@ -191,6 +192,11 @@ def _duration(seconds: float) -> str:
     return format_duration(seconds * 1e9)
 
 
+def _fed_shape(value: Any) -> Any:
+    """The shape of a fed value, or of the value of a fed variable."""
+    return getattr(value.value if isinstance(value, Variable) else value, "shape", None)
+
+
 class XlaTier:
     """The repeated runs of one fetch-set, by the shapes of the feeds."""
 
@@ -205,7 +211,7 @@ class XlaTier:
 
     def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
         """The repeated run with feeds of these shapes; None if there are too many."""
-        shapes = tuple([getattr(value, "shape", None) for value in feeds])
+        shapes = tuple([_fed_shape(value) for value in feeds])
         run = self._runs.get(shapes)
         if run is None and len(self._runs) < _MAX_SHAPES:
             run = self._runs.setdefault(shapes, RepeatedRun(self.estimate))

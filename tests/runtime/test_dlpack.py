@@ -12,11 +12,11 @@ import cfgraph
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.runtime.jax.compile import (
     CompiledFunction,
-    DlpackTransfer,
     TraceableFunction,
     load_jax,
     xla_context,
 )
+from cfgraph.runtime.jax.transfer import DlpackTransfer
 
 pytest.importorskip("jax", reason="the extra `xla` is not installed")
 

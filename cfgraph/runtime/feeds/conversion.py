@@ -50,14 +50,15 @@ class FeedConverter:
         tensor, kind = self.tensor, self.kind
         if kind == "variant":
             return value
-        if kind == "resource" and not _is_array_like(value):
+        is_array = type(value) is np.ndarray
+        if kind == "resource" and not (is_array or _is_array_like(value)):
             if not isinstance(value, Resource):
                 message = f"feed {tensor.name}: {type(value).__name__!r} is not a resource"
                 hint = "feed an array, or a fetched resource"
                 raise UsageError(message, code="CFG034", hint=hint)
             return value
         array: Any
-        if type(value) is np.ndarray and value.dtype is self.numpy and value.ndim:
+        if is_array and value.dtype is self.numpy and value.ndim:
             if not self.shape.accepts(value.shape):
                 _feed_array(tensor, value, self.dtype, self.shape)
             array = value.copy()
@@ -65,7 +66,7 @@ class FeedConverter:
             array = _feed_array(tensor, value, self.dtype, self.shape)
         if kind == "resource":
             dtype = self.dtype or DType.from_numpy(array.dtype)
-            value_shape = Shape(array.shape)
+            value_shape = self.shape if self.shape.is_full else Shape(array.shape)
             return FedVariable(dtype, value_shape, tensor.node.name, resource=True, value=array)
         return array
 

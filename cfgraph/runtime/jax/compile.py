@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,102 +32,15 @@ from cfgraph.runtime.jax.deferred_checks import (
 )
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList
+from cfgraph.runtime.jax.transfer import (
+    AlignedArguments,
+    ArrayTransfer,
+    DlpackTransfer,
+    HostTransfer,
+)
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream
-
-
-# alignment that XLA requires of GPU arrays; views may start anywhere
-XLA_ALIGNMENT: Final = 128
-
-
-class ArrayTransfer(Protocol):
-    """Transfer of values to compiled functions and back."""
-
-    def to_jax(self, value: Any) -> Any:
-        """Convert an argument for a compiled function, without a copy if possible."""
-
-    def from_jax(self, value: Any, scalar: bool) -> Any:
-        """Convert a result of a compiled function; if `scalar`, its rank is 0."""
-
-    def host_value(self, value: Any) -> Any:
-        """The NumPy value of a constant argument."""
-
-    def device_scope(self) -> AbstractContextManager[Any]:
-        """Context in which compiled functions run."""
-
-
-class HostTransfer:
-    """Transfer between NumPy and jax on the CPU."""
-
-    def to_jax(self, value: Any) -> Any:
-        """The value itself: jax on the CPU takes and returns NumPy arrays."""
-        return value
-
-    def from_jax(self, value: Any, scalar: bool) -> Any:
-        """The NumPy array, or a scalar of rank 0."""
-        return np.asarray(value)[()] if scalar else np.asarray(value)
-
-    def host_value(self, value: Any) -> Any:
-        """The value itself: jax on the CPU takes and returns NumPy arrays."""
-        return value
-
-    def device_scope(self) -> AbstractContextManager[Any]:
-        """An empty context: the CPU is the default device."""
-        return nullcontext()
-
-
-class DlpackTransfer:
-    """Transfer between an array library and jax on a device that both use.
-
-    `array` is the library's class of arrays, `from_dlpack` makes one, and `to_host` converts one to
-    NumPy. Other values are copied to jax's `device`.
-    """
-
-    def __init__(
-        self,
-        jax: Any,
-        device: Any,
-        array: type[Any],
-        from_dlpack: Callable[[Any], Any],
-        to_host: Callable[[Any], Any],
-    ) -> None:
-        self._jax, self._device = jax, device
-        self._array, self._from_dlpack = array, from_dlpack
-        self._to_host = to_host
-
-    def to_jax(self, value: Any) -> Any:
-        """A jax array over the same memory."""
-        if type(value) is self._array and value.size:
-            return self._jax.dlpack.from_dlpack(_aligned(value))
-        value = self._to_host(value) if type(value) is self._array else value
-        return self._jax.device_put(value, self._device)
-
-    def from_jax(self, value: Any, scalar: bool) -> Any:
-        """An array of the library over the same memory."""
-        if self._device not in value.devices() or not value.size:
-            return np.asarray(value)[()] if scalar else np.asarray(value)
-        return self._from_dlpack(value)
-
-    def host_value(self, value: Any) -> Any:
-        """The value in host memory."""
-        return self._to_host(value)
-
-    @contextmanager
-    def device_scope(self) -> Iterator[None]:
-        """Context on the device, since an imported array does not select jax's device.
-
-        Products of float32 use full precision: by default jax rounds their factors to 10 bits.
-        """
-        jax = self._jax
-        with jax.default_device(self._device), jax.default_matmul_precision("highest"):
-            yield
-
-
-def _aligned(value: Any) -> Any:
-    """The array, contiguous and aligned for XLA."""
-    fits = value.flags.c_contiguous and not value.data.ptr % XLA_ALIGNMENT
-    return value if fits else value.copy()
 
 
 def has_jax() -> bool:
@@ -264,7 +177,7 @@ class CompiledFunction:
             for index, value in enumerate(inputs)
             if index not in body.constant and not isinstance(value, Variable)
         ]
-        self._same = [first_occurrence(inputs, index) for index in self._variables]
+        self._same = first_occurrences(inputs, self._variables)
         self._valued = [index for index in self._variables if inputs[index].value is not None]
         traced = {*self._arrays}
         self._inputs: list[Any] = [
@@ -273,10 +186,13 @@ class CompiledFunction:
         self._output_readers: list[OutputReader] = []
         self._written: list[tuple[int, OutputReader]] = []
         self._form = "none"
-        self._as_is = isinstance(self._transfer, HostTransfer)
         self._call = load_jax().jit(self._trace)
+        on_host = isinstance(self._transfer, HostTransfer)
+        self._aligned = AlignedArguments(self._arguments(inputs)) if on_host else None
         results = self._computed(inputs)
-        if not self._as_is:  # fails early if a result cannot be transferred
+        if self._aligned is not None:
+            self._aligned.stop_if_shared(results)
+        else:  # fails early if a result cannot be transferred
             for value in results:
                 self._transfer.from_jax(value, value.ndim == 0)
         # for computed outputs: true if it is a scalar
@@ -318,8 +234,11 @@ class CompiledFunction:
     def _computed(self, inputs: Sequence[Any]) -> Any:
         """The results of the compiled function."""
         arguments = self._arguments(inputs)
-        if self._as_is:
-            return self._call(*arguments)
+        if self._aligned is not None:
+            passed, arrays = self._aligned.acquire(arguments)
+            results = [np.asarray(value) for value in self._call(*passed)]
+            self._aligned.release(arrays)
+            return results
         with self._transfer.device_scope():
             return self._call(*map(self._transfer.to_jax, arguments))
 
@@ -368,9 +287,12 @@ class OutputReader:
         return inputs[self.source] if self.source >= 0 else self.known
 
 
-def first_occurrence(inputs: Sequence[Any], index: int) -> int:
-    """The index of the first occurrence of an input."""
-    return next(first for first, value in enumerate(inputs) if value is inputs[index])
+def first_occurrences(inputs: Sequence[Any], indices: Iterable[int]) -> list[int]:
+    """The indices of the first occurrences of some inputs."""
+    first: dict[int, int] = {}
+    for index, value in enumerate(inputs):
+        first.setdefault(id(value), index)
+    return [first[id(inputs[index])] for index in indices]
 
 
 def _traced_variable(variable: Variable, value: Any) -> Variable:

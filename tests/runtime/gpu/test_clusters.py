@@ -17,7 +17,8 @@ from cfgraph.runtime import cluster_runner
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.stream import GpuStream
 from cfgraph.runtime.jax import compile
-from cfgraph.runtime.jax.compile import DlpackTransfer, has_jax, load_jax
+from cfgraph.runtime.jax.compile import has_jax, load_jax
+from cfgraph.runtime.jax.transfer import DlpackTransfer
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.runtime.gpu.stand_in import Array, library
