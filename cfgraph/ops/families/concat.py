@@ -14,7 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -37,6 +37,7 @@ class ConcatV2(Op):
     placement = HostPlacement(host_inputs=(1,))
     compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True)
+    algebra = AlgebraicFacts(product_role="concatenates")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

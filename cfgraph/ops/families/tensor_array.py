@@ -12,6 +12,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.resources import Resource
+from cfgraph.ops.opdef.row_products import UnstackedRows
 from cfgraph.ops.opdef.variant_math import add_values, zeros_of_dtype
 
 # State flags of an element. With _SHAPE_ONLY, `_values` contains a shape instead of an array.
@@ -38,6 +39,7 @@ class TensorArray(Resource):
         "is_gradient",
         "name",
         "parts",
+        "rows",
     )
     shape = ()
 
@@ -66,6 +68,7 @@ class TensorArray(Resource):
         self.name = name
         self.closed = False
         self.parts: int | None = None
+        self.rows: UnstackedRows | None = None  # the tensor that it was unstacked from
         self._xp = xp
         self._values: list[Any] = [None] * size
         self._flags = [0] * size
@@ -190,6 +193,7 @@ class TensorArray(Resource):
     def close(self) -> None:
         """Free the content; later operations raise OpError."""
         self.closed = True
+        self.rows = None
         self._values = []
         self._flags = []
 

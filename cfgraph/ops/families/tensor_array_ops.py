@@ -13,9 +13,10 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import split_lengths
 from cfgraph.ops.families.tensor_array import TensorArray
-from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import AlgebraicFacts, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.row_products import unstacked_rows
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import stack_values, unstack_value, zeros_of_dtype
 
@@ -232,6 +233,7 @@ class TensorArrayReadV3(TensorArrayOp):
 
     signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
     access = "read"
+    algebra = AlgebraicFacts(product_role="reads")
     placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(read_gradient)
 
@@ -343,7 +345,10 @@ class TensorArrayScatterV3(TensorArrayOp):
                     f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
                 )
                 raise OpError(message)
-            write_elements(array, indices.tolist(), unstack_value(value), dtype)
+            numbers = indices.tolist()
+            write_elements(array, numbers, unstack_value(value), dtype)
+            if not array.is_gradient:
+                array.rows = unstacked_rows(value, numbers)
             return flow
 
         return scatter

@@ -55,7 +55,13 @@ def _is_faster_transposed(left: Any, right: Any) -> bool:
     )
 
 
-class DeferredProduct:
+class Deferred:
+    """A value that is computed when it is first read."""
+
+    value: Any
+
+
+class DeferredProduct(Deferred):
     """The product of two matrices, [m, k] and [k, n], which has not been computed."""
 
     def __init__(self, left: Any, right: Any) -> None:
@@ -99,7 +105,7 @@ class _Factors:
         self.right[start : self.inner] = product.right
 
 
-class JoinedSum:
+class JoinedSum(Deferred):
     """The sum of a matrix and products that are still to be added to it.
 
     It is immutable: the products are the first `inner` rows of factors that longer sums share.
@@ -139,8 +145,8 @@ class JoinedSum:
 
 
 def evaluated(value: Any) -> Any:
-    """A value as an array, if it is a deferred product or a sum of such products."""
-    return value.value if isinstance(value, DeferredProduct | JoinedSum) else value
+    """A value as an array, if it is deferred."""
+    return value.value if isinstance(value, Deferred) else value
 
 
 def deferring(kernel: Kernel, node: Node) -> Kernel:

@@ -10,7 +10,7 @@ RowOperation = Literal[
     "", "all", "count", "empty", "get", "of", "pop", "push", "put", "reserve", "take"
 ]
 BooleanSemantics = Literal["", "not", "and", "or", "equal", "differ", "truth"]
-ProductRole = Literal["", "computes", "adds", "slices"]
+ProductRole = Literal["", "computes", "adds", "slices", "reads", "concatenates"]
 FileAccess = Literal["", "read", "write"]
 CallKind = Literal["", "if", "case", "while", "for", "call", "gradient", "launch"]
 

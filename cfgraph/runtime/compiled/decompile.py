@@ -52,8 +52,7 @@ _READABLE: Final = CodeStyle(
 )
 # the names that the file defines or imports, other than those of `FUNCTIONS`
 _NAMES: Final = ("Script", "compute", "iterations", "kernel", "main", "np", "raw", "run", "script")
-_DEFINING: Final = ("adding", "deferring", "kernel", "raw", "slicing", "stateful", "strings")
-_MORE_NAMES: Final = ("annotations", "evaluated", "step", *_DEFINING)
+_MORE_NAMES: Final = ("annotations", "evaluated", "stateful", "step", "strings")
 _COUNTED: Final = re.compile(r"( *)for (i\d+) in iterations\(\):")
 _WORD: Final = re.compile(r"\w+")
 _VERSION: Final = re.compile(r"_?v\d+\Z")
@@ -116,7 +115,9 @@ class _Decompiler:
         functions = sorted(name for name in FUNCTIONS if name in used)
         imported = ["Script", *functions]
         text = "\n".join([*constants, *kernels])
-        imported += [name for name in _DEFINING if re.search(rf"\b{name}\(", text)]
+        imported += [
+            name for name in ("kernel", "raw", "stateful", "strings") if f"{name}(" in text
+        ]
         arguments = "".join(f", {name}" for name in parameters)
         imported += ["evaluated"] * ("evaluated" in used)
         imported += ["iterations"] * any("in iterations():" in line for line in body)
@@ -259,8 +260,7 @@ class _Decompiler:
                 return f"np.{name}"
             if content is evaluated:
                 return "evaluated"
-            wrapper = self.plan.kernel_wrappers.get(plan.node)
-            return self._described(plan, wrapper.__name__ if wrapper else "kernel")
+            return self._described(plan, "kernel")
         frame = self.plan.frames.of[plan.node]
         names = frame_names(frame) if is_located(plan.op) else ()
         loops = f", loops={names!a}" if names else ""
@@ -274,6 +274,8 @@ class _Decompiler:
         texts = [ascii(item) for item in (node.op, *dtypes)]
         if short:
             texts.append(f"attrs={self.printer.attrs_text(short)!a}")
+        if node in self.plan.kernel_wrappers:
+            texts.append(f"wrapper={self.plan.kernel_wrappers[node].__name__!a}")
         return f"{function}({', '.join(texts)}{more})"
 
     def _necessary(

@@ -28,31 +28,24 @@ from cfgraph.ir.text.lexer import LineReader
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import format_name
 from cfgraph.ir.text.values import parse_attrs
-from cfgraph.ops.opdef import deferred_products
-from cfgraph.ops.opdef.deferred_products import evaluated
+from cfgraph.ops.opdef.deferred_products import adding, deferring, evaluated, slicing
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.ops.opdef.resources import Resource
+from cfgraph.ops.opdef.row_products import concatenating, multiplying_rows, pushing, reading
 from cfgraph.runtime.compiled.literals import raw, strings
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.engine.executor import located_error
-from cfgraph.runtime.engine.plan import KernelWrapper
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep, State
 from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.io_policy import IoPolicy
 
-__all__ = [
-    "Script",
-    "adding",
-    "deferring",
-    "evaluated",
-    "iterations",
-    "kernel",
-    "raw",
-    "slicing",
-    "stateful",
-    "strings",
-]
+__all__ = ["Script", "evaluated", "iterations", "kernel", "raw", "stateful", "strings"]
+
+_WRAPPERS: Final = {
+    wrapper.__name__: wrapper
+    for wrapper in (adding, concatenating, deferring, multiplying_rows, pushing, reading, slicing)
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -62,41 +55,30 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-def kernel(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
-    """The kernel of a node without state."""
-    node = kernel_node(op, dtypes, attrs)
-    return numpy_kernel(node, _definition(op))
-
-
-def deferring(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
-    """The kernel of a matrix product that its reader computes."""
-    return _wrapped(deferred_products.deferring, op, dtypes, attrs)
-
-
-def slicing(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
-    """The kernel of a Slice that computes its part of a matrix product."""
-    return _wrapped(deferred_products.slicing, op, dtypes, attrs)
-
-
-def adding(op: str, *dtypes: str | None, attrs: str = "{}") -> Kernel:
-    """The kernel of an addition that joins matrix products."""
-    return _wrapped(deferred_products.adding, op, dtypes, attrs)
-
-
-def _wrapped(wrapper: KernelWrapper, op: str, dtypes: Sequence[str | None], attrs: str) -> Kernel:
-    node = kernel_node(op, dtypes, attrs)
-    return wrapper(numpy_kernel(node, _definition(op)), node)
+def kernel(op: str, *dtypes: str | None, attrs: str = "{}", wrapper: str | None = None) -> Kernel:
+    """The kernel of a node without state; with a `wrapper`, of one that computes jointly."""
+    return _bound_kernel(kernel_node(op, dtypes, attrs), wrapper)
 
 
 def stateful(
-    op: str, *dtypes: str | None, name: str, loops: tuple[str, ...] = (), attrs: str = "{}"
+    op: str,
+    *dtypes: str | None,
+    name: str,
+    loops: tuple[str, ...] = (),
+    attrs: str = "{}",
+    wrapper: str | None = None,
 ) -> Callable[..., Any]:
     """The kernel of a node with state: a function of the step and the inputs.
 
     One that depends on its iteration takes the iterations of the `loops` before the inputs.
     """
-    node, definition = kernel_node(op, dtypes, attrs, name), _definition(op)
-    return stateful_kernel(numpy_kernel(node, definition), node, definition, loops)
+    node = kernel_node(op, dtypes, attrs, name)
+    return stateful_kernel(_bound_kernel(node, wrapper), node, _definition(op), loops)
+
+
+def _bound_kernel(node: Node, wrapper: str | None) -> Kernel:
+    bound = numpy_kernel(node, _definition(node.op))
+    return bound if wrapper is None else _WRAPPERS[wrapper](bound, node)
 
 
 def _definition(op: str) -> type[Op]:

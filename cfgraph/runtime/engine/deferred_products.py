@@ -12,9 +12,10 @@ import numpy as np
 
 from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.role import EXIT, MERGE, NEXT_ITERATION, SWITCH
+from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.deferred_products import adding, deferring, evaluated, slicing
+from cfgraph.ops.opdef.row_products import concatenating, multiplying_rows, pushing, reading
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import KernelWrapper, NodePlan, Plan
@@ -36,8 +37,9 @@ def _defer_products_of(plan: Plan) -> None:
     for known in plan.nodes.values():
         if known.op.algebra.product_role != "computes" or not _is_float(known.node):
             continue
+        _multiply_rows(plan, known)
         reader = _only_reader(plan, known.node)
-        if reader is None:
+        if reader is None or known.node in plan.kernel_wrappers:
             continue
         role = reader.op.algebra.product_role
         if role == "slices" and reader.node.inputs[0].node is known.node:
@@ -48,6 +50,52 @@ def _defer_products_of(plan: Plan) -> None:
                 _replace_kernels(plan, {known: deferring, reader: adding})
                 for node in exits:
                     plan.nodes[node].kernel = evaluated
+
+
+def _multiply_rows(plan: Plan, product: NodePlan) -> None:
+    """Compute products of unstacked elements and a loop-invariant matrix for several iterations.
+
+    read -> product          read -> concatenation -> product          (also -> pushes)
+    """
+    node = product.node
+    left, right = (plan.nodes.get(output.node) for output in node.inputs)
+    if left is None or node.attr("transpose_a") or not _is_invariant(plan, right):
+        return
+    changes: dict[NodePlan, KernelWrapper] = {product: multiplying_rows}
+    readers = [product]
+    if left.op.algebra.product_role == "concatenates" and len(left.node.inputs) == _OPERANDS + 1:
+        pushes = _other_pushes(plan, left, readers)
+        if pushes is None:
+            return
+        changes |= {left: concatenating} | dict.fromkeys(pushes, pushing)
+        readers, left = [left], plan.nodes.get(left.node.inputs[0].node)
+    if left is None or left.op.algebra.product_role != "reads":
+        return
+    pushes = _other_pushes(plan, left, readers)
+    if pushes is not None:
+        _replace_kernels(plan, changes | {left: reading} | dict.fromkeys(pushes, pushing))
+
+
+def _is_invariant(plan: Plan, known: NodePlan | None) -> bool:
+    """True for a value that enters a loop and stays the same in all its iterations."""
+    while known is not None and known.kernel is identity and known.op.role is None:
+        known = plan.nodes.get(known.node.inputs[0].node)
+    return known is not None and known.op.role is ENTER and bool(known.node.attr("is_constant"))
+
+
+def _other_pushes(
+    plan: Plan, known: NodePlan, readers: Sequence[NodePlan]
+) -> list[NodePlan] | None:
+    """The pushes of an output that else only `readers` on its device read; None for other reads."""
+    output = Output(known.node, 0)
+    if output in plan.fetches.values():
+        return None
+    others = [plan.nodes[node] for node in _readers(plan, output)]
+    if any(reader.node.device != known.node.device for reader in others):
+        return None
+    pushes = [reader for reader in others if reader not in readers]
+    is_push = (reader.op.placement.swap_role == "push" for reader in pushes)
+    return pushes if all(is_push) else None
 
 
 def _replace_kernels(plan: Plan, changes: dict[NodePlan, KernelWrapper]) -> None:

@@ -1,0 +1,156 @@
+"""Products of the rows of an unstacked tensor with one matrix, which are computed many at once.
+
+A recurrent layer multiplies the input of each step, with few rows, with the same weights:
+
+    while: MatMul(Concat(TensorArrayRead(inputs, i), state), weights)
+
+The part that does not depend on the state is computed for several steps at once, and the product
+with the state is added. The blocks of steps are aligned, so that their products do not depend on
+the order of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from operator import index as as_index
+from typing import Any, Final
+from weakref import ref
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.deferred_products import Deferred, evaluated, multiply
+from cfgraph.ops.opdef.op import Kernel
+
+# rows of the elements of a block, and the most of one element
+_BLOCK_ROWS: Final = 384
+_MAX_ROWS: Final = 64
+# elements of the part of the matrix below which blocks cost more than they save
+_MIN_ELEMENTS: Final = 1 << 15
+# matrices that multiply one tensor at a time
+_MAX_MATRICES: Final = 8
+_MATRIX: Final = 2
+
+
+class UnstackedRows:
+    """A tensor [n, m, k] that an array was unstacked from, and the products of its elements.
+
+    The elements of the array are views of the tensor, which lives as long as they do.
+    """
+
+    __slots__ = ("_products", "_tensor")
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = ref(tensor)
+        # by the id of a matrix: the matrix, the number of a block, and the product of the block
+        self._products: dict[int, tuple[Any, int, Any]] = {}
+
+    def product(self, index: int, matrix: Any, right: Any) -> Any:
+        """Product of element `index`, [m, k], and `right`, [k, n], a part of `matrix`."""
+        tensor: Any = self._tensor()
+        rows, inner = tensor.shape[1:]
+        size = _BLOCK_ROWS // rows
+        number, position = divmod(index, size)
+        known = self._products.get(id(matrix))
+        if known is None or known[0] is not matrix or known[1] != number:
+            block = tensor[number * size : (number + 1) * size]
+            product = multiply(block.reshape(-1, inner), right)
+            known = matrix, number, product.reshape(-1, rows, right.shape[1])
+            if len(self._products) == _MAX_MATRICES:  # each may be new
+                self._products.clear()
+            self._products[id(matrix)] = known
+        return known[2][position]
+
+
+def unstacked_rows(tensor: Any, indices: list[int]) -> UnstackedRows | None:
+    """The rows of a tensor, if all are the elements of an array in their order."""
+    is_batch = tensor.__class__ is np.ndarray and tensor.ndim == _MATRIX + 1
+    if not is_batch or tensor.base is not None or not tensor.flags.c_contiguous:
+        return None
+    is_float = tensor.dtype in (np.float32, np.float64)
+    few_rows = 0 < tensor.shape[1] <= _MAX_ROWS
+    if not is_float or not few_rows or indices != list(range(len(tensor))):
+        return None
+    return UnstackedRows(tensor)
+
+
+class DeferredRow(Deferred):
+    """An element of an unstacked array."""
+
+    __slots__ = ("index", "rows", "value")
+
+    def __init__(self, rows: UnstackedRows, index: int, value: Any) -> None:
+        self.rows = rows
+        self.index = index
+        self.value = value
+
+    def product(self, matrix: Any, right: Any) -> Any:
+        """The product with `right`, a part of `matrix`, which may be a view."""
+        return self.rows.product(self.index, matrix, right)
+
+
+class DeferredConcat(Deferred):
+    """An element of an unstacked array, [m, k], and another matrix, [m, l], side by side."""
+
+    def __init__(self, row: DeferredRow, rest: Any, concat: Callable[[], Any]) -> None:
+        self.row = row
+        self.rest = rest
+        self._concat = concat
+
+    @cached_property
+    def value(self) -> Any:
+        """The concatenation, [m, k + l]."""
+        return self._concat()
+
+
+def reading(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a read of an array that may be unstacked."""
+
+    def read(step: Any, array: Any, index: Any, flow: Any) -> Any:
+        value, rows = kernel(step, array, index, flow), array.rows
+        return value if rows is None else DeferredRow(rows, as_index(index), value)
+
+    return read
+
+
+def concatenating(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a concatenation of two matrices, the first of which is an unstacked element."""
+
+    def concat(first: Any, rest: Any, axis: Any) -> Any:
+        if isinstance(first, DeferredRow):
+            row = first.value
+            is_matrix = rest.__class__ is np.ndarray and rest.ndim == _MATRIX
+            if is_matrix and len(rest) == len(row) and as_index(axis) in (1, -1):
+                return DeferredConcat(first, rest, lambda: kernel(row, rest, axis))
+        return kernel(evaluated(first), evaluated(rest), axis)
+
+    return concat
+
+
+def pushing(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a push of a value that may be deferred."""
+    return lambda step, stack, value: kernel(step, stack, evaluated(value))
+
+
+def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a product of unstacked elements, or concatenations of them, and a matrix."""
+    transpose_b = node.attr("transpose_b")
+
+    def product(a: Any, b: Any) -> Any:
+        if not isinstance(a, DeferredRow | DeferredConcat):
+            return kernel(a, b)
+        row, rest = (a, None) if isinstance(a, DeferredRow) else (a.row, a.rest)
+        if b.__class__ is np.ndarray and b.ndim == _MATRIX:
+            right = b.T if transpose_b else b
+            inner, width = row.value.shape[1], 0 if rest is None else rest.shape[1]
+            if len(right) == inner + width and inner * right.shape[1] >= _MIN_ELEMENTS:
+                part = row.product(b, right[:inner])
+                return part if rest is None else _sum(multiply(rest, right[inner:]), part)
+        return kernel(evaluated(a), b)
+
+    return product
+
+
+def _sum(x: Any, y: Any) -> Any:
+    return np.add(x, y, x)

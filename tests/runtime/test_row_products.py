@@ -1,0 +1,250 @@
+"""Products of the elements of an unstacked array: values, engines, and where they apply."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ops.opdef.row_products import UnstackedRows, unstacked_rows
+from cfgraph.runtime.session import Session
+from tests.runtime.graphs import LOOP
+from tests.runtime.test_deferred_products import ENGINES, Outputs, session, wrapped
+
+# state = tanh([xᵢ, state] w) for i < n, with x [n, 4, 256] and w [384, 128]
+RECURRENT = (
+    LOOP.replace("PARALLEL", "10")
+    + """
+x = Placeholder() {dtype=float32, shape=[?,4,256]}
+w = Placeholder() {dtype=float32, shape=[?,?]}
+start = Placeholder() {dtype=float32, shape=[4,128]}
+array = TensorArrayV3(n) {dtype=float32, clear_after_read=true, identical_element_shapes=true}
+one_root = Const() {dtype=int32, value=int32[]:1}
+numbers = Range(zero, n, one_root)
+flow = TensorArrayScatterV3(array, numbers, x, array:1)
+handle = Enter(array) {frame_name="loop", is_constant=true}
+flow_in = Enter(flow) {frame_name="loop", is_constant=true}
+weights = Enter(w) {frame_name="loop", is_constant=true}
+first = Enter(start) {frame_name="loop"}
+state = Merge(first, following)
+kept = Switch(state, cond)
+before = Identity(kept:1)
+element = TensorArrayReadV3(handle, INDEX, flow_in) {dtype=float32}
+axis = Const(^body) {dtype=int32, value=int32[]:1}
+both = ConcatV2(element, before, axis)
+product = MatMul(both, weights)
+after = Tanh(product)
+following = NextIteration(after)
+result = Exit(kept)
+"""
+)
+FORWARD = RECURRENT.replace("INDEX", "body")
+BACKWARD = RECURRENT.replace("INDEX", "index").replace(
+    "axis = Const",
+    "last = Sub(limit, body)\nindex = Sub(last, one)\naxis = Const",
+)
+ALL = {"product", "both", "element"}
+
+
+def feeds(count: int, rows: int = 4) -> dict[str, Any]:
+    random = np.random.default_rng(count)
+    return {
+        "n:0": np.int32(count),
+        "x:0": random.standard_normal((count, rows, 256)).astype(np.float32),
+        "w:0": (random.standard_normal((384, 128)) * 0.1).astype(np.float32),
+        "start:0": random.standard_normal((rows, 128)).astype(np.float32),
+    }
+
+
+def expected(fed: dict[str, Any], order: Any = None) -> Any:
+    x, w, state = (fed[name].astype(np.float64) for name in ("x:0", "w:0", "start:0"))
+    for index in range(len(x)) if order is None else order:
+        state = np.tanh(np.concatenate([x[index], state], axis=1) @ w)
+    return state
+
+
+def agreed(source: str, fed: dict[str, Any], **options: Any) -> Any:
+    """The result, which is the same in all engines."""
+    values = [
+        session(source, engine=engine, **options).run(["result:0"], fed) for engine in ENGINES
+    ]
+    assert values[0][0].tobytes() == values[1][0].tobytes()
+    return values[0][0]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The elements whose products come from blocks."""
+    indices: list[int] = []
+    product = UnstackedRows.product
+
+    def counted(self: UnstackedRows, index: int, *matrices: Any) -> Any:
+        indices.append(index)
+        return product(self, index, *matrices)
+
+    monkeypatch.setattr(UnstackedRows, "product", counted)
+    return indices
+
+
+@pytest.mark.parametrize("count", [0, 1, 95, 96, 97, 200])
+def test_a_recurrent_product_is_that_of_numpy(count: int, calls: list[int]) -> None:
+    fed = feeds(count)
+    np.testing.assert_allclose(agreed(FORWARD, fed), expected(fed), rtol=1e-3, atol=1e-4)
+    assert calls == [*range(count)] * 2
+    assert wrapped(FORWARD, ["result:0"]) == ALL
+
+
+def test_elements_may_be_read_in_any_order(calls: list[int]) -> None:
+    fed = feeds(130)
+    value = agreed(BACKWARD, fed)
+    np.testing.assert_allclose(value, expected(fed, range(129, -1, -1)), rtol=1e-3, atol=1e-4)
+    assert calls == [*range(129, -1, -1)] * 2
+
+
+def test_an_element_may_be_multiplied_alone(calls: list[int]) -> None:
+    source = (
+        FORWARD.replace("both = ConcatV2(element, before, axis)\n", "")
+        .replace("MatMul(both, weights)", "MatMul(element, weights) {transpose_b=true}")
+        .replace("Tanh(product)", "AddV2(product, before)")
+    )
+    fed = feeds(100)
+    fed["w:0"] = np.ascontiguousarray(fed["w:0"][:256].T)
+    total = fed["start:0"] + (fed["x:0"] @ fed["w:0"].T).sum(axis=0)
+    np.testing.assert_allclose(agreed(source, fed), total, rtol=1e-3, atol=1e-3)
+    assert len(calls) == 200
+
+
+def test_an_observer_sees_the_elements() -> None:
+    fed, elements, joined = feeds(5), Outputs("element"), Outputs("both")
+    plain = session(FORWARD).run(["result:0"], fed)
+    traced = session(FORWARD).run(["result:0"], fed, trace=elements)
+    session(FORWARD).run(["result:0"], fed, trace=joined)
+    assert traced[0].tobytes() == plain[0].tobytes()
+    np.testing.assert_array_equal(np.array(elements.values[:5]), fed["x:0"])
+    np.testing.assert_array_equal(np.array(joined.values[:5])[:, :, :256], fed["x:0"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('weights = Enter(w) {frame_name="loop", is_constant=true}', "weights = Neg(state)"),
+        ("axis = Const", "also = Neg(element)\nalso_state = AddV2(also, also)\naxis = Const"),
+    ],
+)
+def test_other_uses_of_an_element_or_other_factors_are_computed_as_they_are(
+    old: str, new: str
+) -> None:
+    source = FORWARD.replace(old, new)
+    if "also" in new:
+        source = source.replace("AddV2(also, also)", "Sum(also, axis)").replace(
+            "following = NextIteration(after)",
+            "shifted = AddV2(after, wide)\nwide = Mean(also, axis) {keep_dims=true}\n"
+            "following = NextIteration(shifted)",
+        )
+    assert source != FORWARD
+    assert not wrapped(source, ["result:0"])
+
+
+def test_elements_that_differ_from_the_tensor_are_multiplied_as_they_are(calls: list[int]) -> None:
+    fed = feeds(3)
+    fed["x:0"] = np.moveaxis(np.ascontiguousarray(np.moveaxis(fed["x:0"], 0, 2)), 2, 0)
+    np.testing.assert_allclose(agreed(FORWARD, fed), expected(fed), rtol=1e-3, atol=1e-4)
+    tall = feeds(3, rows=4)
+    tall["x:0"] = np.zeros((3, 70, 256), np.float32)
+    tall["start:0"] = np.zeros((70, 128), np.float32)
+    source = FORWARD.replace("[4,128]", "[?,128]").replace("[?,4,256]", "[?,?,256]")
+    assert not agreed(source, tall).any()
+    assert 0 not in calls[6:]
+
+
+def test_a_matrix_that_another_loop_changes_is_read_again() -> None:
+    """The outer loop halves the weights; nothing else reads the earlier ones."""
+    source = """
+zero = Const() {dtype=int32, value=int32[]:0}
+one = Const() {dtype=int32, value=int32[]:1}
+n = Placeholder() {dtype=int32, shape=[]}
+x = Placeholder() {dtype=float32, shape=[?,4,256]}
+w = Placeholder() {dtype=float32, shape=[256,128]}
+total = Const() {dtype=float32, value=float32[]:0}
+half = Const() {dtype=float32, value=float32[]:0.5}
+array = TensorArrayV3(n) {dtype=float32, clear_after_read=false, identical_element_shapes=true}
+numbers = Range(zero, n, one)
+flow = TensorArrayScatterV3(array, numbers, x, array:1)
+limit = Enter(n) {frame_name="outer", is_constant=true}
+handle = Enter(array) {frame_name="outer", is_constant=true}
+flow_in = Enter(flow) {frame_name="outer", is_constant=true}
+ratio = Enter(half) {frame_name="outer", is_constant=true}
+step = Enter(one) {frame_name="outer", is_constant=true}
+i0 = Enter(zero) {frame_name="outer"}
+w0 = Enter(w) {frame_name="outer"}
+t0 = Enter(total) {frame_name="outer"}
+i = Merge(i0, i_next)
+v = Merge(w0, w_next)
+t = Merge(t0, t_next)
+less = Less(i, limit)
+cond = LoopCond(less)
+i_switch = Switch(i, cond)
+v_switch = Switch(v, cond)
+t_switch = Switch(t, cond)
+i_body = Identity(i_switch:1)
+v_body = Identity(v_switch:1)
+start = Const(^i_body) {dtype=int32, value=int32[]:0}
+inner_limit = Enter(limit) {frame_name="inner", is_constant=true}
+inner_handle = Enter(handle) {frame_name="inner", is_constant=true}
+inner_flow = Enter(flow_in) {frame_name="inner", is_constant=true}
+inner_step = Enter(step) {frame_name="inner", is_constant=true}
+weights = Enter(v_body) {frame_name="inner", is_constant=true}
+j0 = Enter(start) {frame_name="inner"}
+s0 = Enter(t_switch:1) {frame_name="inner"}
+j = Merge(j0, j_next)
+s = Merge(s0, s_next)
+j_less = Less(j, inner_limit)
+j_cond = LoopCond(j_less)
+j_switch = Switch(j, j_cond)
+s_switch = Switch(s, j_cond)
+j_body = Identity(j_switch:1)
+element = TensorArrayReadV3(inner_handle, j_body, inner_flow) {dtype=float32}
+product = MatMul(element, weights)
+axes = Const(^j_body) {dtype=int32, value=int32[2]:[0, 1]}
+part = Sum(product, axes)
+s_sum = AddV2(s_switch:1, part)
+s_next = NextIteration(s_sum)
+j_sum = AddV2(j_body, inner_step)
+j_next = NextIteration(j_sum)
+s_exit = Exit(s_switch)
+t_next = NextIteration(s_exit)
+v_half = Mul(v_body, ratio, ^s_exit)
+w_next = NextIteration(v_half)
+i_sum = AddV2(i_body, step)
+i_next = NextIteration(i_sum)
+result = Exit(t_switch)
+"""
+    fed = feeds(12)
+    fed["w:0"] = np.ascontiguousarray(fed.pop("w:0")[:256])
+    del fed["start:0"]
+    x, w = fed["x:0"].astype(np.float64), fed["w:0"].astype(np.float64)
+    total = sum((x @ (w * 0.5**i)).sum() for i in range(12))
+    assert wrapped(source, ["result:0"]) == {"product", "element"}
+    assert agreed(source, fed) == pytest.approx(total, rel=1e-3)
+
+
+def test_only_whole_float_batches_in_order_have_blocks() -> None:
+    tensor = np.zeros((3, 4, 5), np.float32)
+    assert unstacked_rows(tensor, [0, 1, 2]) is not None
+    assert unstacked_rows(tensor, [0, 2, 1]) is None
+    assert unstacked_rows(tensor[:2], [0, 1]) is None
+    assert unstacked_rows(np.zeros((3, 4, 5), np.int32), [0, 1, 2]) is None
+    assert unstacked_rows(np.zeros((3, 0, 5), np.float32), [0, 1, 2]) is None
+    assert unstacked_rows(np.zeros((3, 65, 5), np.float32), [0, 1, 2]) is None
+
+
+def test_runs_share_no_products() -> None:
+    run = Session(cfgraph.loads(FORWARD.encode(), "graph"))
+    fed = [feeds(40), {**feeds(40), "w:0": feeds(41)["w:0"]}]
+    with ThreadPoolExecutor(2) as pool:
+        values = list(pool.map(lambda feed: run.run(["result:0"], feed)[0], fed * 4))
+    for value, feed in zip(values, fed * 4, strict=True):
+        np.testing.assert_allclose(value, expected(feed), rtol=1e-3, atol=1e-4)
