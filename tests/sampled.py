@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,18 @@ def sampled(cases: Iterable[Any], every: int) -> list[Any]:
     if not sweep:
         return list(cases)[::every]
     return [_slow(case) if place % every else case for place, case in enumerate(cases)]
+
+
+def few_of_each(groups: Mapping[str, Sequence[Any]], count: int) -> list[Any]:
+    """Return at most `count` cases of each group in even steps; in a sweep the others, too."""
+    parameters = []
+    for name, cases in groups.items():
+        step = max(1, -(-len(cases) // count))
+        parameters.append(pytest.param(cases[::step], id=name))
+        if sweep and step > 1:
+            rest = [case for place, case in enumerate(cases) if place % step]
+            parameters.append(pytest.param(rest, id=f"{name}-rest", marks=pytest.mark.slow))
+    return parameters
 
 
 def in_sweep(cases: Iterable[Any]) -> list[Any]:

@@ -27,7 +27,6 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import pytest
 
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
@@ -38,7 +37,6 @@ from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
-from tests import sampled
 from tests.ops import harness
 from tests.ops.harness import Case, all_cases, node_of, type_of
 
@@ -119,18 +117,6 @@ def has_gradient(op: str) -> bool:
 def float_cases(keep: Callable[[str], bool]) -> dict[str, list[Case]]:
     """Cases from floats to floats, by family and op; not all where there are many."""
     return {name: items for name, items in _float_cases().items() if keep(items[0].op)}
-
-
-def few_or_rest(groups: dict[str, list[Case]], count: int) -> list[Any]:
-    """Parameters per group of cases: so many in even steps, and in a sweep also the others."""
-    parameters = []
-    for name, items in groups.items():
-        few = items[:: max(1, -(-len(items) // count))]
-        parameters.append(pytest.param(few, id=name))
-        if sampled.sweep and len(items) > len(few):
-            rest = [item for item in items if item not in few]
-            parameters.append(pytest.param(rest, id=f"{name}-rest", marks=pytest.mark.slow))
-    return parameters
 
 
 @cache

@@ -30,6 +30,7 @@ from tests.ops.gradient_harness import (
 from tests.ops.gradient_tf import TensorFlowGradients, assert_gradients
 from tests.ops.harness import Case, run_ours
 from tests.ops.test_ops import check
+from tests.sampled import few_of_each
 
 OURS, NO_SECOND, RESERVED = notes("OUR_GRADIENT"), notes("NO_SECOND"), notes("RESERVED")
 NO_SLOPE = notes("ESTIMATE")
@@ -39,7 +40,7 @@ SKIPPED = "TensorFlow is not installed (extra `interop`)"
 def of_each_op(keep: Callable[[str], bool], few: int = 2) -> pytest.MarkDecorator:
     """Parametrize over ops that have a gradient: cases of one op in a family are one test."""
     groups = gradient_harness.float_cases(lambda op: has_gradient(op) and keep(op))
-    return pytest.mark.parametrize("cases", gradient_harness.few_or_rest(groups, few))
+    return pytest.mark.parametrize("cases", few_of_each(groups, few))
 
 
 def outputs_to_try(item: Case) -> list[list[int]]:

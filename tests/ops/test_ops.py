@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -11,17 +12,20 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.op import lookup
 from tests.ops import harness
 from tests.ops.harness import Case, assert_agrees, assert_same, infer, knowledge, run_ours
+from tests.sampled import few_of_each
 
 REFUSED = (CfgraphError, *harness.REFUSED)
 
 
-def of_each_op(keep: Callable[[Case], bool] = lambda item: True) -> pytest.MarkDecorator:
+def of_each_op(
+    keep: Callable[[Case], bool] = lambda item: True, few: int | None = None
+) -> pytest.MarkDecorator:
     """Parametrize over ops: the cases of one op in one family are one test."""
     groups: dict[str, list[Case]] = {}
     for item in harness.all_cases():
         if keep(item):
             groups.setdefault(f"{item.family}-{item.op}", []).append(item)
-    return pytest.mark.parametrize("cases", groups.values(), ids=groups.keys())
+    return pytest.mark.parametrize("cases", few_of_each(groups, few or sys.maxsize))
 
 
 def check(cases: list[Case], promise: Callable[[Case], None]) -> None:
@@ -62,7 +66,7 @@ LACKING = (
 
 
 @pytest.mark.interop
-@of_each_op()
+@of_each_op(few=8)
 def test_the_kernel_agrees_with_tensorflow(cases: list[Case]) -> None:
     if harness.tensorflow() is None:
         pytest.skip("TensorFlow is not installed (extra `interop`)")

@@ -88,7 +88,7 @@ def can_trace(op: type[Op], item: Case, constant: Sequence[int]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", sampled(representatives(), 3))
+@pytest.mark.parametrize("name", sampled(representatives(), 6))
 def test_a_traceable_kernel_compiles_to_the_same(name: str) -> None:
     if jax() is None:
         pytest.skip("jax is not installed (extra `xla`)")
