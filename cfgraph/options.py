@@ -48,6 +48,12 @@ class Color(StrEnum):
     never = "never"
 
 
+def repeatable(name: str, metavar: str, text: str, *, advanced: bool = False) -> Any:
+    """An option with a list of values, each of which is written with its name."""
+    panel = ADVANCED if advanced else None
+    return typer.Option(name, metavar=metavar, help=f"{text} Repeatable.", rich_help_panel=panel)
+
+
 Graph = Annotated[
     str,
     typer.Argument(
@@ -86,30 +92,23 @@ To = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Feed = Annotated[
     list[str],
-    typer.Option(
+    repeatable(
         "--feed",
-        metavar="NAME=VALUE",
-        help="Feed a tensor. VALUE: 3.5, [[1,2],[3,4]], @x.npy, @d.npz[key] or f32[2,3]:zeros. "
-        "Repeatable.",
+        "NAME=VALUE",
+        "Feed a tensor. VALUE: 3.5, [[1,2],[3,4]], @x.npy, @d.npz[key] or f32[2,3]:zeros.",
     ),
 ]
 Feeds = Annotated[
     list[str],
-    typer.Option(
-        "--feeds",
-        metavar="FILE.npz",
-        help="Feed every array of an .npz or .json file under its name. Repeatable.",
-    ),
+    repeatable("--feeds", "FILE.npz", "Feed every array of an .npz or .json file under its name."),
 ]
 Fetch = Annotated[
     list[str],
-    typer.Option("--fetch", metavar="NAME[:PORT]", help="Fetch a tensor. Repeatable."),
+    repeatable("--fetch", "NAME[:PORT]", "Fetch a tensor."),
 ]
 Target = Annotated[
     list[str],
-    typer.Option(
-        "--target", metavar="NODE", help="Run a node for its side effects only. Repeatable."
-    ),
+    repeatable("--target", "NODE", "Run a node for its side effects only."),
 ]
 Filter = Annotated[
     list[str],
@@ -129,9 +128,7 @@ Full = Annotated[
 ]
 Out = Annotated[
     list[str],
-    typer.Option(
-        "--out", metavar="NAME=@FILE.npy", help="Write a fetched tensor to a file. Repeatable."
-    ),
+    repeatable("--out", "NAME=@FILE.npy", "Write a fetched tensor to a file."),
 ]
 OutDir = Annotated[
     str | None,
@@ -139,11 +136,10 @@ OutDir = Annotated[
 ]
 Expect = Annotated[
     list[str],
-    typer.Option(
+    repeatable(
         "--expect",
-        metavar="NAME=VALUE",
-        help="Exit with status 1 if the tensor differs from VALUE (same syntax as --feed). "
-        "Repeatable.",
+        "NAME=VALUE",
+        "Exit with status 1 if the tensor differs from VALUE (same syntax as --feed).",
     ),
 ]
 Rtol = Annotated[
@@ -248,11 +244,11 @@ Cases = Annotated[
 ]
 Size = Annotated[
     list[str],
-    typer.Option(
+    repeatable(
         "--size",
-        metavar="N|NAME=N,M",
-        help="Size to assume for unknown dimensions, of all inputs or of one. Repeatable.",
-        rich_help_panel=ADVANCED,
+        "N|NAME=N,M",
+        "Size to assume for unknown dimensions, of all inputs or of one.",
+        advanced=True,
     ),
 ]
 MapOut = Annotated[

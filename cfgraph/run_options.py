@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import ADVANCED, reject_nan
+from cfgraph.options import ADVANCED, reject_nan, repeatable
 
 Tap = Annotated[
     list[str],
-    typer.Option(
+    repeatable(
         "--tap",
-        metavar="GLOB",
-        help="Print every value of matching nodes, inside loops too. Accepts NODE:PORT and op:GLOB "
-        "as well; NODE[13] is iteration 13 alone. Repeatable.",
+        "GLOB",
+        "Print every value of matching nodes, inside loops too. Accepts NODE:PORT and op:GLOB"
+        " as well; NODE[13] is iteration 13 alone.",
     ),
 ]
 TapNonfinite = Annotated[
@@ -256,11 +256,11 @@ Lazy = Annotated[
 ]
 Memory = Annotated[
     list[str],
-    typer.Option(
+    repeatable(
         "--memory",
-        metavar="DEVICE[=LIMIT]",
-        help="Account for memory and copies, optionally with a limit: gpu:0=4GiB. Repeatable.",
-        rich_help_panel=ADVANCED,
+        "DEVICE[=LIMIT]",
+        "Account for memory and copies, optionally with a limit: gpu:0=4GiB.",
+        advanced=True,
     ),
 ]
 SwapAbove = Annotated[

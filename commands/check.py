@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Full, Graphs, Json, split_list
+from cfgraph.options import Color, ColorChoice, Full, Graphs, Json, repeatable, split_list
 
 
 def main(
     graphs: Graphs,
     fetch: Annotated[
         list[str],
-        typer.Option("--fetch", metavar="NAME", help="Warn if this fetch may be dead. Repeatable."),
+        repeatable("--fetch", "NAME", "Warn if this fetch may be dead."),
     ] = [],
     fail_level: Annotated[
         str,

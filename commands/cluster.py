@@ -31,28 +31,24 @@ MaxSize = Annotated[
     int | None,
     typer.Option("--max-size", metavar="N", min=1, help="Maximum number of nodes per cluster."),
 ]
-OnlyOps = Annotated[
-    Names, typer.Option("--only-ops", metavar="LIST", help="Cluster only these ops. Repeatable.")
-]
+OnlyOps = Annotated[Names, options.repeatable("--only-ops", "LIST", "Cluster only these ops.")]
 ExcludeOps = Annotated[
     Names,
-    typer.Option("--exclude-ops", metavar="LIST", help="Do not cluster these ops. Repeatable."),
+    options.repeatable("--exclude-ops", "LIST", "Do not cluster these ops."),
 ]
 Fetch = Annotated[
     Names,
-    typer.Option(
+    options.repeatable(
         "--fetch",
-        metavar="NAME[:PORT]",
-        help="Cluster only what this tensor needs, and keep its name. Default: the outputs of the "
-        "graph. Repeatable.",
+        "NAME[:PORT]",
+        "Cluster only what this tensor needs, and keep its name. Default: the outputs of the "
+        "graph.",
     ),
 ]
 Feed = Annotated[
     Names,
-    typer.Option(
-        "--feed",
-        metavar="NAME[=VALUE]",
-        help="Keep a fed tensor out of clusters; VALUE is for --verify. Repeatable.",
+    options.repeatable(
+        "--feed", "NAME[=VALUE]", "Keep a fed tensor out of clusters; VALUE is for --verify."
     ),
 ]
 Explain = Annotated[
@@ -63,11 +59,8 @@ Explain = Annotated[
 ]
 WhatIf = Annotated[
     Names,
-    typer.Option(
-        "--what-if",
-        metavar="LIST",
-        help="Report what would be clustered if these ops compiled. Repeatable.",
-        rich_help_panel=options.ADVANCED,
+    options.repeatable(
+        "--what-if", "LIST", "Report what would be clustered if these ops compiled.", advanced=True
     ),
 ]
 Format = Annotated[

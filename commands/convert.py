@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Exit, Fetch, Graph, Json, Output, Quiet, Target
+from cfgraph.options import Exit, Fetch, Graph, Json, Output, Quiet, Target, repeatable
 
 
 def main(
@@ -39,11 +39,10 @@ def main(
     fetch: Fetch = [],
     feed: Annotated[
         list[str],
-        typer.Option(
+        repeatable(
             "--feed",
-            metavar="NAME",
-            help="With py: make a tensor a parameter. Default: the inputs that the fetches need. "
-            "Repeatable.",
+            "NAME",
+            "With py: make a tensor a parameter. Default: the inputs that the fetches need.",
         ),
     ] = [],
     target: Target = [],

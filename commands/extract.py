@@ -10,19 +10,16 @@ from cfgraph import options, run_options
 
 Outputs = Annotated[
     list[str],
-    typer.Option(
-        "--outputs",
-        metavar="LIST",
-        help="Tensors to compute, or nodes as ^NODE, separated by commas. Repeatable.",
+    options.repeatable(
+        "--outputs", "LIST", "Tensors to compute, or nodes as ^NODE, separated by commas."
     ),
 ]
 Inputs = Annotated[
     list[str],
-    typer.Option(
+    options.repeatable(
         "--inputs",
-        metavar="LIST",
-        help="Tensors to cut at. Default: none, or the variables of the loop of the outputs. "
-        "Repeatable.",
+        "LIST",
+        "Tensors to cut at. Default: none, or the variables of the loop of the outputs.",
     ),
 ]
 Iteration = Annotated[

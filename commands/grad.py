@@ -12,35 +12,29 @@ Names = list[str]
 
 Ys = Annotated[
     Names,
-    typer.Option(
-        "--ys", metavar="LIST", help="Tensors to differentiate, separated by commas. Repeatable."
-    ),
+    options.repeatable("--ys", "LIST", "Tensors to differentiate, separated by commas."),
 ]
 Xs = Annotated[
     Names,
-    typer.Option(
+    options.repeatable(
         "--xs",
-        metavar="LIST",
-        help="Tensors to differentiate with respect to. Default: all variables and float inputs. "
-        "Repeatable.",
+        "LIST",
+        "Tensors to differentiate with respect to. Default: all variables and float inputs.",
     ),
 ]
 GradYs = Annotated[
     Names,
-    typer.Option(
+    options.repeatable(
         "--grad-ys",
-        metavar="LIST",
-        help="Upstream gradient for each y: a tensor name or a --feed value. Repeatable.",
-        rich_help_panel=options.ADVANCED,
+        "LIST",
+        "Upstream gradient for each y: a tensor name or a --feed value.",
+        advanced=True,
     ),
 ]
 Stop = Annotated[
     Names,
-    typer.Option(
-        "--stop",
-        metavar="LIST",
-        help="Treat these tensors as constants (stop_gradients). Repeatable.",
-        rich_help_panel=options.ADVANCED,
+    options.repeatable(
+        "--stop", "LIST", "Treat these tensors as constants (stop_gradients).", advanced=True
     ),
 ]
 Unconnected = Annotated[

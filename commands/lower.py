@@ -21,16 +21,13 @@ from cfgraph.options import (
     To,
     Variables,
     Verify,
+    repeatable,
 )
 from cfgraph.run_options import AllowIo
 
 Function = Annotated[
     list[str],
-    typer.Option(
-        "--function",
-        metavar="NAME",
-        help="Lower only nodes that run this function. Repeatable.",
-    ),
+    repeatable("--function", "NAME", "Lower only nodes that run this function."),
 ]
 KeepCalls = Annotated[bool, typer.Option("--keep-calls", help="Do not inline function calls.")]
 

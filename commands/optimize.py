@@ -4,45 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from cfgraph import options, run_options
 
 Names = list[str]
 
 Only = Annotated[
     Names,
-    typer.Option(
+    options.repeatable(
         "--only",
-        metavar="RULES",
-        help="Apply only these rules: prune, fold, arithmetic, branches, cse, licm. "
-        "Default: all. Repeatable.",
+        "RULES",
+        "Apply only these rules: prune, fold, arithmetic, branches, cse, licm. Default: all.",
     ),
 ]
-Skip = Annotated[
-    Names, typer.Option("--skip", metavar="RULES", help="Do not apply these rules. Repeatable.")
-]
+Skip = Annotated[Names, options.repeatable("--skip", "RULES", "Do not apply these rules.")]
 Fetch = Annotated[
     Names,
-    typer.Option(
+    options.repeatable(
         "--fetch",
-        metavar="NAME[:PORT]",
-        help="Keep this tensor or ^NODE, and remove nodes that no fetch needs. Default: keep all "
-        "outputs of the graph. Repeatable.",
+        "NAME[:PORT]",
+        "Keep this tensor or ^NODE, and remove nodes that no fetch needs. Default: keep all "
+        "outputs of the graph.",
     ),
 ]
 Feed = Annotated[
     Names,
-    typer.Option(
+    options.repeatable(
         "--feed",
-        metavar="NAME[=VALUE]",
-        help="Assume nothing about the value of a fed tensor, and keep it; VALUE is for --verify. "
-        "Placeholders need not be named. Repeatable.",
+        "NAME[=VALUE]",
+        "Assume nothing about the value of a fed tensor, and keep it; VALUE is for --verify. "
+        "Placeholders need not be named.",
     ),
 ]
 Keep = Annotated[
     Names,
-    typer.Option("--keep", metavar="LIST", help="Keep these nodes and what they need. Repeatable."),
+    options.repeatable("--keep", "LIST", "Keep these nodes and what they need."),
 ]
 
 

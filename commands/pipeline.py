@@ -20,10 +20,10 @@ Passes = Annotated[
 ]
 PrintAfter = Annotated[
     list[str],
-    typer.Option(
+    options.repeatable(
         "--print-after",
-        metavar="all|PASS",
-        help="Print the graph as text on stderr after each pass, or after one. Repeatable.",
+        "all|PASS",
+        "Print the graph as text on stderr after each pass, or after one.",
     ),
 ]
 DumpDir = Annotated[
