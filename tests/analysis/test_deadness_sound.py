@@ -32,13 +32,13 @@ def _graph(kind: str, seed: int) -> Graph:
 
 @pytest.mark.parametrize("kind", WITHOUT_LOOPS)
 def test_within_an_iteration_what_is_said_is_what_happens(kind: str) -> None:
-    for seed in range(10 if kind == "wide" else 150):
+    for seed in range(10 if kind == "wide" else 75):
         assert not faults(seen_in_tables(_graph(kind, seed))), seed
 
 
 @pytest.mark.parametrize("kind", WITH_LOOPS)
 def test_in_loops_what_is_said_happens(kind: str) -> None:
-    for seed in range(40):
+    for seed in range(20):
         assert not faults(seen_in_runs(_graph(kind, seed), runs=12, seed=seed)), seed
 
 

@@ -38,13 +38,13 @@ def assert_agrees(case: dict[str, Any], seed: int, **options: Any) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 3))
+@pytest.mark.parametrize("case", sampled(CASES, 6))
 def test_a_session_on_three_devices_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     assert_agrees(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)
 
 
-@pytest.mark.parametrize("case", sampled(CASES[1:], 12))
+@pytest.mark.parametrize("case", sampled(CASES[1:], 24))
 def test_a_session_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     failure = recorded.disagreement(case, cut(seed, GPUS), memory={})

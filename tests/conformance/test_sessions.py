@@ -43,14 +43,14 @@ def test_a_session_in_functional_form_agrees(case: dict[str, Any]) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(_by_id(_cases(functional=True)), 3))
+@pytest.mark.parametrize("case", sampled(_by_id(_cases(functional=True)), 6))
 def test_a_session_agrees_after_lowering_its_whole_graph(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, _lowered)
     assert not failure, failure
 
 
 @pytest.mark.parametrize(
-    "case", sampled(_by_id(_cases(functional=False) + _cases(functional=True)), 3)
+    "case", sampled(_by_id(_cases(functional=False) + _cases(functional=True)), 6)
 )
 def test_a_session_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())

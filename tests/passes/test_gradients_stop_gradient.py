@@ -15,8 +15,11 @@ from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.derivatives import derivatives
 from tests.passes.gradient_programs import GradientProgram, times
 from tests.passes.stopped_programs import FEEDS, PROGRAMS, XS, BuilderLanguage, Program, graph_of
+from tests.sampled import sampled
 
-every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda item: item.__name__)
+CASES = [pytest.param(program, id=program.__name__) for program in PROGRAMS]
+every_program = pytest.mark.parametrize("program", CASES)
+some_programs = pytest.mark.parametrize("program", sampled(CASES, 3))
 
 
 def values(graph: cfgraph.Graph, names: Sequence[str | None]) -> list[float]:
@@ -37,7 +40,7 @@ def test_a_loop_has_the_gradients_of_its_unrolled_form(program: Program, order: 
     assert slopes(graph_of(program), order) == pytest.approx(want, rel=1e-9, abs=1e-12)
 
 
-@every_program
+@some_programs
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_recomputed_loop_has_the_gradients_of_its_unrolled_form(
     program: Program, every: int
@@ -48,7 +51,7 @@ def test_a_recomputed_loop_has_the_gradients_of_its_unrolled_form(
     assert values(graph, first) == pytest.approx(want, rel=1e-9, abs=1e-12)
 
 
-@every_program
+@some_programs
 @pytest.mark.parametrize("order", [1, 2])
 def test_clusters_retain_the_gradients(program: Program, order: int) -> None:
     graph, want = graph_of(program), slopes(graph_of(program, unrolled=True), order)
@@ -57,7 +60,7 @@ def test_clusters_retain_the_gradients(program: Program, order: int) -> None:
     assert values(graph, names) == pytest.approx(want, rel=1e-9, abs=1e-12)
 
 
-@every_program
+@some_programs
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_loop_that_was_functionalized_has_the_same_gradients(
     program: Program, order: int
@@ -69,7 +72,7 @@ def test_a_loop_that_was_functionalized_has_the_same_gradients(
     assert slopes(graph, order) == pytest.approx(want, rel=1e-9, abs=1e-12)
 
 
-@every_program
+@some_programs
 def test_the_gradient_of_a_recomputed_loop_has_a_gradient(program: Program) -> None:
     graph = graph_of(program)
     first = cfgraph.gradients(graph, ["y:0"], XS, recompute=2)
