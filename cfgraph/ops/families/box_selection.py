@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,22 +17,31 @@ from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
 
-SimilarityFunction = Callable[[int, Any], Any]
+# candidates whose similarities are computed at once
+_BLOCK: Final = 64
+
+SimilarityFunction = Callable[[Any, Any], Any]
 
 
 def overlap_with(boxes: Any) -> SimilarityFunction:
-    """Intersection over union of box `i` with boxes `js`; 0 for a box without area."""
-    low = np.minimum(boxes[:, :2], boxes[:, 2:])
-    high = np.maximum(boxes[:, :2], boxes[:, 2:])
-    area = (high[:, 0] - low[:, 0]) * (high[:, 1] - low[:, 1])
+    """Intersection over union of boxes at indices that broadcast; 0 for a box without area."""
+    low = np.minimum(boxes[:, :2], boxes[:, 2:]).T.copy()
+    high = np.maximum(boxes[:, :2], boxes[:, 2:]).T.copy()
+    area = (high[0] - low[0]) * (high[1] - low[1])
+    has_area, zero = area > 0, boxes.dtype.type(0)
+    all_have = bool(has_area.all())
 
-    def similarity(i: int, js: Any) -> Any:
-        sides = np.minimum(high[i], high[js]) - np.maximum(low[i], low[js])
-        sides = np.maximum(sides, boxes.dtype.type(0))
-        shared = sides[:, 0] * sides[:, 1]
+    def similarity(i: Any, j: Any) -> Any:
+        rows, columns = (
+            np.maximum(np.minimum(end[i], end[j]) - np.maximum(start[i], start[j]), zero)
+            for start, end in zip(low, high, strict=True)
+        )
+        rows *= columns
+        union = area[i] + area[j]
+        union -= rows
         with np.errstate(all="ignore"):
-            ratio = shared / (area[i] + area[js] - shared)
-        return np.where((area[i] <= 0) | (area[js] <= 0), boxes.dtype.type(0), ratio)
+            rows /= union
+        return rows if all_have else np.where(has_area[i] & has_area[j], rows, zero)
 
     return similarity
 
@@ -44,38 +53,66 @@ def select_boxes(
     score_threshold: Any,
     similarity: SimilarityFunction,
     sigma: Any = 0,
-) -> tuple[list[int], list[Any]]:
+) -> tuple[Any, Any]:
     """Indices and scores of at most `count` boxes, best first.
 
     A box more similar than the threshold to a selected one is dropped; with `sigma` > 0, its score
     shrinks with each selected box instead (soft suppression), and it waits for its turn again; the
     threshold then has no effect, as in TensorFlow.
     """
-    kind = scores.dtype.type
-    scale = kind(-0.5) / sigma if sigma > 0 else kind(0)
     floor = -np.inf if score_threshold is None else score_threshold
-    queue = [(-score, i, 0) for i, score in enumerate(scores) if score > floor]
+    candidates = np.flatnonzero(scores > floor)
+    count = min(count, len(candidates))
+    if sigma > 0:
+        return _select_softly(scores, candidates, count, floor, similarity, sigma)
+    order = candidates[np.argsort(-scores[candidates], kind="stable")]
+    chosen, start, size = order[:0], 0, min(_BLOCK, max(_BLOCK // 4, 2 * count))
+    while start < len(order) and len(chosen) < count:
+        block = order[start : start + size]
+        if len(chosen):
+            block = block[~(similarity(block[:, None], chosen) > threshold).any(axis=1)]
+        similar = similarity(block[:, None], block) > threshold
+        chosen = np.concatenate([chosen, block[_independent(similar, count - len(chosen))]])
+        start, size = start + size, _BLOCK
+    return chosen, scores[chosen]
+
+
+def _independent(similar: Any, count: int) -> list[int]:
+    """At most `count` rows, in order, that are not similar to earlier ones of the result."""
+    packed = np.zeros((len(similar), _BLOCK // 8), np.uint8)
+    bits = np.packbits(similar, axis=1, bitorder="little")
+    packed[:, : bits.shape[1]] = bits
+    chosen, rows = 0, []
+    for row, earlier in enumerate(packed.view("<u8").reshape(-1).tolist()):
+        if not earlier & chosen:
+            chosen |= 1 << row
+            rows.append(row)
+            if len(rows) == count:
+                break
+    return rows
+
+
+def _select_softly(
+    scores: Any, candidates: Any, count: int, floor: Any, similarity: SimilarityFunction, sigma: Any
+) -> tuple[Any, Any]:
+    kind = scores.dtype.type
+    scale = kind(-0.5) / sigma
+    queue = [(-scores[i], i, 0) for i in candidates.tolist()]
     heapq.heapify(queue)
-    chosen, selected, kept_scores = np.empty(min(count, len(queue)), np.int64), 0, []
+    chosen, selected, shrunk = np.empty(count, np.int64), 0, np.empty(count, scores.dtype)
     while selected < count and queue:
         negative, index, start = heapq.heappop(queue)
         score = original = -negative
-        values = similarity(index, chosen[start:selected][::-1])
-        if sigma > 0:
-            for value in values:
-                score *= np.exp(scale * value * value)
-                if score <= floor:
-                    break
-            if score != original:
-                if score > floor:
-                    heapq.heappush(queue, (-score, index, selected))
-                continue
-        elif (values > threshold).any():
-            continue
-        chosen[selected] = index
-        selected += 1
-        kept_scores.append(score)
-    return chosen[:selected].tolist(), kept_scores
+        for value in similarity(index, chosen[start:selected][::-1]):
+            score *= np.exp(scale * value * value)
+            if score <= floor:
+                break
+        if score == original:
+            chosen[selected], shrunk[selected] = index, score
+            selected += 1
+        elif score > floor:
+            heapq.heappush(queue, (-score, index, selected))
+    return chosen[:selected], shrunk[:selected]
 
 
 def check_boxes(boxes: Any, scores: Any) -> None:
@@ -274,7 +311,7 @@ class NonMaxSuppressionWithOverlaps(BoxSelection):
             chosen, _ = select_boxes(
                 scores, count, threshold, score_threshold, lambda i, js: overlaps[i, js]
             )
-            return np.array(chosen, np.int32)
+            return chosen.astype(np.int32)
 
         return run_on_host(xp, select)
 
@@ -364,17 +401,21 @@ def _best_of_image(
     boxes: Any, scores: Any, count: int, length: int, threshold: Any, score_threshold: Any
 ) -> tuple[Any, Any, Any, int]:
     """Boxes, scores, and classes of one image, padded with zeros, and their number."""
-    found: list[tuple[Any, int, Any]] = []
-    for label in range(scores.shape[1]):
-        candidates = boxes[:, label if boxes.shape[1] > 1 else 0]
-        chosen, values = select_boxes(
-            scores[:, label], count, threshold, score_threshold, overlap_with(candidates)
+    overlaps = [overlap_with(boxes[:, column]) for column in range(boxes.shape[1])]
+    selected = [
+        select_boxes(
+            scores[:, label], count, threshold, score_threshold, overlaps[label % len(overlaps)]
         )
-        found += [(v, label, candidates[i]) for i, v in zip(chosen, values, strict=True)]
-    found.sort(key=lambda entry: -entry[0])
-    best = found[:length]
+        for label in range(scores.shape[1])
+    ]
     rows = np.zeros((length, 4), np.float32)
     best_scores, classes = np.zeros(length, np.float32), np.zeros(length, np.float32)
-    for place, (value, label, box) in enumerate(best):
-        rows[place], best_scores[place], classes[place] = box, value, label
+    if not selected:
+        return rows, best_scores, classes, 0
+    indices, values = (np.concatenate(parts) for parts in zip(*selected, strict=True))
+    labels = np.repeat(np.arange(len(selected)), [len(chosen) for chosen, _ in selected])
+    best = np.argsort(-values, kind="stable")[:length]
+    columns = labels[best] % len(overlaps)
+    rows[: len(best)] = boxes[indices[best], columns]
+    best_scores[: len(best)], classes[: len(best)] = values[best], labels[best]
     return rows, best_scores, classes, len(best)
