@@ -46,7 +46,8 @@ FAMILIES: Final = {
         "CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage ExtractGlimpse "
         "ExtractGlimpseV2"
     ),
-    "ctc": "CTCBeamSearchDecoder CTCGreedyDecoder CTCLoss CTCLossV2",
+    "ctc": "CTCLoss CTCLossV2",
+    "ctc_decoders": "CTCBeamSearchDecoder CTCGreedyDecoder",
     "decomposition": (
         "BatchCholesky BatchCholeskyGrad BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd "
         "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"

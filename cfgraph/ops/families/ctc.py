@@ -1,9 +1,8 @@
-"""Connectionist temporal classification (Graves et al. 2006): decoders, loss, and its gradient."""
+"""Connectionist temporal classification (Graves et al. 2006): the loss and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, Final
@@ -11,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector_shape
-from cfgraph.limits import check_deadline, reserve, reserve_array
+from cfgraph.ir.shapes import Shape
+from cfgraph.limits import check_deadline, reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -23,12 +22,9 @@ from cfgraph.ops.opdef.gradient_api import (
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
-_HOST: Final = HostPlacement(host_only=True)
-_PLAIN: Final = CompilerSupport(traceable=False)
-_FLOAT: Final = "T: {float32, float64} = float32"
-# bytes of a prefix, and of the score of one that may enter the beam, in some arrays
-_PREFIX_BYTES: Final = 400
-_SCORE_BYTES: Final = 64
+HOST: Final = HostPlacement(host_only=True)
+PLAIN: Final = CompilerSupport(traceable=False)
+FLOAT: Final = "T: {float32, float64} = float32"
 
 
 def check_sequences(inputs: Any, lengths: Any) -> None:
@@ -44,19 +40,7 @@ def check_sequences(inputs: Any, lengths: Any) -> None:
         raise OpError(message)
 
 
-def sparse_rows(rows: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
-    """Indices, values, and shape of the sparse matrix with one label sequence per row."""
-    indices = [(i, j) for i, row in enumerate(rows) for j in range(len(row))]
-    values = [label for row in rows for label in row]
-    width = max(map(len, rows), default=0)
-    return (
-        np.array(indices, np.int64).reshape(-1, 2),
-        np.array(values, np.int64),
-        np.array([len(rows), width], np.int64),
-    )
-
-
-def _collapsed(labels: Sequence[int], blank: int, *, merge: bool) -> list[int]:
+def collapsed_labels(labels: Sequence[int], blank: int, *, merge: bool) -> list[int]:
     """Labels without blanks and, if merged, without repetition."""
     result, last = [], -1
     for label in labels:
@@ -64,171 +48,6 @@ def _collapsed(labels: Sequence[int], blank: int, *, merge: bool) -> list[int]:
             result.append(label)
         last = label
     return result
-
-
-class CTCGreedyDecoder(Op):
-    """The best label of each step, collapsed."""
-
-    signature = (
-        "inputs: T, sequence_length: int32 -> decoded_indices: int64, decoded_values: int64, "
-        "decoded_shape: int64, log_probability: T"
-    )
-    attrs = f"merge_repeated: bool = false, blank_index: int = -1, {_FLOAT}"
-    compilation, placement = _PLAIN, _HOST
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        merge, index = bool(node.attr("merge_repeated")), node.attr("blank_index")
-
-        def decode(inputs: Any, lengths: Any) -> Any:
-            check_sequences(inputs, lengths)
-            classes = inputs.shape[2]
-            blank = index + classes if index < 0 else index
-            if not 0 <= blank < classes:
-                message = f"blank_index must be in [-{classes}, {classes}), got {index}"
-                raise OpError(message)
-            best = inputs.argmax(axis=2)
-            rows = [
-                _collapsed(best[:length, i].tolist(), blank, merge=merge)
-                for i, length in enumerate(lengths.tolist())
-            ]
-            valid = np.arange(len(inputs))[:, None] < lengths
-            total = np.where(valid, -inputs.max(axis=2), 0).sum(0, dtype=inputs.dtype)
-            return (*sparse_rows(rows), total[:, None])
-
-        return decode
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        batch = require_rank(context.inputs[0], 3)[1:2].merge(require_rank(context.inputs[1], 1))
-        return [Shape((None, 2)), vector_shape(None), vector_shape(2), batch + Shape((1,))]
-
-
-@dataclass(slots=True)
-class Prefixes:
-    """Label sequences as a tree: each but the first, empty one extends another by one label."""
-
-    parents: list[int] = field(default_factory=lambda: [-1])
-    labels: list[int] = field(default_factory=lambda: [-1])
-    _known: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    def extension(self, prefix: int, label: int) -> int:
-        """The number of a prefix with one more label."""
-        number = self._known.setdefault((prefix, label), len(self.parents))
-        if number == len(self.parents):
-            self.parents.append(prefix)
-            self.labels.append(label)
-        return number
-
-    def sequence(self, prefix: int) -> list[int]:
-        """The labels of a prefix."""
-        labels = []
-        while prefix:
-            labels.append(self.labels[prefix])
-            prefix = self.parents[prefix]
-        return labels[::-1]
-
-
-def beam_search(steps: Any, width: int) -> list[tuple[list[int], Any]]:
-    """The best label sequences of one input, and their log-probabilities; the last class is blank.
-
-    Graves 2012, section 7.5.3: prefixes and their extensions compete for the places of the beam.
-    Each has three log-probabilities: that it ends with a blank, with its last label, with either.
-    """
-    none = steps.dtype.type(-np.inf)
-    top = steps.max(axis=1, keepdims=True)
-    log_shares = steps - (top + np.log(np.exp(steps - top).sum(axis=1, keepdims=True)))
-    classes = steps.shape[1]
-    prefixes, beam = Prefixes(), [0]
-    by_either, by_blank = np.zeros((2, 1), steps.dtype)
-    by_label = by_either + none
-    for scores in log_shares:
-        check_deadline()
-        count = len(beam)
-        reserve(count * classes * _SCORE_BYTES + len(prefixes.parents) * _PREFIX_BYTES, "the beam")
-        last = np.array([prefixes.labels[prefix] for prefix in beam])
-        last_scores = scores[last]
-        # the last column belongs to the blank, which extends nothing; the empty prefix ends there
-        extended = by_either[:, None] + scores
-        extended[np.arange(count), last] = by_blank + last_scores
-        extended[:, -1] = none
-        rows = {prefix: row for row, prefix in enumerate(beam)}
-        pairs = [
-            (row, parent)
-            for row, prefix in enumerate(beam)
-            if (parent := rows.get(prefixes.parents[prefix], -1)) >= 0
-        ]
-        if pairs:
-            children, parents = np.array(pairs).T
-            added = last[children]
-            before = np.where(added == last[parents], by_blank[parents], by_either[parents])
-            by_label[children] = np.logaddexp(by_label[children], before)
-            extended[parents, added] = none
-        by_label = by_label + last_scores
-        by_blank = by_either + scores[-1]
-        totals = np.concatenate((np.logaddexp(by_blank, by_label), extended.reshape(-1)))
-        order = (-totals).argsort(kind="stable")[:width]
-        by_either = totals[order]
-        possible = (order < count) | (by_either > none)
-        if not possible.all():
-            order, by_either = order[possible], by_either[possible]
-        is_new, old = order >= count, np.minimum(order, count - 1)
-        by_blank = np.where(is_new, none, by_blank[old])
-        by_label = np.where(is_new, by_either, by_label[old])
-        beam = [
-            beam[place]
-            if place < count
-            else prefixes.extension(beam[(place - count) // classes], (place - count) % classes)
-            for place in order.tolist()
-        ]
-    return [
-        (prefixes.sequence(prefix), total) for prefix, total in zip(beam, by_either, strict=True)
-    ]
-
-
-class CTCBeamSearchDecoder(Op):
-    """The most probable label sequences, by beam search."""
-
-    signature = (
-        "inputs: T, sequence_length: int32 -> decoded_indices: top_paths*int64, "
-        "decoded_values: top_paths*int64, decoded_shape: top_paths*int64, log_probability: T"
-    )
-    attrs = f"beam_width: int >= 1, top_paths: int >= 1, merge_repeated: bool = true, {_FLOAT}"
-    compilation, placement = _PLAIN, _HOST
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        width, paths = node.attr("beam_width"), node.attr("top_paths")
-        merge = bool(node.attr("merge_repeated"))
-        if paths > width:
-            message = f"top_paths must be at most beam_width, got {paths} and {width}"
-            raise OpError(message)
-
-        def decode(inputs: Any, lengths: Any) -> Any:
-            check_sequences(inputs, lengths)
-            rows: list[list[list[int]]] = [[] for _ in range(paths)]
-            total = np.zeros((inputs.shape[1], paths), inputs.dtype)
-            for i, length in enumerate(lengths.tolist()):
-                found = beam_search(inputs[:length, i], width)
-                if len(found) < paths:
-                    message = f"Less leaves in the beam search than requested: {len(found)}"
-                    raise OpError(message)
-                for path, (prefix, score) in enumerate(found[:paths]):
-                    rows[path].append(_collapsed(prefix, -1, merge=merge))
-                    total[i, path] = score
-            parts = [sparse_rows(row) for row in rows]
-            return (*(part[j] for j in range(3) for part in parts), total)
-
-        return decode
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        batch = require_rank(context.inputs[0], 3)[1:2].merge(require_rank(context.inputs[1], 1))
-        # the count is 0 if the attribute asks for more outputs than a node may have
-        paths = max(0, (context.output_count - 1) // 3)
-        parts = (Shape((None, 2)), vector_shape(None), vector_shape(2))
-        probability = batch + Shape((context.attr("top_paths"),))
-        return [*(part for part in parts for _ in range(paths)), probability]
 
 
 def label_rows(indices: Any, values: Any, batch: int) -> list[list[int]]:
@@ -343,9 +162,9 @@ class CTCLoss(Op):
     )
     attrs = (
         "preprocess_collapse_repeated: bool = false, ctc_merge_repeated: bool = true, "
-        f"ignore_longer_outputs_than_inputs: bool = false, {_FLOAT}"
+        f"ignore_longer_outputs_than_inputs: bool = false, {FLOAT}"
     )
-    compilation, placement = _PLAIN, _HOST
+    compilation, placement = PLAIN, HOST
     first_is_blank = False
 
     @classmethod
@@ -361,7 +180,7 @@ class CTCLoss(Op):
             losses, gradient = np.zeros(batch, inputs.dtype), np.zeros_like(inputs)
             members, sequences = list[int](), list[Sequence[int]]()
             for i, row in enumerate(label_rows(indices, values, batch)):
-                labels: Sequence[int] = _collapsed(row, -1, merge=True) if collapse else row
+                labels: Sequence[int] = collapsed_labels(row, -1, merge=True) if collapse else row
                 if not cls.first_is_blank:
                     labels = labels_before_null(labels, blank)
                 elif max(labels) >= classes:
