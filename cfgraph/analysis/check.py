@@ -33,7 +33,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES, OpRoles
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import Displayed
@@ -129,7 +129,7 @@ def _graph_findings(
     graph: Graph, fetches: Collection[TokenSource], *, is_body: bool = False
 ) -> Iterator[Finding]:
     """Findings on one graph; deadness is analyzed only if the graph has a conditional or a race."""
-    roles = OpRoles()
+    roles = ROLES
     analysis: Deadness | None = None
     if any(_needs_deadness(node, roles) for node in graph):
         analysis = deadness(graph)

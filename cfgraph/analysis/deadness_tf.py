@@ -24,7 +24,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 
 
 def _tf_frame(node: Node, graph_frames: Frames) -> Frame:
@@ -60,7 +60,7 @@ class _BatchOrder:
     def __init__(self, graph: Graph, graph_frames: Frames) -> None:
         self.graph = graph
         self.frames = graph_frames
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.ready: deque[Node] = deque()
         self.enters: dict[Frame, list[Node]] = {}
         self.exits: list[Node] = []
@@ -154,7 +154,7 @@ def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
 class _TfTransferFunctions:
     def __init__(self, frame: dict[Node, Frame]) -> None:
         self.frame = frame
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.predicates = TfPredicates()
         self.of: dict[Output, TfPredicate] = {}
         self.first_merges: dict[str, Node] | None = None

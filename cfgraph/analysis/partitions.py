@@ -10,7 +10,7 @@ from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles, is_transfer, rendezvous_key, sends_by_recv
+from cfgraph.ir.traversal import ROLES, is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 
@@ -57,7 +57,7 @@ class Partitions:
 def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
     """Summarize the partitions of a graph; a graph that is not partitioned has no routes."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
-    roles = OpRoles()
+    roles = ROLES
     sends = [node for node in graph if roles[node.op] is Role.SEND and is_transfer(node, roles)]
     routes = _routes(_message_sizes(graph, sends) if sends else {}, graph_frames)
     nodes = Counter(node.device for node in graph)

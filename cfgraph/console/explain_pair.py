@@ -29,7 +29,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
 from cfgraph.ir.role import NEXT_ITERATION
-from cfgraph.ir.traversal import OpRoles, ancestors
+from cfgraph.ir.traversal import ROLES, ancestors
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.derivatives import gradient_with_flow
@@ -143,7 +143,7 @@ def _cycle_text(graph: Graph, graph_frames: Frames, source: Output, target: Node
     """Describe the cycle that an edge between two nodes would close, None if it closes none."""
     if source in target.inputs:
         return None
-    roles = OpRoles()
+    roles = ROLES
     back_edges = {node.output() for node in graph if roles[node.op] is NEXT_ITERATION}
     if target not in ancestors(graph, [source.node], fed=back_edges):
         return None

@@ -16,7 +16,7 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 
@@ -81,7 +81,7 @@ class Taps:
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
         self._latest: dict[str, tuple[int, str]] = {}
-        self._roles = OpRoles()
+        self._roles = ROLES
         self._functions = frozenset(graph.functions)
 
     def event(self, event: TraceEvent) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
@@ -144,7 +145,6 @@ class FunctionInstances:
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
-        self._waits: dict[str, tuple[str, ...]] = {}
         self._known: dict[tuple[str, bool, tuple[Any, ...]], FunctionGraph] = {}
         self._nodes = 0  # of all instances
         # the arguments of functions that need compile-time values, as far as they are known
@@ -159,9 +159,7 @@ class FunctionInstances:
         if function is None:
             message = f"the library has no function {name!r}"
             raise InvalidInput(message, code="CFG133")
-        if name not in self._waits:
-            self._waits[name] = tuple(dict.fromkeys(_instance_attrs(function.definition)))
-        key = (name, spare, tuple([attrs.get(attr) for attr in self._waits[name]]))
+        key = (name, spare, tuple([attrs.get(attr) for attr in _instance_attrs(function)]))
         known = self._known.get(key)
         if known is None:
             known = replace(self.get(name, attrs), spare=True) if spare else None
@@ -180,7 +178,7 @@ class FunctionInstances:
     def extended(self, functions: Mapping[str, Function]) -> FunctionInstances:
         """These instances with more functions, which are not in the library yet."""
         instances = FunctionInstances({**self.library, **functions})
-        instances._waits, instances._known = self._waits, self._known
+        instances._known = self._known
         instances.constants = self.constants
         return instances
 
@@ -201,16 +199,30 @@ def is_polymorphic(function: Function) -> bool:
     """True if the body depends on attributes, which the function may fail to declare."""
     definition = function.definition
     # the name of an attribute may be empty
-    return bool(definition.attr_defs) or any(True for _ in _instance_attrs(definition))
+    return bool(definition.attr_defs or _instance_attrs(function))
 
 
-def _instance_attrs(definition: FunctionDefinition) -> Iterator[str]:
+# functions are never modified
+_attrs_of_instances: WeakKeyDictionary[Function, tuple[str, ...]] = WeakKeyDictionary()
+_WITH_PLACEHOLDERS: Final = frozenset((AttrPlaceholder, Func, tuple))
+
+
+def _instance_attrs(function: Function) -> tuple[str, ...]:
     """Names of the attributes that an instance depends on."""
+    names = _attrs_of_instances.get(function)
+    if names is None:
+        names = tuple(dict.fromkeys(_find_instance_attrs(function.definition)))
+        _attrs_of_instances[function] = names
+    return names
+
+
+def _find_instance_attrs(definition: FunctionDefinition) -> Iterator[str]:
     for arg in (*definition.inputs, *definition.outputs):
         yield from (name for name in (arg.type_attr, arg.count) if name)
     for node in definition.nodes:
         for value in node.attrs.values():
-            yield from _placeholder_names(value)
+            if type(value) in _WITH_PLACEHOLDERS:
+                yield from _placeholder_names(value)
 
 
 def _placeholder_names(value: Any) -> Iterator[str]:

@@ -161,7 +161,10 @@ class Graph(Pictured):
             raise name_taken_error(name)
         node = Node(name, op, {} if attrs is None else attrs, device)
         self.nodes[name] = node
-        self.connect(node, inputs, controls)
+        if inputs or controls:
+            self.connect(node, inputs, controls)
+        else:
+            self.edits += 1
         return node
 
     def add_copies(self, nodes: Iterable[Node]) -> dict[Node, Node]:

@@ -66,7 +66,7 @@ class Signature:
         cls, inputs: tuple[ArgDef, ...], outputs: tuple[ArgDef, ...], attrs: Mapping[str, AttrDef]
     ) -> Signature:
         """A signature from its arguments; undeclared attributes that they use are added."""
-        signature = cls("->")
+        signature = cls.__new__(cls)
         signature.inputs, signature.outputs, signature.attrs = inputs, outputs, dict(attrs)
         for arg in (*inputs, *outputs):
             signature._declare(arg)
@@ -111,6 +111,21 @@ class Signature:
         return tuple(
             arg.type_attr or arg.dtype or "" if not arg.is_ref else "" for arg in self.outputs
         )
+
+    @cached_property
+    def required_attrs(self) -> frozenset[str]:
+        """The attributes without a default."""
+        return frozenset([attr.name for attr in self.attrs.values() if not attr.has_default])
+
+    @cached_property
+    def names_functions(self) -> bool:
+        """True if an attribute is a function or a list of functions."""
+        return any("func" in attr.kind for attr in self.attrs.values())
+
+    @cached_property
+    def has_tensors(self) -> bool:
+        """True if an attribute is a tensor or a list of tensors."""
+        return any("tensor" in attr.kind for attr in self.attrs.values())
 
     @cached_property
     def has_references(self) -> bool:

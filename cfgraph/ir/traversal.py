@@ -17,13 +17,18 @@ from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
 
 
 class OpRoles(dict[str, Role | None]):
-    """Roles by op name, with None for an ordinary op."""
+    """Roles by op name, with None for an ordinary op; only those of known ops are stored."""
 
     def __missing__(self, op: str) -> Role | None:
         definition = registry.lookup(op)
-        role: Role | None = definition.role if definition else None
+        if definition is None:
+            return None
+        role: Role | None = definition.role
         self[op] = role
         return role
+
+
+ROLES: Final = OpRoles()
 
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
@@ -48,7 +53,7 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
     outside of `nodes` are ignored.
     """
     todo = dict.fromkeys(nodes)
-    walk = _DepthFirstSort(todo, cut, OpRoles())
+    walk = _DepthFirstSort(todo, cut, ROLES)
     order = walk.order
     for node in list(todo):
         if node not in todo:
@@ -147,7 +152,7 @@ def is_transfer(node: Node, roles: OpRoles) -> bool:
 
 def is_partitioned(graph: Graph) -> bool:
     """True if the graph contains transfers between devices."""
-    roles = OpRoles()
+    roles = ROLES
     if not any(roles[op] in (Role.SEND, Role.RECV) for op in graph.ops):
         return False
     return any(is_transfer(node, roles) for node in graph)
@@ -160,7 +165,7 @@ def named_devices(graph: Graph) -> list[str]:
 
 def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The first Send of each key."""
-    roles, sends = OpRoles(), dict[RendezvousKey, Node]()
+    roles, sends = ROLES, dict[RendezvousKey, Node]()
     for node in nodes:
         if roles[node.op] is Role.SEND and is_transfer(node, roles):
             sends.setdefault(rendezvous_key(node), node)
@@ -169,7 +174,7 @@ def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
 
 def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
     """The Send of each Recv, without Recvs whose Send is not among the nodes."""
-    roles = OpRoles()
+    roles = ROLES
     recvs = [node for node in nodes if roles[node.op] is Role.RECV and is_transfer(node, roles)]
     sent = sends_by_key(nodes) if recvs else {}
     pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
@@ -189,7 +194,7 @@ def ancestors(
     """
     needed = set(targets)
     queue = list(needed)
-    roles = OpRoles()
+    roles = ROLES
     sends: dict[RendezvousKey, Node] | None = None
     while queue:
         node = queue.pop()

@@ -26,7 +26,7 @@ from cfgraph.ir.library import remove_uncalled_functions
 from cfgraph.ir.names import first_names
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles, ancestors, is_partitioned
+from cfgraph.ir.traversal import ROLES, ancestors, is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -103,7 +103,7 @@ class ExtractionPlan:
 
     def __init__(self, graph: Graph, outputs: Sequence[str], inputs: Sequence[str]) -> None:
         self.graph = graph
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.frames = frames(graph)
         if not outputs:
             raise UsageError("no outputs to extract", hint="name a tensor, or a node as ^node")

@@ -15,7 +15,7 @@ from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 
 MAX_EXITS = 3
 
@@ -151,7 +151,7 @@ def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:
     message = f"{output.name} is inside the loop {frame.path} and has one value per iteration"
     hint = _fetch_hint(output, frame)
     enters_from_root = frame.parent is not None and frame.parent.parent is None
-    if enters_from_root and OpRoles()[output.node.op] is Role.ENTER:
+    if enters_from_root and ROLES[output.node.op] is Role.ENTER:
         message = f"{output.name} is inside the loop {frame.path}, which it enters"
         hint = f"fetch its input, {output.node.inputs[0].name}"
     return UsageError(message, node=output.node, hint=hint, code="CFG703")

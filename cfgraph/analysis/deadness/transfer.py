@@ -28,7 +28,7 @@ from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES, OpRoles
 
 
 def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
@@ -135,7 +135,7 @@ class TransferFunctions:
         self.solver = solver
         self.formulas: Formulas = solver.formulas
         self.cut = frozenset(cut)
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.senders = unique_sends_by_recv(frames, self.roles)
         self.values = PredicateValues(
             solver, frames, self.merge_input_condition, self.cut, self.senders

@@ -16,7 +16,7 @@ from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
-from cfgraph.ir.traversal import OpRoles, TopologicalOrder, topological_order
+from cfgraph.ir.traversal import ROLES, OpRoles, TopologicalOrder, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10
@@ -146,7 +146,7 @@ def nodes_by_frame(of: Frames) -> dict[Frame, list[Node]]:
 
 def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
     result = Frames(topological_order(chosen, cut))
-    roles = OpRoles()
+    roles = ROLES
     if not any(roles[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
         result.of = dict.fromkeys(result.order, result.root)
         result.of_outputs = dict(result.of)
@@ -165,7 +165,7 @@ class _FrameFinder:
     def __init__(self, result: Frames, cut: Collection[Output]) -> None:
         self.result = result
         self.cut = cut
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.mixed: set[Node] = set()
         self.children: dict[tuple[Frame, bytes | None], Frame] = {}
 
@@ -293,7 +293,7 @@ def verify_frames(
     graph_frames: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
 ) -> Iterator[Finding]:
     """Findings on the frames, in graph order; `mixed` are the nodes whose inputs disagree."""
-    roles = OpRoles()
+    roles = ROLES
     conditions: dict[Frame, Node] = {}
     named = 0
     for node in nodes:

@@ -16,7 +16,7 @@ from operator import and_, or_
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SEND
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES, OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
 
@@ -119,7 +119,7 @@ class HappensBefore:
 
     def __init__(self, graph_frames: Frames, marked: Sequence[Node]) -> None:
         self.frames = graph_frames
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.senders = unique_sends_by_recv(graph_frames, self.roles)
         self.order = loop_aware_postorder(graph_frames, frozenset(), self.roles, self.senders)
         self.position = {node: index for index, node in enumerate(self.order)}

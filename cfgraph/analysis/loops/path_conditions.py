@@ -23,7 +23,7 @@ from cfgraph.analysis.loops.branch_decisions import BranchDecision, is_exhaustiv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, LOOP_COND, MERGE, SWITCH, Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
@@ -296,7 +296,7 @@ class PathConditions:
 
     def __init__(self) -> None:
         self.none: Final = PathCondition()
-        self._roles = OpRoles()
+        self._roles = ROLES
         self._of: dict[Node, PathCondition] = {}
         self._sources: dict[Output, tuple[Output, bool]] = {}
         self._trees: dict[Node, DecisionTree] = {}

@@ -18,7 +18,7 @@ from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import ENTER, MERGE, NEXT_ITERATION
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +41,7 @@ class Regions:
             self.of[frame] = Region(frame, outer)
         self.root = self.of[graph_frames.root]
         self.guards = PathConditions()
-        self._roles = OpRoles()
+        self._roles = ROLES
         self._order(links)
         for region in self.of.values():
             self._guard(region)

@@ -18,7 +18,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.ir.signature import MAX_COUNT, ArgDef, Signature
-from cfgraph.ir.traversal import OpRoles, is_transfer
+from cfgraph.ir.traversal import ROLES, OpRoles, is_transfer
 from cfgraph.limits import reserve
 
 # types and the number of their repetitions
@@ -73,31 +73,34 @@ Suggest = Callable[[str, Iterable[str]], str | None]
 _MAX_HINTS: Final = 10
 
 
+class _KnownSignatures(dict[str, Signature | None]):
+    """Signatures of ops and library functions by name, found when first read."""
+
+    def __init__(self, library: Mapping[str, Function]) -> None:
+        self.library = library
+
+    def __missing__(self, op: str) -> Signature | None:
+        definition, function = registry.lookup(op), self.library.get(op)
+        signature: Signature | None = None
+        if definition is not None:
+            signature = definition.parsed()
+        elif function is not None:
+            body = function.definition
+            signature = Signature.from_args(body.inputs, body.outputs, body.attr_defs)
+        self[op] = signature
+        return signature
+
+
 class Signatures:
     """Signatures of ops and library functions, and the types of nodes, cached by op."""
 
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
         self._hints_left = _MAX_HINTS
-        self._known: dict[str, Signature | None] = {}
+        # the signature of an op or function, or None if it is unknown
+        self.of: Callable[[str], Signature | None] = _KnownSignatures(library).__getitem__
         self._types: dict[str, dict[Any, NodeTypes]] = {}
-
-    def of(self, op: str) -> Signature | None:
-        """The signature of an op or function, or None if it is unknown."""
-        if op not in self._known:
-            self._known[op] = self._find(op)
-        return self._known[op]
-
-    def _find(self, op: str) -> Signature | None:
-        definition = registry.lookup(op)
-        if definition is not None:
-            parsed: Signature = definition.parsed()
-            return parsed
-        function = self.library.get(op)
-        if function is None:
-            return None
-        body = function.definition
-        return Signature.from_args(body.inputs, body.outputs, body.attr_defs)
+        self._types_of_op: dict[str, Callable[[Mapping[str, Any]], NodeTypes]] = {}
 
     def suggest(self, name: str, known: Iterable[str], rule: Suggest = did_you_mean) -> str | None:
         """A did-you-mean hint, for the first findings alone because it is slow."""
@@ -106,6 +109,12 @@ class Signatures:
 
     def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
         """The types of an op's nodes as a function of their attributes."""
+        types_of = self._types_of_op.get(op)
+        if types_of is None:
+            types_of = self._types_of_op[op] = self._make_types_of_op(op)
+        return types_of
+
+    def _make_types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
         signature = self.of(op)
         if signature is None:
             return lambda attrs: _UNKNOWN_TYPES
@@ -230,7 +239,7 @@ class VerifyContext:
 
     def _may_name_functions(self, op: str) -> bool:
         signature = self.signatures.of(op)
-        return signature is None or any("func" in a.kind for a in signature.attrs.values())
+        return signature is None or signature.names_functions
 
     @cached_property
     def colocated(self) -> list[Node]:
@@ -256,7 +265,7 @@ class VerifyContext:
             types_of = self.signatures.types_of_op(op)
             for node in nodes:
                 types[node] = types_of(node.attrs)
-        runs = [len(row) for _, row in types.values() if isinstance(row, TypeRuns)]
+        runs = [len(row) for _, row in types.values() if type(row) is TypeRuns]
         outputs = sum(count for count in runs if count <= MAX_COUNT)  # more is a finding
         reserve(outputs * _OUTPUT_BYTES, f"a graph whose nodes declare {outputs} outputs")
         return types
@@ -269,7 +278,7 @@ class VerifyContext:
     @cached_property
     def roles(self) -> OpRoles:
         """Cache of the roles of ops, for the rules of this verification."""
-        return OpRoles()
+        return ROLES
 
 
 VerifyRule = Callable[[VerifyContext], Iterator[Finding]]

@@ -18,7 +18,7 @@ from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles, RendezvousKey, is_transfer, rendezvous_key
+from cfgraph.ir.traversal import ROLES, OpRoles, RendezvousKey, is_transfer, rendezvous_key
 
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
@@ -79,7 +79,7 @@ def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
     """No two messages have the same key."""
-    roles = OpRoles()
+    roles = ROLES
     return _duplicate_keys(
         _rendezvous_keys(node for node in nodes if is_transfer(node, roles)), roles
     )

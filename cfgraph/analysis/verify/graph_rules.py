@@ -241,7 +241,7 @@ def _check_attributes_of_op(
     subject: VerifyContext, signature: Signature, nodes: list[Node]
 ) -> Iterator[Finding]:
     declared, in_function = signature.attrs, bool(subject.function)
-    required = _required(signature)
+    required = signature.required_attrs
     # values of the right kind without bounds are checked once
     free = {attr.name: _PYTHON.get(attr.kind) for attr in declared.values() if not _bounded(attr)}
     fine: set[tuple[str, type, Any]] = set()
@@ -288,10 +288,6 @@ def _check_attribute(
     if not _fits(attr, value):
         return _wrong_kind(node, attr, value)
     return _out_of_bounds(node, attr, value)
-
-
-def _required(signature: Signature) -> frozenset[str]:
-    return frozenset(attr.name for attr in signature.attrs.values() if not attr.has_default)
 
 
 def _fits(attr: AttrDef, value: Any) -> bool:
@@ -358,7 +354,7 @@ def check_constants(subject: VerifyContext) -> Iterator[Finding]:
     """The header of every constant tensor is valid and has the declared type."""
     for op, nodes in subject.by_op.items():
         signature = subject.signatures.of(op)
-        if signature is not None and not any("tensor" in a.kind for a in signature.attrs.values()):
+        if signature is not None and not signature.has_tensors:
             continue
         is_constant = signature is not None and _is_constant(signature)
         for node in nodes:

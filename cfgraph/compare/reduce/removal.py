@@ -22,7 +22,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -83,7 +83,7 @@ class _Removal:
         self.graph = graph
         self.removed = removed
         self.stand_ins = stand_ins
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.frames = frames(graph)
         self.shapes: StaticShapes | None = None
         self.opened = {frame for frame in self.frames.all if frame.path in opened}
@@ -223,7 +223,7 @@ def is_loop_merge(node: Node) -> bool:
 def _control(copy: Graph, copies: Mapping[Node, Node], anchor: Output) -> Node:
     """Return the node of an anchor; an Identity for one side of a Switch."""
     node = copies[anchor.node]
-    if OpRoles()[node.op] is not Role.SWITCH:
+    if ROLES[node.op] is not Role.SWITCH:
         return node
     side = node.output(anchor.port)
     for use in node.readers(anchor.port):

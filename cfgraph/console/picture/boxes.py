@@ -17,7 +17,7 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import MERGE, NEXT_ITERATION
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 
 # the most members of a box, the members of a chunk, and the fewest nodes of a scope
 MAX_MEMBERS: Final = 80
@@ -213,7 +213,7 @@ class _MemberOrder:
 
     def _readers(self) -> dict[Member, set[Member]]:
         """Return the members of the same box that read each member, or nodes in it."""
-        roles = OpRoles()
+        roles = ROLES
         readers: dict[Member, set[Member]] = {}
         for node in self.outer:
             if isinstance(node, PictureBox):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from cfgraph.ir.dtypes import DType
@@ -34,12 +35,32 @@ class EncodedFunction:
             control_outputs=tuple(signature.control_output),
             control_returns=_in_signature_order(proto.control_ret, signature.control_output),
             attrs={key: decode_exact(value) for key, value in sorted(proto.attr.items())},
-            arg_attrs={
-                index: {key: decode_exact(value) for key, value in sorted(attrs.attr.items())}
-                for index, attrs in sorted(proto.arg_attr.items())
-            },
+            arg_attrs=_ArgAttrs(proto.arg_attr),
             stateful=signature.is_stateful,
         )
+
+
+class _ArgAttrs(Mapping[int, Mapping[str, Any]]):
+    """Attributes of arguments by index, decoded when they are first read: no run needs them."""
+
+    def __init__(self, protos: Mapping[int, Any]) -> None:
+        self._protos = protos
+
+    @cached_property
+    def _decoded(self) -> dict[int, dict[str, Any]]:
+        return {
+            index: {key: decode_exact(value) for key, value in sorted(attrs.attr.items())}
+            for index, attrs in sorted(self._protos.items())
+        }
+
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
+        return self._decoded[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._decoded)
+
+    def __len__(self) -> int:
+        return len(self._decoded)
 
 
 def _in_signature_order(mapping: Mapping[str, str], order: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import Func
@@ -19,7 +19,7 @@ from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.library import select_implementation
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles, topological_order
+from cfgraph.ir.traversal import ROLES, topological_order
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
@@ -297,12 +297,16 @@ def inputs_to_wait_for(
     return _EffectOrder(order, effects, functional_nodes).awaited_inputs
 
 
-def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
+_PRIMITIVES: Final = (Role.SWITCH, Role.ENTER, Role.RECV)
+
+
+def downstream_of_primitives(order: Collection[Node]) -> frozenset[Node]:
     """The nodes downstream of a Switch, an Enter or a Recv: they may be dead, or in a loop."""
-    roles, downstream = OpRoles(), set()
-    for node in order:
+    starts = {op for op in {node.op for node in order} if ROLES[op] in _PRIMITIVES}
+    downstream: set[Node] = set()
+    for node in order if starts else ():
         if (
-            roles[node.op] in (Role.SWITCH, Role.ENTER, Role.RECV)
+            node.op in starts
             or any(x.node in downstream for x in node.inputs)
             or any(control in downstream for control in node.controls)
         ):
@@ -326,7 +330,7 @@ def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> 
 
 def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
     """The nodes downstream of a Switch outside loops: they may be dead."""
-    frame_of, roles, downstream = frames(function.graph).of, OpRoles(), set()
+    frame_of, roles, downstream = frames(function.graph).of, ROLES, set()
     for node in order:
         in_loop = frame_of[node].parent is not None
         if (roles[node.op] is Role.SWITCH and not in_loop) or (

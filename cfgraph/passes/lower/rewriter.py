@@ -9,7 +9,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import LoweringPlan
 
@@ -34,7 +34,7 @@ class Rewriter:
     def __init__(self, graph: Graph, plan: LoweringPlan) -> None:
         self.graph = graph
         self.plan = plan
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.stack: list[CallSite] = []
         self.added: list[Node] = []
         self.lowered = 0

@@ -14,7 +14,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup
 
@@ -36,7 +36,7 @@ class BranchConditions:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.roles = OpRoles()
+        self.roles = ROLES
         self._origins: dict[Output, Output] = {}
         self._sides: dict[Node, BranchSides] = {}
         for node in frames.order:

@@ -37,7 +37,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.passes.partition.branch_conditions import BranchConditions
 from cfgraph.passes.partition.device_crossings import NodeDevices, sorted_devices
@@ -243,7 +243,7 @@ class DistributedLoops:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.roles = OpRoles()
+        self.roles = ROLES
 
     @cached_property
     def conditions(self) -> BranchConditions:

@@ -10,7 +10,7 @@ from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 
 # every device that reads one of these has a copy, so that only its source crosses
@@ -29,7 +29,7 @@ class DeviceCrossings:
 
     def __init__(self, device_of: NodeDevices) -> None:
         self.device_of = device_of
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.types: dict[Output, DType] = {}
         self.carriers: dict[tuple[Node, str], Output] = {}
         self.readers = [node for node, device in device_of.items() if self._is_reader(node, device)]

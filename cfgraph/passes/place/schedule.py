@@ -16,7 +16,7 @@ from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import infer_shapes
 
@@ -40,7 +40,7 @@ class DeviceScheduler:
         self.group_of = group_of
         self.frames = frames(graph)
         self.costs = costs
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.kinds = [costs.kind_of(device) for device in devices]
         number = {device: number for number, device in enumerate(devices)}
         numbers = {

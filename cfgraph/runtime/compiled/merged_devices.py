@@ -23,7 +23,7 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
-from cfgraph.ir.traversal import OpRoles, ancestors, sends_by_recv
+from cfgraph.ir.traversal import ROLES, ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.deferred_products import defer_products
@@ -105,7 +105,7 @@ class _MergedGraph:
         self.source = source
         self.senders = senders
         self.running = running
-        self.roles = OpRoles()
+        self.roles = ROLES
         self.graph = Graph()
         self.copies: dict[Node, Node] = {}
         self.triggers: dict[Node, Node] = {}

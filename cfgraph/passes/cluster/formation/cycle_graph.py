@@ -17,7 +17,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
-from cfgraph.ir.traversal import OpRoles
+from cfgraph.ir.traversal import ROLES, OpRoles
 
 # between neighbors at first
 _GAP: Final = 1 << 32
@@ -163,7 +163,7 @@ class CycleGraph:
     # -- edges -----------------------------------------------------------------------------------
 
     def _connect(self, frames: Frames, transparent: Collection[Node]) -> None:
-        roles = OpRoles()
+        roles = ROLES
         send_of = unique_sends_by_recv(frames, roles)
         for node in frames.order:
             target = self._target_vertex(node, frames, roles)
