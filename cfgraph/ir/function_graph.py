@@ -137,14 +137,21 @@ class FunctionGraph:
         return functions
 
 
+# the graphs of functions that have only one instance
+FunctionGraphs = dict[Function, FunctionGraph]
+
+
 class FunctionInstances:
-    """Library functions as graphs, instantiated once per set of attributes.
+    """Library functions as graphs, instantiated once per set of attributes, or from `bodies`.
 
     `get` raises Unsupported once the instances have more nodes than the limit of the context.
     """
 
-    def __init__(self, library: Mapping[str, Function]) -> None:
+    def __init__(
+        self, library: Mapping[str, Function], bodies: FunctionGraphs | None = None
+    ) -> None:
         self.library = library
+        self._bodies: FunctionGraphs = {} if bodies is None else bodies
         self._known: dict[tuple[str, bool, tuple[Any, ...]], FunctionGraph] = {}
         self._nodes = 0  # of all instances
         # the arguments of functions that need compile-time values, as far as they are known
@@ -163,6 +170,7 @@ class FunctionInstances:
         known = self._known.get(key)
         if known is None:
             known = replace(self.get(name, attrs), spare=True) if spare else None
+            known = known or self._bodies.pop(function, None)
             known = self._known[key] = known or instantiate(function, attrs, self.library)
             # a function may have as many instances as its callers have attributes
             self._nodes += len(known.graph)
@@ -170,10 +178,11 @@ class FunctionInstances:
         return known
 
     def clear(self) -> None:
-        """Clear the graphs of all instances, which nothing uses any more."""
-        for instance in self._known.values():
+        """Clear the graphs of all instances and bodies, which nothing uses any more."""
+        for instance in (*self._known.values(), *self._bodies.values()):
             instance.graph.clear()
         self._known.clear()
+        self._bodies.clear()
 
     def extended(self, functions: Mapping[str, Function]) -> FunctionInstances:
         """These instances with more functions, which are not in the library yet."""

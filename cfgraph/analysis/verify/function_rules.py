@@ -21,8 +21,9 @@ from cfgraph.analysis.verify.context import (
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.function_graph import FunctionGraph, is_polymorphic
 from cfgraph.ir.functions import BodyNode, Function
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.load_faults import name_taken_error
 from cfgraph.ir.node import port_number
 from cfgraph.ir.role import Role
@@ -37,6 +38,35 @@ class BodyGraph(NamedTuple):
     subject: VerifyContext
     returns: dict[str, Output]
     faults: tuple[Finding, ...]
+    crosses_lists: bool
+
+    def as_function(self, function: Function) -> FunctionGraph | None:
+        """The body as the only instance of a function, if it has no findings.
+
+        None if the function has other instances, or if instantiation would give another graph: it
+        rejects indices beyond a list of outputs, drops control edges from arguments, and prefers a
+        function to an op of the same name.
+        """
+        if self.crosses_lists or is_polymorphic(function):
+            return None
+        arguments, definition = tuple(self.subject.arguments), function.definition
+        nodes, library = self.subject.graph.nodes, self.subject.signatures.library
+        awaited = [nodes[definition.control_returns[name]] for name in definition.control_outputs]
+        used = {use.slot for node in arguments for use in node.uses}
+        if CONTROL in used or {*awaited}.intersection(arguments):
+            return None
+        if any(op in library and registry.lookup(op) for op in self.subject.by_op):
+            return None
+        signature = Signature.from_args(definition.inputs, definition.outputs, {})
+        types = signature.input_types({})
+        for index, (node, dtype) in enumerate(zip(arguments, types, strict=True)):
+            node.attrs.update(T=dtype, index=index)
+        returns = tuple([self.returns[arg.name] for arg in definition.outputs])
+        outputs = tuple(signature.output_types({}))
+        graph = self.subject.graph
+        return FunctionGraph(
+            function.name, graph, arguments, returns, tuple(awaited), tuple(types), outputs, ()
+        )
 
 
 def body_graph(function: Function, signatures: Signatures) -> BodyGraph:
@@ -57,6 +87,7 @@ class _BodyReader:
         self.faults: list[Finding] = []
         # the name of the outputs that are read of an unknown op
         self.output_names: dict[Node, str] = {}
+        self.crosses_lists = False  # an index is beyond the named list of outputs
 
     def read(self) -> BodyGraph:
         """Read the arguments, then the nodes, then the edges."""
@@ -68,7 +99,7 @@ class _BodyReader:
                 self.connect(body, node)
         self.read_returns()
         subject = VerifyContext(self.graph, self.signatures, self.function.name, self.arguments)
-        return BodyGraph(subject, self.returns, tuple(self.faults))
+        return BodyGraph(subject, self.returns, tuple(self.faults), self.crosses_lists)
 
     def fault(self, code: str, message: str, node: str | None, hint: str | None = None) -> None:
         """Record an error in the body, by its code in the catalog."""
@@ -94,7 +125,9 @@ class _BodyReader:
             message = f"{body.op} is not allowed in the body of a function"
             hint = "read the argument by its name in the signature"
             self.fault("CFG138", message, body.name, hint)
-        return self.graph.create(body.name, body.op, attrs=dict(body.attrs), device=body.device)
+        node = self.graph.create(body.name, body.op, attrs=dict(body.attrs), device=body.device)
+        node.origin = body.origin
+        return node
 
     def connect(self, body: BodyNode, node: Node) -> None:
         """Set the edges of a node."""
@@ -158,10 +191,16 @@ class _BodyReader:
             return _indexed(node, 0, rest[1:])
         port = 0
         for arg in signature.outputs:
-            if arg.name == rest[0]:
-                return _indexed(node, port, rest[1:])
+            is_named = arg.name == rest[0]
+            if is_named and rest[1:] in ([], ["0"]):
+                return Output(node, port)
             run = arg_types(signature, arg, node.attrs)
-            port += len(run[0]) * run[1] if run else 1
+            count = len(run[0]) * run[1] if run else 1
+            if is_named:
+                output = _indexed(node, port, rest[1:])
+                self.crosses_lists |= output is not None and output.port >= port + count
+                return output
+            port += count
         return None
 
     def read_returns(self) -> None:

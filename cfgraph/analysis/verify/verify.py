@@ -16,7 +16,12 @@ from cfgraph.analysis.verify import device_rules, function_rules, graph_rules
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
 from cfgraph.analysis.verify.function_rules import body_graph
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, is_polymorphic
+from cfgraph.ir.function_graph import (
+    FunctionGraph,
+    FunctionGraphs,
+    FunctionInstances,
+    is_polymorphic,
+)
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, calls_of
@@ -79,21 +84,24 @@ class _CachedFindings(NamedTuple):
     all: tuple[Finding, ...]
 
 
-def verify(graph: Graph) -> tuple[Finding, ...]:
-    """All findings on a graph: errors, warnings, and notes; cached until the graph changes."""
+def verify(graph: Graph, bodies: FunctionGraphs | None = None) -> tuple[Finding, ...]:
+    """All findings on a graph: errors, warnings, and notes; cached until the graph changes.
+
+    `bodies` receives the graphs of functions that are verified now, and have no findings.
+    """
     require_graph(graph)
     state, known = _verified_state(graph), _cache.get(graph)
     if known is not None and known.state != state:
         known = None
     if known is None or known.moves != graph.moves:
         with graph.paused_gc():
-            known = _cache[graph] = _verify_graph(graph, state, known)
+            known = _cache[graph] = _verify_graph(graph, state, known, bodies)
     return known.all
 
 
-def require_valid(graph: Graph) -> None:
+def require_valid(graph: Graph, bodies: FunctionGraphs | None = None) -> None:
     """Raise InvalidInput for the first error of a graph, carrying all errors."""
-    errors = [finding for finding in verify(graph) if finding.level == "error"]
+    errors = [finding for finding in verify(graph, bodies) if finding.level == "error"]
     if errors:
         require_no_findings(errors)
 
@@ -150,7 +158,9 @@ def _verified_state(graph: Graph) -> Any:
     return edits, graph.versions, library, tuple(graph.gradient_functions.items())
 
 
-def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _CachedFindings:
+def _verify_graph(
+    graph: Graph, state: Any, before: _CachedFindings | None, bodies: FunctionGraphs | None
+) -> _CachedFindings:
     """Findings on a graph; `before` are findings on a graph that differs only in devices."""
     signatures = Signatures(graph.functions)
     subject = VerifyContext(graph, signatures)
@@ -166,7 +176,7 @@ def _verify_graph(graph: Graph, state: Any, before: _CachedFindings | None) -> _
             for rule in by_rule.keys() - _ON_DEVICES
             for finding in by_rule[rule]
         )
-        library = tuple(_verify_library(graph, signatures, is_sound))
+        library = tuple(_verify_library(graph, signatures, is_sound, bodies))
     else:
         library = before.on_library
     findings = (*chain.from_iterable(by_rule.values()), *library)
@@ -179,14 +189,16 @@ def _apply(rule: VerifyRule, subject: VerifyContext) -> tuple[Finding, ...]:
     return tuple(rule(subject)) if applies else ()
 
 
-def _verify_library(graph: Graph, signatures: Signatures, is_sound: bool) -> Iterator[Finding]:
+def _verify_library(
+    graph: Graph, signatures: Signatures, is_sound: bool, bodies: FunctionGraphs | None
+) -> Iterator[Finding]:
     """Findings on the library of a graph whose nodes are free of errors if `is_sound`."""
     for function in graph.functions.values():
         check_deadline()
         callees = _faultless.get(function)
         if callees is not None and all(graph.functions.get(name) is f() for name, f in callees):
             continue
-        findings = tuple(_verify_function(function, signatures))
+        findings = tuple(_verify_function(function, signatures, bodies))
         is_sound &= all(finding.level != "error" for finding in findings)
         yield from findings
         if not findings:
@@ -245,7 +257,9 @@ def _callees_of(function: Function, graph: Graph) -> _Callees:
     return tuple((name, ref(known[name])) for name in names if name in known)
 
 
-def _verify_function(function: Function, signatures: Signatures) -> Iterator[Finding]:
+def _verify_function(
+    function: Function, signatures: Signatures, bodies: FunctionGraphs | None
+) -> Iterator[Finding]:
     """Findings on a function's body; they name nodes `function/node`."""
     body = body_graph(function, signatures)
     unresolved = {finding.node for finding in body.faults}
@@ -256,7 +270,11 @@ def _verify_function(function: Function, signatures: Signatures) -> Iterator[Fin
     ]
     for rule in _RULES:
         findings.extend(_apply(rule, body.subject))
-    body.subject.graph.clear()
+    instance = None if findings or bodies is None else body.as_function(function)
+    if instance is not None and bodies is not None:
+        bodies[function] = instance
+    else:
+        body.subject.graph.clear()
     for finding in findings:
         if finding.code == "CFG107" and finding.node in unresolved:
             continue  # the node lacks inputs only because one of them does not resolve

@@ -19,7 +19,7 @@ from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.library import select_implementation
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, topological_order
+from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
@@ -209,7 +209,7 @@ def summarize_function(
     known: Mapping[FunctionGraph, FunctionSummary],
 ) -> FunctionSummary:
     """Summarize a function; `known` has the summaries of the functions that it calls."""
-    order = tuple(n for n in topological_order(function.graph).nodes if n.op != ARG_OP)
+    order = tuple([node for node in frames(function.graph).order if node.op != ARG_OP])
     effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
     required = dict.fromkeys(function.control_returns)
     effects.update(required)

@@ -23,6 +23,7 @@ from typing import Any, Final
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.function_graph import FunctionGraphs
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
@@ -122,11 +123,12 @@ def lower(
     Raises InvalidInput for an invalid graph, UsageError for an unknown function, Unsupported for a
     node without a lowered form; the graph is unchanged then.
     """
-    require_valid(graph)
+    bodies: FunctionGraphs = {}
+    require_valid(graph, bodies)
     # a graph without functions has nothing to lower
     guarded = bool(graph.functions) or unfuse
     with paused_gc(), unchanged_on_error(graph) if guarded else nullcontext():
-        report = _lower_graph(graph, functions, keep_calls)
+        report = _lower_graph(graph, functions, keep_calls, bodies=bodies)
         if unfuse:
             report = _with_unfused(graph, report)
         if report:
@@ -142,13 +144,14 @@ def _lower_graph(
     functions: Iterable[str] | None,
     keep_calls: bool | Collection[str],
     within: FunctionsInProgress | None = None,
+    bodies: FunctionGraphs | None = None,
 ) -> Report:
     before = op_counts(graph)
     called = called_functions(graph)
     called.update(expand_symbolic_gradients(graph, _lower_body, within or FunctionsInProgress()))
     if functions is None and not calls_functions(graph):
         return Report(before=before, after=before)
-    plan = LoweringPlan(graph, functions, keep_calls)
+    plan = LoweringPlan(graph, functions, keep_calls, bodies)
     if not plan.functional_nodes:
         return Report(before=before, after=before)
     _require_unpartitioned(graph)

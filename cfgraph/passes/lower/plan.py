@@ -7,7 +7,7 @@ from typing import Any
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
+from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionGraphs, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.traversal import topological_order
@@ -31,9 +31,13 @@ class LoweringPlan:
     """The functional nodes of a graph to lower, and summaries of all functions that they call."""
 
     def __init__(
-        self, graph: Graph, only: Iterable[str] | None, keep_calls: bool | Collection[str]
+        self,
+        graph: Graph,
+        only: Iterable[str] | None,
+        keep_calls: bool | Collection[str],
+        bodies: FunctionGraphs | None = None,
     ) -> None:
-        self.instances = FunctionInstances(graph.functions)
+        self.instances = FunctionInstances(graph.functions, bodies)
         self.keep_calls = keep_calls
         self.only = None if only is None else frozenset(only)
         self.summaries: dict[FunctionGraph, FunctionSummary] = {}
