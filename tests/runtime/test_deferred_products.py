@@ -9,6 +9,7 @@ import pytest
 
 import cfgraph
 from cfgraph.console.convert import PythonOptions, python_source, write_python
+from cfgraph.ir.graph import Graph
 from cfgraph.ops.opdef.deferred_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deferred_products import defer_products
@@ -77,9 +78,9 @@ class Outputs:
             self.values += event.outputs
 
 
-def wrapped(source: str, fetches: list[str]) -> set[str]:
+def wrapped(source: str | Graph, fetches: list[str]) -> set[str]:
     """The nodes whose kernels have changed."""
-    graph = cfgraph.loads(source.encode(), "graph")
+    graph = cfgraph.loads(source.encode(), "graph") if isinstance(source, str) else source
     placeholders = tuple(node.output() for node in graph if node.op == "Placeholder")
     spec = RunSpec(graph, tuple(graph.tensor(name) for name in fetches), (), placeholders)
     (plan,) = make_plans(spec, "cpu:0", ClusterRunner(None))
@@ -235,7 +236,7 @@ def test_a_slice_of_a_product_is_that_of_the_whole(window: Any) -> None:
 def test_sums_that_share_products_are_independent() -> None:
     random = np.random.default_rng(0)
     matrices = [random.standard_normal((130, 4)).astype(np.float32) for _ in range(3)]
-    first, second, third = (DeferredProduct(matrix, matrix.T) for matrix in matrices)
+    first, second, third = (DeferredProduct(matrix.T, matrix.T) for matrix in matrices)
     shared = JoinedSum(np.zeros((130, 130), np.float32)).add(first)
     sums = shared.add(second), shared.add(third), shared
     parts = matrices[0] @ matrices[0].T

@@ -248,3 +248,45 @@ def test_runs_share_no_products() -> None:
         values = list(pool.map(lambda feed: run.run(["result:0"], feed)[0], fed * 4))
     for value, feed in zip(values, fed * 4, strict=True):
         np.testing.assert_allclose(value, expected(feed), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("xs", [["w"], ["w", "x", "start"]])
+def test_a_saved_concatenation_stays_deferred_until_it_is_multiplied(xs: list[str]) -> None:
+    graph = cfgraph.loads(FORWARD.encode(), "graph")
+    found = [name for name in cfgraph.gradients(graph, ["result"], xs) if name]
+    fed = feeds(100)
+    pops = [name for name in wrapped(graph, found) if graph[name].op == "StackPopV2"]
+    assert len(found) == len(xs)
+    assert len(pops) == 1
+    values = [Session(graph, engine=engine).run(found, fed) for engine in ENGINES]
+    alone = Session(graph, memory={}).run(found, fed)
+    for a, b, c in zip(*values, alone, strict=True):
+        assert a.tobytes() == b.tobytes()
+        np.testing.assert_allclose(a, c, rtol=1e-3, atol=1e-3)
+
+
+def test_a_deferred_value_that_is_popped_for_another_use_is_computed() -> None:
+    source = (
+        FORWARD
+        + """
+stack_size = Const() {dtype=int32, value=int32[]:-1}
+stack = StackV2(stack_size) {elem_type=float32}
+saved = Enter(stack) {frame_name="loop", is_constant=true}
+push = StackPushV2(saved, both)
+shown = Neg(push)
+pushed = NextIteration(shown)
+first_shown = Enter(wide) {frame_name="loop"}
+wide = Placeholder() {dtype=float32, shape=[4,384]}
+shown_state = Merge(first_shown, pushed)
+shown_switch = Switch(shown_state, cond)
+last = Exit(shown_switch)
+pop = StackPopV2(stack, ^last) {elem_type=float32}
+top = Neg(pop)
+"""
+    )
+    fed = {**feeds(3), "wide:0": np.zeros((4, 384), np.float32)}
+    assert {"both", "push"} <= wrapped(source, ["top:0", "last:0", "result:0"])
+    for engine in ENGINES:
+        top, last, _ = session(source, engine=engine).run(["top:0", "last:0", "result:0"], fed)
+        assert top.tobytes() == last.tobytes()
+        np.testing.assert_array_equal(-top[:, :256], fed["x:0"][2])

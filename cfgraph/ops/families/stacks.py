@@ -12,6 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resources import Resource
@@ -150,7 +151,7 @@ class StackPopV2(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("elem_type")
-        return lambda step, stack: stack.pop(dtype)
+        return lambda step, stack: evaluated(stack.pop(dtype))
 
 
 class StackCloseV2(Op):

@@ -59,16 +59,29 @@ class Deferred:
     """A value that is computed when it is first read."""
 
     value: Any
+    shape: tuple[int, ...]
+
+    def write(self, out: Any) -> None:
+        """Write the value into an array of its shape."""
+        out[...] = self.value
 
 
 class DeferredProduct(Deferred):
-    """The product of two matrices, [m, k] and [k, n], which has not been computed."""
+    """The product of two matrices, [m, k] and [k, n], which has not been computed.
 
-    def __init__(self, left: Any, right: Any) -> None:
-        self.left = left
+    The transposed left one, [k, m], may be deferred itself.
+    """
+
+    def __init__(self, left_transposed: Any, right: Any) -> None:
+        self.left_transposed = left_transposed
         self.right = right
-        self.inner = left.shape[1]
-        self.shape = left.shape[0], right.shape[1]
+        self.inner, rows = left_transposed.shape
+        self.shape: tuple[int, int] = rows, right.shape[1]
+
+    @property
+    def left(self) -> Any:
+        """The left matrix, [m, k]."""
+        return evaluated(self.left_transposed).T
 
     @cached_property
     def value(self) -> Any:
@@ -101,7 +114,11 @@ class _Factors:
         """Append the factors of a product, for which there is space."""
         start = self.inner
         self.inner += product.inner
-        self.left[start : self.inner] = product.left.T
+        left, out = product.left_transposed, self.left[start : self.inner]
+        if isinstance(left, Deferred):
+            left.write(out)
+        else:
+            out[...] = left
         self.right[start : self.inner] = product.right
 
 
@@ -154,12 +171,13 @@ def deferring(kernel: Kernel, node: Node) -> Kernel:
     transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
 
     def defer(a: Any, b: Any) -> Any:
-        if a.__class__ is b.__class__ is np.ndarray and a.ndim == b.ndim == _RANK:
-            left, right = a.T if transpose_a else a, b.T if transpose_b else b
-            (rows, inner), columns = left.shape, right.shape[1]
+        is_matrix = a.__class__ is np.ndarray or (transpose_a and isinstance(a, Deferred))
+        if is_matrix and b.__class__ is np.ndarray and len(a.shape) == b.ndim == _RANK:
+            left_transposed, right = a if transpose_a else a.T, b.T if transpose_b else b
+            (inner, rows), columns = left_transposed.shape, right.shape[1]
             if rows * columns >= _MIN_ELEMENTS and inner == right.shape[0] != 0:
-                return DeferredProduct(left, right)
-        return kernel(a, b)
+                return DeferredProduct(left_transposed, right)
+        return kernel(evaluated(a), b)
 
     return defer
 

@@ -96,7 +96,14 @@ class DeferredConcat(Deferred):
     def __init__(self, row: DeferredRow, rest: Any, concat: Callable[[], Any]) -> None:
         self.row = row
         self.rest = rest
+        self.shape = len(rest), row.value.shape[1] + rest.shape[1]
         self._concat = concat
+
+    def write(self, out: Any) -> None:
+        """Write both matrices into one."""
+        width = self.row.value.shape[1]
+        out[:, :width] = self.row.value
+        out[:, width:] = self.rest
 
     @cached_property
     def value(self) -> Any:
@@ -129,8 +136,14 @@ def concatenating(kernel: Kernel, node: Node) -> Kernel:
 
 
 def pushing(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a push of a value that may be deferred."""
+    """The kernel of a push that forwards a value, which may be deferred, to its readers."""
     return lambda step, stack, value: kernel(step, stack, evaluated(value))
+
+
+def popping(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel of a pop of a value that may stay deferred."""
+    dtype = node.attr("elem_type")
+    return lambda step, stack: stack.pop(dtype)
 
 
 def multiplying_rows(kernel: Kernel, node: Node) -> Kernel:

@@ -31,7 +31,13 @@ from cfgraph.ir.text.values import parse_attrs
 from cfgraph.ops.opdef.deferred_products import adding, deferring, evaluated, slicing
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.ops.opdef.row_products import concatenating, multiplying_rows, pushing, reading
+from cfgraph.ops.opdef.row_products import (
+    concatenating,
+    multiplying_rows,
+    popping,
+    pushing,
+    reading,
+)
 from cfgraph.runtime.compiled.literals import raw, strings
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.engine.executor import located_error
@@ -44,7 +50,16 @@ __all__ = ["Script", "evaluated", "iterations", "kernel", "raw", "stateful", "st
 
 _WRAPPERS: Final = {
     wrapper.__name__: wrapper
-    for wrapper in (adding, concatenating, deferring, multiplying_rows, pushing, reading, slicing)
+    for wrapper in (
+        adding,
+        concatenating,
+        deferring,
+        multiplying_rows,
+        popping,
+        pushing,
+        reading,
+        slicing,
+    )
 }
 
 

@@ -15,7 +15,13 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.deferred_products import adding, deferring, evaluated, slicing
-from cfgraph.ops.opdef.row_products import concatenating, multiplying_rows, pushing, reading
+from cfgraph.ops.opdef.row_products import (
+    concatenating,
+    multiplying_rows,
+    popping,
+    pushing,
+    reading,
+)
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import KernelWrapper, NodePlan, Plan
@@ -47,9 +53,18 @@ def _defer_products_of(plan: Plan) -> None:
         elif role == "adds" and len(reader.node.inputs) == _OPERANDS:
             exits = _exits_of_sum(plan, reader.node)
             if exits is not None:
-                _replace_kernels(plan, {known: deferring, reader: adding})
+                _replace_kernels(plan, {known: deferring, reader: adding} | _pops_of(plan, known))
                 for node in exits:
                     plan.nodes[node].kernel = evaluated
+
+
+def _pops_of(plan: Plan, product: NodePlan) -> dict[NodePlan, KernelWrapper]:
+    """The pop of the transposed left factor of a product, which may stay deferred."""
+    left = plan.nodes.get(product.node.inputs[0].node)
+    is_pop = left is not None and left.op.placement.swap_role == "pop"
+    if left is None or not is_pop or not product.node.attr("transpose_a"):
+        return {}
+    return {left: popping} if _only_reader(plan, left.node) is product else {}
 
 
 def _multiply_rows(plan: Plan, product: NodePlan) -> None:
@@ -64,14 +79,14 @@ def _multiply_rows(plan: Plan, product: NodePlan) -> None:
     changes: dict[NodePlan, KernelWrapper] = {product: multiplying_rows}
     readers = [product]
     if left.op.algebra.product_role == "concatenates" and len(left.node.inputs) == _OPERANDS + 1:
-        pushes = _other_pushes(plan, left, readers)
+        pushes = _forwarding_pushes(plan, left, readers)
         if pushes is None:
             return
         changes |= {left: concatenating} | dict.fromkeys(pushes, pushing)
         readers, left = [left], plan.nodes.get(left.node.inputs[0].node)
     if left is None or left.op.algebra.product_role != "reads":
         return
-    pushes = _other_pushes(plan, left, readers)
+    pushes = _forwarding_pushes(plan, left, readers)
     if pushes is not None:
         _replace_kernels(plan, changes | {left: reading} | dict.fromkeys(pushes, pushing))
 
@@ -83,10 +98,10 @@ def _is_invariant(plan: Plan, known: NodePlan | None) -> bool:
     return known is not None and known.op.role is ENTER and bool(known.node.attr("is_constant"))
 
 
-def _other_pushes(
+def _forwarding_pushes(
     plan: Plan, known: NodePlan, readers: Sequence[NodePlan]
 ) -> list[NodePlan] | None:
-    """The pushes of an output that else only `readers` on its device read; None for other reads."""
+    """The pushes that forward an output which else only `readers` read; None for other reads."""
     output = Output(known.node, 0)
     if output in plan.fetches.values():
         return None
@@ -95,7 +110,9 @@ def _other_pushes(
         return None
     pushes = [reader for reader in others if reader not in readers]
     is_push = (reader.op.placement.swap_role == "push" for reader in pushes)
-    return pushes if all(is_push) else None
+    if not all(is_push):
+        return None
+    return [push for push in pushes if _readers(plan, Output(push.node, 0))]
 
 
 def _replace_kernels(plan: Plan, changes: dict[NodePlan, KernelWrapper]) -> None:
