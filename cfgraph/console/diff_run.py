@@ -86,18 +86,21 @@ def read_sizes(
 
     `names` are further names of tensors, which take precedence.
 
-    Raises UsageError for malformed text.
+    Raises UsageError for malformed text, and for two texts of a tensor or of all.
     """
-    default, by_name, names = DimensionSizes().default, {}, names or {}
+    names, first = names or {}, dict[str, str]()
+    by_name: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, sign, numbers = text.rpartition("=")
         sizes = tuple(_parse_size(text, number) for number in split_list(numbers))
-        if sign and sizes:
-            by_name[graph.tensor(names.get(name, name)).name] = sizes
-        elif len(sizes) == 1:
-            (default,) = sizes
-        else:
+        if not sizes or not (sign or len(sizes) == 1):
             raise _size_error(text)
+        subject = graph.tensor(names.get(name, name)).name if sign else ""
+        if subject in by_name:
+            message = f"two values of --size: {first[subject]} and {text}"
+            raise UsageError(message, hint="remove one of them")
+        by_name[subject], first[subject] = sizes, text
+    (default,) = by_name.pop("", (DimensionSizes().default,))
     return DimensionSizes(default, by_name)
 
 

@@ -119,6 +119,7 @@ def test_the_document_of_runs_has_the_same(command: Any, counter: Path, other: P
         ["--run", "--by", "structure"],
         ["--run", "--size", "much"],
         ["--run", "--size", "nosuch=3"],
+        ["--run", "--size", "3", "--size", "4"],
         ["--run", "--fetch", "nosuch"],
     ],
 )
