@@ -233,8 +233,8 @@ class Calibration:
         )
 
     def event(self, event: TraceEvent) -> None:
-        """Add the time of a live token."""
-        if event.dead or not event.is_token:
+        """Add the time of a live token that computes by itself."""
+        if event.dead or event.joint or not event.is_token:
             return
         parts = DeviceName.parse(event.device)
         kind = (parts.kind if parts and parts.kind else "CPU").lower()

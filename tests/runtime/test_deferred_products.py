@@ -12,6 +12,7 @@ from cfgraph.console.convert import PythonOptions, python_source, write_python
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.opdef.deferred_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.cost_model import Calibration
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.session import Session
@@ -85,7 +86,7 @@ def wrapped(source: str | Graph, fetches: list[str]) -> set[str]:
     spec = RunSpec(graph, tuple(graph.tensor(name) for name in fetches), (), placeholders)
     (plan,) = make_plans(spec, "cpu:0", ClusterRunner(None))
     defer_products([plan])
-    return {node.name for node in plan.kernel_wrappers}
+    return {node.name for node, known in plan.nodes.items() if known.wrapper}
 
 
 @pytest.mark.parametrize("rows", [32, 100, 200])
@@ -194,7 +195,7 @@ def test_a_sum_or_product_that_is_used_otherwise_is_computed_as_it_is(old: str, 
         )
         (plan,) = make_plans(spec, "cpu:0", ClusterRunner(None))
         defer_products([plan])
-        assert not plan.kernel_wrappers
+        assert not any(known.wrapper for known in plan.nodes.values())
     if not used:
         assert not wrapped(source, ["result:0"])
 
@@ -242,3 +243,13 @@ def test_sums_that_share_products_are_independent() -> None:
     parts = matrices[0] @ matrices[0].T
     for total, more in zip(sums, (matrices[1], matrices[2], np.zeros((130, 4))), strict=True):
         np.testing.assert_allclose(total.value, parts + more @ more.T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_calibration_uses_no_time_of_nodes_that_compute_jointly() -> None:
+    calibration = Calibration()
+    session(text()).run(["result:0"], feeds(14), trace=calibration)
+    assert "GatherV2" in calibration.text()
+    assert "MatMul" not in calibration.text()
+    calibration = Calibration()
+    session(text(), memory={}).run(["result:0"], feeds(14), trace=calibration)
+    assert "MatMul" in calibration.text()

@@ -274,8 +274,8 @@ class _Decompiler:
         texts = [ascii(item) for item in (node.op, *dtypes)]
         if short:
             texts.append(f"attrs={self.printer.attrs_text(short)!a}")
-        if node in self.plan.kernel_wrappers:
-            texts.append(f"wrapper={self.plan.kernel_wrappers[node].__name__!a}")
+        if plan.wrapper is not None:
+            texts.append(f"wrapper={plan.wrapper.__name__!a}")
         return f"{function}({', '.join(texts)}{more})"
 
     def _necessary(

@@ -53,7 +53,7 @@ def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
         is_cycle = error.code == _CYCLE_CODE
         reason = "wait for each other in a cycle" if is_cycle else "do not run the same loops"
         raise NotCompiled(f"devices {reason}", node) from error
-    if any(known.kernel_wrappers for known in plans):
+    if any(known.wrapper for device_plan in plans for known in device_plan.nodes.values()):
         defer_products([plan])
     return run, plan
 

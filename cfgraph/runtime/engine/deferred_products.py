@@ -45,15 +45,15 @@ def _defer_products_of(plan: Plan) -> None:
             continue
         _multiply_rows(plan, known)
         reader = _only_reader(plan, known.node)
-        if reader is None or known.node in plan.kernel_wrappers:
+        if reader is None or known.wrapper is not None:
             continue
         role = reader.op.algebra.product_role
         if role == "slices" and reader.node.inputs[0].node is known.node:
-            _replace_kernels(plan, {known: deferring, reader: slicing})
+            _replace_kernels({known: deferring, reader: slicing})
         elif role == "adds" and len(reader.node.inputs) == _OPERANDS:
             exits = _exits_of_sum(plan, reader.node)
             if exits is not None:
-                _replace_kernels(plan, {known: deferring, reader: adding} | _pops_of(plan, known))
+                _replace_kernels({known: deferring, reader: adding} | _pops_of(plan, known))
                 for node in exits:
                     plan.nodes[node].kernel = evaluated
 
@@ -88,7 +88,7 @@ def _multiply_rows(plan: Plan, product: NodePlan) -> None:
         return
     pushes = _forwarding_pushes(plan, left, readers)
     if pushes is not None:
-        _replace_kernels(plan, changes | {left: reading} | dict.fromkeys(pushes, pushing))
+        _replace_kernels(changes | {left: reading} | dict.fromkeys(pushes, pushing))
 
 
 def _is_invariant(plan: Plan, known: NodePlan | None) -> bool:
@@ -115,10 +115,10 @@ def _forwarding_pushes(
     return [push for push in pushes if _readers(plan, Output(push.node, 0))]
 
 
-def _replace_kernels(plan: Plan, changes: dict[NodePlan, KernelWrapper]) -> None:
+def _replace_kernels(changes: dict[NodePlan, KernelWrapper]) -> None:
     for known, wrapper in changes.items():
         known.kernel = wrapper(known.kernel, known.node)
-        plan.kernel_wrappers[known.node] = wrapper
+        known.wrapper = wrapper
 
 
 def _is_float(node: Node) -> bool:

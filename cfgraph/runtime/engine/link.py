@@ -283,8 +283,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
         sends, receives = role is Role.SEND, role is Role.RECV
         forwards = role in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
         for port, consumers in enumerate(() if forwards else ports):
-            read = dereference if plan.forwarded_slots else evaluated
-            consumers.senders.insert(0, _capture(outputs, port, read))
+            consumers.senders.insert(0, _capture(outputs, port, shares=bool(plan.forwarded_slots)))
         pair = _transfer_name(node) if role in TRANSFER_NODES else ""
         kind = role.value if role and pair else "op"
 
@@ -292,7 +291,7 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
             size = message_bytes(iteration.values[plan.base]) if sends else 0
             if forwards:
                 value = iteration.values[plan.base]
-                outputs[0] = dereference(value) if plan.forwarded_slots else evaluated(value)
+                outputs[0] = dereference(value) if plan.forwarded_slots else value
             start = time.perf_counter_ns() - run_start
             live(iteration)
             values = tuple(outputs)
@@ -322,10 +321,11 @@ def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrappe
                     is_dead,
                     start,
                     end,
-                    values,
+                    tuple(map(evaluated, values)),
                     kind,
                     flow,
                     size,
+                    joint=plan.wrapper is not None,
                 )
             )
 
@@ -348,9 +348,9 @@ def message_bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _capture(outputs: list[Any], port: int, read: Callable[[Any], Any]) -> Send:
+def _capture(outputs: list[Any], port: int, *, shares: bool) -> Send:
     def capture(iteration: Iteration, value: Any) -> int:
-        outputs[port] = read(value)
+        outputs[port] = dereference(value) if shares else value
         return 0
 
     return capture

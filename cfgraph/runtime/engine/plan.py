@@ -152,7 +152,7 @@ class NodePlan:
     `kernel` takes the inputs, a stateful one the step first. `deref_slots` may hold a reference to
     dereference; of `forwarded_slots` the reference itself is forwarded. `moves` are the slots whose
     values are copied to another memory, with the copy functions. `gpu_kernel` returns the kernel of
-    a cluster call for a real GPU.
+    a cluster call for a real GPU. `wrapper` made the kernel of a node that computes jointly.
     """
 
     node: Node
@@ -167,6 +167,7 @@ class NodePlan:
     forwarded_slots: tuple[int, ...] = ()
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
     gpu_kernel: Callable[[Device], Callable[..., Any]] | None = None
+    wrapper: KernelWrapper | None = None
 
     @property
     def end(self) -> int:
@@ -179,7 +180,6 @@ class Plan:
     """The part of a run that one device executes.
 
     `fetches` and `feeds` contain only this device's tensors, by their index among those of the run.
-    `kernel_wrappers` are the functions that changed the kernels of nodes which compute jointly.
     """
 
     device: str
@@ -190,7 +190,6 @@ class Plan:
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
     has_products: bool  # true if a node computes a matrix product
-    kernel_wrappers: dict[Node, KernelWrapper] = field(default_factory=dict)
 
     def nodes_of_role(self, role: Role) -> set[Node]:
         """The nodes whose ops have a role."""

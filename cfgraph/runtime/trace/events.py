@@ -18,7 +18,8 @@ class TraceEvent(NamedTuple):
     are nanoseconds since the start of the run. Both ends of a transfer share `flow`, `cpu:0>gpu:0
     NAME FRAME`. `text` is the message of a note. A copy moves a value of `node` to the host or
     back, parallel to tokens. `memory` is the memory use of the device after the token, in bytes,
-    None if not counted. `real` is true on a real GPU.
+    None if not counted. `real` is true on a real GPU, `joint` for a node that computes jointly with
+    others, so that its time is not that of its op.
     """
 
     device: str
@@ -36,6 +37,7 @@ class TraceEvent(NamedTuple):
     text: str = ""
     memory: int | None = None
     real: bool = False
+    joint: bool = False
 
     @property
     def is_token(self) -> bool:
