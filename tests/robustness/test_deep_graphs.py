@@ -67,7 +67,7 @@ def test_a_node_outside_of_many_loops_is_explained_by_a_run(
     assert "ran once" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("subject", ["w0", f"w{DEPTH // 2}"])
+@pytest.mark.parametrize("subject", ["w0", pytest.param(f"w{DEPTH // 2}", marks=pytest.mark.slow)])
 def test_a_loop_with_many_loops_inside_is_explained(
     subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
