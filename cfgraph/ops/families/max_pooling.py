@@ -17,7 +17,7 @@ from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import INTEGERS, Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
-from cfgraph.ops.opdef.sliding_window import WindowGrid, add_at
+from cfgraph.ops.opdef.sliding_window import WindowGrid
 
 _POOLED_TYPES = (
     "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
@@ -147,23 +147,19 @@ class MaxPoolingGradient(Pooling, abstract=True):
             fit = window.fit(x)
             check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
             check_pooled_shape("grad", dy, y.shape)
-            padded = fit.pad(xp, xp.zeros(x.shape, dtype=dy.dtype))
-            for view, is_maximum in cls.maximum_masks(xp, fit, x, y):
-                padded = add_at(
-                    padded, view, xp.where(is_maximum, dy, xp.zeros((), dtype=dy.dtype))
-                )
-            return window.layout.restore(xp, fit.crop(padded))
+            zero = xp.zeros((), dtype=dy.dtype)
+            parts = (xp.where(mask, dy, zero) for mask in cls.maximum_masks(xp, fit, x, y))
+            dx = fit.spread_views(xp, parts, x.shape[0], x.shape[-1], dy.dtype)
+            return window.layout.restore(xp, dx)
 
         return gradient
 
     @classmethod
-    def maximum_masks(
-        cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any
-    ) -> Iterator[tuple[Any, Any]]:
-        """Yield the view of the image and the mask of maxima for each offset in the window."""
+    def maximum_masks(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[Any]:
+        """Yield the mask of maxima for each offset in the window."""
         _, where = first_maxima(xp, fit, x)
-        for number, (_, view) in enumerate(fit.views()):
-            yield view, where == number
+        for number in range(len(fit.views())):
+            yield where == number
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -211,12 +207,10 @@ class MaxPool3DGrad(MaxPoolingGradient):
     rank = 5
 
     @classmethod
-    def maximum_masks(
-        cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any
-    ) -> Iterator[tuple[Any, Any]]:
+    def maximum_masks(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[Any]:
         padded = fit.pad(xp, x)
         for _, view in fit.views():
-            yield view, padded[view] == y
+            yield padded[view] == y
 
 
 class MaxPoolingGradGrad(Pooling, abstract=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import repeat
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -21,7 +22,6 @@ from cfgraph.ops.opdef.sliding_window import (
     ImageLayout,
     SlidingWindow,
     WindowGrid,
-    add_at,
     image_layout,
     sliding_window,
     windowed_shape,
@@ -250,10 +250,8 @@ class AveragePoolingGradient(Pooling, abstract=True):
             fit = window.slide.fit(tuple(shape[d] for d in layout.spatial), window.sizes)
             check_pooled_shape("grad", dy, (shape[0], *fit.out, shape[layout.channel]))
             share = dy / xp.asarray(window_counts(fit, dy.dtype))
-            padded = fit.pad(xp, xp.zeros((shape[0], *fit.sizes, dy.shape[-1]), dtype=dy.dtype))
-            for _, view in fit.views():
-                padded = add_at(padded, view, share)
-            return layout.restore(xp, fit.crop(padded))
+            image = fit.spread_views(xp, repeat(share), shape[0], dy.shape[-1], dy.dtype)
+            return layout.restore(xp, image)
 
         return computed_in_float32(gradient, node.attr("T"))
 

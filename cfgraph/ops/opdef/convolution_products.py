@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ops.opdef.sliding_window import WindowGrid, add_at
+from cfgraph.ops.opdef.sliding_window import WindowGrid
 
 
 def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
@@ -29,7 +29,7 @@ def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: A
     """Transpose of `convolve` with respect to the image."""
     depth, filters = w.shape[-2:]
     depthwise = _is_depthwise(channels, depth, filters)
-    if xp is np and (depthwise or depth == channels) and dy.size and math.prod(fit.window) > 1:
+    if (depthwise or depth == channels) and dy.size and math.prod(fit.window) > 1:
         mirrored = fit.mirrored()
         if mirrored is not None:
             turned = w[(slice(None, None, -1),) * len(fit.window)]
@@ -85,11 +85,8 @@ def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
 
 
 def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
-    padded = fit.padded_zeros(xp, dy.shape[0], dy.shape[-1], dy.dtype)
-    weights = _repeated_weights(xp, fit, w)
-    for (_, view), weight in zip(fit.views(), weights, strict=True):
-        padded = add_at(padded, view, dy * weight)
-    return fit.crop(padded)
+    parts = (dy * weight for weight in _repeated_weights(xp, fit, w))
+    return fit.spread_views(xp, parts, dy.shape[0], dy.shape[-1], dy.dtype)
 
 
 def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import add
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -140,10 +141,6 @@ class WindowGrid:
         spatial = (size + sum(pad) for size, pad in zip(self.sizes, self.pads, strict=True))
         return (batch, *spatial, channels)
 
-    def padded_zeros(self, xp: ModuleType, batch: int, channels: int, dtype: Any) -> Any:
-        """Zeros of the shape of the padded image."""
-        return xp.zeros(self._padded_shape(batch, channels), dtype=dtype)
-
     @cached_property
     def _interior(self) -> tuple[slice, ...]:
         inner = (slice(a, a + n) for (a, _), n in zip(self.pads, self.sizes, strict=True))
@@ -205,10 +202,35 @@ class WindowGrid:
 
     def spread(self, xp: ModuleType, patches: Any) -> Any:
         """Add patches into an image: the transpose of `patches`."""
-        padded = self.padded_zeros(xp, patches.shape[0], patches.shape[-1], patches.dtype)
-        for index, (_, view) in enumerate(self.views()):
-            padded = add_at(padded, view, patches[..., index, :])
+        parts = (patches[..., index, :] for index in range(len(self.views())))
+        return self.spread_views(xp, parts, patches.shape[0], patches.shape[-1], patches.dtype)
+
+    def spread_views(
+        self, xp: ModuleType, parts: Iterable[Any], batch: int, channels: int, dtype: Any
+    ) -> Any:
+        """Add one array per offset in the window into an image: the transpose of `views`.
+
+        Traced code adds padded arrays in one pass instead of one per offset.
+        """
+        if xp.__name__ == "jax.numpy" and 0 not in (*self.out, *self.window):
+            return reduce(add, map(self._padded_part, self.views(), parts))
+        padded = xp.zeros(self._padded_shape(batch, channels), dtype=dtype)
+        for (_, view), part in zip(self.views(), parts, strict=False):
+            padded = add_at(padded, view, part)
         return self.crop(padded)
+
+    def _padded_part(self, view: tuple[tuple[int, ...], tuple[slice, ...]], part: Any) -> Any:
+        """A traced array at the positions of a view of the image, with zeros between them."""
+        from jax import lax
+
+        padding = [(0, 0, 0)]
+        for where, count, size, (before, _) in zip(
+            view[1][1:], self.out, self.sizes, self.pads, strict=True
+        ):
+            first = where.start - before
+            last = first + (count - 1) * where.step
+            padding.append((first, size - 1 - last, where.step - 1))
+        return lax.pad(part, np.zeros((), part.dtype), [*padding, (0, 0, 0)])
 
     def spread_rows(self, xp: ModuleType, patches: Any) -> Any:
         """As `spread`, for windows that may be of one element."""
