@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.ops.opdef.sliding_window import WindowGrid
+
+# elements of a block of images
+_BLOCK: Final = 1 << 16
+# channels from which a sum of products in one operation is faster than two operations
+_WIDE: Final = 32
 
 
 def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
@@ -70,18 +76,38 @@ def _is_depthwise(channels: int, depth: int, filters: int) -> bool:
 def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     """Sum, over the offsets of the window, of the image there times the filter there."""
     padded = fit.pad(xp, x)
-    views = fit.views()
     weights = _repeated_weights(xp, fit, w)
-    result = padded[views[0][1]] * weights[0]
+    views = [padded[view] for _, view in fit.views()]
     if xp is not np:
-        for (_, view), weight in zip(views[1:], weights[1:], strict=True):
-            result = result + padded[view] * weight
+        return sum(
+            (view * weight for view, weight in zip(views[1:], weights[1:], strict=True)),
+            start=views[0] * weights[0],
+        )
+    result = np.empty(views[0].shape, np.result_type(x, w))
+    if result.size <= _BLOCK:
+        _add_products(views, weights, result)
         return result
-    product = np.empty_like(result)
-    for (_, view), weight in zip(views[1:], weights[1:], strict=True):
-        np.multiply(padded[view], weight, out=product)
-        np.add(result, product, out=result)
+    for block in _blocks(result.shape):
+        _add_products([view[block] for view in views], weights, result[block])
     return result
+
+
+def _add_products(views: list[Any], weights: Any, result: Any) -> None:
+    np.multiply(views[0], weights[0], out=result)
+    product = np.empty_like(result)
+    for view, weight in zip(views[1:], weights[1:], strict=True):
+        np.multiply(view, weight, out=product)
+        np.add(result, product, out=result)
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Whole images, or rows of one, that stay in the cache while a window moves over them."""
+    images, rows, *row = shape
+    size = max(1, _BLOCK // max(1, math.prod(row)))
+    step, size = max(1, size // max(1, rows)), min(size, rows) or 1
+    for first in range(0, images, step):
+        for start in range(0, rows, size):
+            yield slice(first, first + step), slice(start, start + size)
 
 
 def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
@@ -91,6 +117,13 @@ def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
 
 def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> Any:
     padded, channels = fit.pad(xp, x), x.shape[-1]
+    if xp is np and channels >= _WIDE:
+        views, axes = [padded[view] for _, view in fit.views()], list(range(dy.ndim))
+        totals = np.zeros((len(views), channels), dy.dtype)
+        for block in _blocks(dy.shape):
+            for offset, view in enumerate(views):
+                totals[offset] += np.einsum(view[block], axes, dy[block], axes, axes[-1:])
+        return totals.reshape((*fit.window, 1, channels))
     ones = xp.ones((1, dy.size // channels), dtype=dy.dtype)
     sums = [ones @ (padded[view] * dy).reshape((-1, channels)) for _, view in fit.views()]
     return xp.concatenate(sums).reshape((*fit.window, 1, channels))
