@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from threading import local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from cfgraph.ir.attrs import content_key
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.limits import current_limits
+from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import compile_numpy, require_bounded
 from cfgraph.ops.opdef.op import Kernel, Op, function_calls, numpy_kernel
@@ -34,6 +36,7 @@ from cfgraph.runtime.jax.compile import (
     xla_context,
 )
 from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_arguments
+from cfgraph.runtime.jax.tensor_lists import UnknownCapacity
 from cfgraph.runtime.jax.transfer import HostTransfer
 
 if TYPE_CHECKING:
@@ -144,11 +147,13 @@ class ClusterRunner:
         stream: GpuStream | None,
     ) -> CompiledCluster:
         require_bounded(function, instances)
+        growths: dict[Node, ListGrowth] = {}
+        bind = partial(_cluster_kernel, growths)
         if stream is None:
-            line = compile_numpy(function, instances, _cluster_kernel)
+            line = compile_numpy(function, instances, bind)
         else:
-            line = gpu_line(function, instances, _cluster_kernel, stream)
-        cluster = CompiledCluster(name, function, line, None)
+            line = gpu_line(function, instances, bind, stream)
+        cluster = CompiledCluster(name, function, line, None, growths=growths)
         if self.engine == "xla" and not (stream and self.auto_engine):
             try:
                 transfer = gpu_transfer(stream) if stream else None
@@ -175,9 +180,14 @@ class _RandomOp(NamedTuple):
     call: Node
 
 
-def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
-    """The kernel of a node in a cluster; a random one draws under its own name, not the call's."""
+def _cluster_kernel(growths: dict[Node, ListGrowth], node: Node, op: type[Op]) -> Kernel:
+    """The kernel of a node in a cluster; a random one draws under its own name, not the call's.
+
+    `growths` counts the lengths of the lists that it makes.
+    """
     kernel = numpy_kernel(node, op)
+    if op.compilation.row_operation in ("empty", "reserve"):
+        return partial(_counted_list, growths, node, kernel)
     if not (op.effects.stateful and op.effects.random):
         return kernel
 
@@ -187,6 +197,16 @@ def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
         return kernel(step, *inputs)
 
     return draw
+
+
+def _counted_list(
+    growths: dict[Node, ListGrowth], node: Node, kernel: Kernel, *inputs: Any
+) -> TensorList:
+    """A new list whose lengths are counted."""
+    made: TensorList = kernel(*inputs)
+    made.growth = growths.setdefault(node, ListGrowth(made.length))
+    made.growth.add(made.length)
+    return made
 
 
 class _XlaCall:
@@ -228,7 +248,10 @@ class _XlaCall:
             compiled = cluster.compiled[key]
         except KeyError:
             with cluster.lock:
-                compiled = self.compile(step, key, inputs, body)
+                try:
+                    compiled = self.compile(step, key, inputs, body)
+                except UnknownCapacity:
+                    return self.measure(step, key, inputs)
         if compiled is None:
             return self.fused(step, *inputs)
         try:
@@ -285,13 +308,24 @@ class _XlaCall:
             refused, cluster.stopped_compiling = "its signature changes too often", True
         else:
             try:
-                compiled = body.compile(inputs)
+                compiled = body.compile(inputs, cluster.lengths.get(key))
             except CompilationFailed as error:
                 refused = str(error)
         seconds = time.perf_counter() - start
         self.owner.signatures.compiled += 1
         self.record(step, key, inputs, compiled, seconds, refused)
         return compiled
+
+    def measure(self, step: Any, key: InputSignature, inputs: Sequence[Any]) -> Any:
+        """Run on NumPy kernels, and store the lengths of lists, for which the next run compiles."""
+        cluster = self.cluster
+        cluster.growths.clear()
+        result = self.fused(step, *inputs)
+        _store(
+            cluster.lengths, key, {node: growth.largest for node, growth in cluster.growths.items()}
+        )
+        self.owner.signatures.compiled += 1
+        return result
 
     def reject(self, step: Any, key: InputSignature, inputs: Sequence[Any], reason: str) -> None:
         """Run a signature on NumPy kernels from now on, since its compiled function fails."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Final
@@ -14,6 +14,7 @@ from cfgraph.ir.function_graph import FunctionGraph
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
+from cfgraph.ops.families.tensor_list import ListGrowth
 from cfgraph.ops.opdef.evaluation import StraightLine
 from cfgraph.runtime.jax.compile import CompiledFunction, TraceableFunction
 
@@ -52,7 +53,8 @@ class CompiledCluster:
 
     `refused` is the reason why XLA cannot compile it. `fused` of the `calls` ran on NumPy kernels:
     nothing was compiled yet, or the cluster is `small`, or `stopped_compiling` after too many
-    compilations. Concurrent runs count calls and compile under `lock`.
+    compilations. Concurrent runs count calls and compile under `lock`. `growths` counts the lengths
+    of lists on NumPy kernels, by the node that makes one, and `lengths` has them by signature.
     """
 
     name: str
@@ -70,6 +72,8 @@ class CompiledCluster:
     # texts of the constant arguments at the last compilation
     last_constants: tuple[str, ...] = ()
     compilations: list[Compilation] = field(default_factory=list)
+    growths: dict[Node, ListGrowth] = field(default_factory=dict)
+    lengths: dict[InputSignature, Mapping[Node, int]] = field(default_factory=dict)
     lock: RLock = field(default_factory=RLock, repr=False)
 
     @property

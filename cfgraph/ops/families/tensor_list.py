@@ -99,10 +99,26 @@ def _revert_edit(elements: list[Any], undo: UndoEntry) -> UndoEntry:
     return index, previous
 
 
-class TensorList:
-    """List of tensors of one dtype; None stands for a reserved element without a value."""
+class ListGrowth:
+    """The largest length of a list, which compiled code needs to know before it runs."""
 
-    __slots__ = ("element_dtype", "element_shape", "items", "max_elements")
+    __slots__ = ("largest",)
+
+    def __init__(self, length: int) -> None:
+        self.largest = length
+
+    def add(self, length: int) -> None:
+        """Count a length."""
+        self.largest = max(self.largest, length)
+
+
+class TensorList:
+    """List of tensors of one dtype; None stands for a reserved element without a value.
+
+    `growth` counts the lengths of the list and of those made from it, if that is needed.
+    """
+
+    __slots__ = ("element_dtype", "element_shape", "growth", "items", "max_elements")
     shape = ()
     ndim = 0
 
@@ -112,11 +128,13 @@ class TensorList:
         shape: Shape,
         elements: PersistentList | list[Any],
         max_elements: int = -1,
+        growth: ListGrowth | None = None,
     ) -> None:
         self.element_dtype = dtype
         self.element_shape = shape
         self.items = elements if isinstance(elements, PersistentList) else PersistentList(elements)
         self.max_elements = max_elements
+        self.growth = growth
 
     def all(self) -> list[Any]:
         """The elements; callers must neither modify nor retain the list."""
@@ -132,8 +150,26 @@ class TensorList:
     ) -> TensorList:
         """A list of the same dtype and limit with different elements."""
         return TensorList(
-            self.element_dtype, shape or self.element_shape, elements, self.max_elements
+            self.element_dtype,
+            shape or self.element_shape,
+            elements,
+            self.max_elements,
+            self.growth,
         )
+
+    def resized(self, size: int) -> TensorList:
+        """The list truncated, or extended with elements without values."""
+        if self.growth is not None:
+            self.growth.add(size)
+        values = self.all()
+        return self.replaced(values[:size] + [None] * (size - len(values)))
+
+    def pushed(self, value: Any) -> TensorList:
+        """The list with an element appended."""
+        items = self.items.push(value)
+        if self.growth is not None:
+            self.growth.add(len(items.all()))
+        return self.replaced(items)
 
     def zeros_like(self) -> TensorList:
         """A list of zeros with the shapes of the elements."""

@@ -260,7 +260,7 @@ def _push_element(handle: TensorList, value: Any, dtype: DType) -> TensorList:
             f"{handle.max_elements}"
         )
         raise OpError(message)
-    return handle.replaced(handle.items.push(value))
+    return handle.pushed(value)
 
 
 class TensorListPushBackBatch(TensorListOp):
@@ -383,9 +383,7 @@ def _resize_list(handle: TensorList, size: Any) -> TensorList:
         message = f"TensorListResize expects size to be non-negative. Got: {size}"
         raise OpError(message)
     check_bytes(8 * size, "the list")
-    handle = tensor_list_of(handle)
-    values = handle.all()
-    return handle.replaced(values[:size] + [None] * (size - len(values)))
+    return tensor_list_of(handle).resized(size)
 
 
 class TensorListGetItem(TensorListOp):

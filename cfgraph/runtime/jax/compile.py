@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +19,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import collected_checks
@@ -31,7 +32,7 @@ from cfgraph.runtime.jax.deferred_checks import (
     guarded_loops,
 )
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line
-from cfgraph.runtime.jax.tensor_lists import JaxTensorList
+from cfgraph.runtime.jax.tensor_lists import JaxTensorList, UnknownCapacity, largest_lengths
 from cfgraph.runtime.jax.transfer import (
     AlignedArguments,
     ArrayTransfer,
@@ -124,24 +125,31 @@ class TraceableFunction:
         self.line, _, self.has_loops = jax_line(load_jax(), function, instances, guarded=guarded)
         self.constant = constant_arguments(function, instances).union(range(constants))
 
-    def compile(self, inputs: Sequence[Any]) -> CompiledFunction:
+    def compile(
+        self, inputs: Sequence[Any], lengths: Mapping[Node, int] | None = None
+    ) -> CompiledFunction:
         """Compile for the shapes and dtypes of these inputs, and the values of constant ones.
 
-        Raises CompilationFailed, RunTimeout at the deadline, and what handlers of signals raise.
+        `lengths` are the largest lengths of lists that are extended, by the node that makes one.
+
+        Raises CompilationFailed, UnknownCapacity if it needs `lengths`, RunTimeout at the deadline,
+        and what handlers of signals raise.
         """
         if not isinstance(self.transfer, HostTransfer):  # streams of a GPU belong to a thread
-            return self._compile(inputs)
+            return self._compile(inputs, lengths)
 
         def work() -> CompiledFunction:
             with xla_context():  # of this thread
-                return self._compile(inputs)
+                return self._compile(inputs, lengths)
 
         return run_interruptibly(work)
 
-    def _compile(self, inputs: Sequence[Any]) -> CompiledFunction:
+    def _compile(
+        self, inputs: Sequence[Any], lengths: Mapping[Node, int] | None
+    ) -> CompiledFunction:
         try:
-            return CompiledFunction(self, inputs)
-        except RunTimeout:
+            return CompiledFunction(self, inputs, lengths)
+        except (RunTimeout, UnknownCapacity):
             raise
         except Exception as error:
             raise CompilationFailed(self._explain_failure(error)) from error
@@ -166,7 +174,13 @@ class CompiledFunction:
     computed value of a body with checks is their conjunction.
     """
 
-    def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        body: TraceableFunction,
+        inputs: Sequence[Any],
+        lengths: Mapping[Node, int] | None = None,
+    ) -> None:
+        self._lengths = lengths
         self._line, self._transfer, self._has_checks = body.line, body.transfer, False
         self._guards = len(guard_arguments(current_limits())) if body.is_guarded else 0
         self._variables = [
@@ -253,7 +267,11 @@ class CompiledFunction:
             if first == index:
                 traced_variables[index] = _traced_variable(self._inputs[index], value), value
             values[index] = traced_variables[first][0]
-        with collected_checks() as checks, guarded_loops(traced[: self._guards]):
+        with (
+            collected_checks() as checks,
+            guarded_loops(traced[: self._guards]),
+            largest_lengths(self._lengths),
+        ):
             result = self._line.run(TRACING_STEP, *values)
         computed: list[Any] = []
         is_tuple = isinstance(result, tuple)

@@ -1,13 +1,16 @@
 """Tensor lists in compiled code: arrays of fixed capacity, one row per element.
 
-The capacity is known when the list is compiled. The fact `row_operation` of an op names its
+The capacity is known when the list is compiled: from an input, or from the lengths in a run on
+kernels, if the list is extended. The fact `row_operation` of an op names its
 operation on the rows. The first element determines their shape if nothing else does. Where the
 kernels of the ops would raise an error or extend the list, a check fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
@@ -80,11 +83,25 @@ def _register(jax: Any) -> None:
 # -- new lists -----------------------------------------------------------------------------------
 
 
+class UnknownCapacity(Unsupported):
+    """The capacity of a list that the program extends follows only from a run on kernels."""
+
+
+_LARGEST: Final[ContextVar[Mapping[Node, int] | None]] = ContextVar("_LARGEST", default=None)
+
+
+@contextmanager
+def largest_lengths(lengths: Mapping[Node, int] | None) -> Iterator[None]:
+    """Scope in which lists are compiled for their largest lengths, by the node that makes one."""
+    token = _LARGEST.set(lengths)
+    try:
+        yield
+    finally:
+        _LARGEST.reset(token)
+
+
 def _new_list(jax: Any, node: Node, shape_input: Any, capacity: int, length: int) -> JaxTensorList:
     dtype, shape = node.attr("element_dtype"), element_shape_of(shape_input)
-    if capacity < 0:
-        message = "the capacity of the list is not known at compile time"
-        raise Unsupported(message)
     data = _zeros(jax, dtype, capacity, shape) if shape.is_full else None
     written = None if shape.is_full else jax.numpy.zeros(max(capacity, 1), bool)
     return JaxTensorList(dtype, shape, capacity, data, jax.numpy.int32(length), written)
@@ -96,11 +113,28 @@ def _zeros(jax: Any, dtype: DType, capacity: int, shape: Shape) -> Any:
 
 
 def _empty(jax: Any, node: Node) -> Kernel:
-    return lambda shape, capacity: _new_list(jax, node, shape, int(capacity), 0)
+    def empty(shape: Any, limit: Any) -> JaxTensorList:
+        capacity = int(limit) if limit >= 0 else _largest_length(node)
+        return _new_list(jax, node, shape, capacity, 0)
+
+    return empty
 
 
 def _reserve(jax: Any, node: Node) -> Kernel:
-    return lambda shape, count: _new_list(jax, node, shape, int(count), int(count))
+    def reserve(shape: Any, count: Any) -> JaxTensorList:
+        # a list that a program extends starts without elements
+        return _new_list(jax, node, shape, int(count) or _largest_length(node), int(count))
+
+    return reserve
+
+
+def _largest_length(node: Node) -> int:
+    """The largest length of the lists that a node makes, in a run on kernels."""
+    lengths = _LARGEST.get()
+    if lengths is None:
+        message = "the capacity of the list is not known at compile time"
+        raise UnknownCapacity(message)
+    return lengths.get(node, 0)
 
 
 def _from_tensor(jax: Any, node: Node) -> Kernel:

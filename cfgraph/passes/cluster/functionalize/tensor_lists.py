@@ -68,8 +68,8 @@ def functionalize_lists(
 ) -> FunctionalizedLists:
     """Replace the stacks and TensorArrays of a graph by lists where possible.
 
-    `traced` lists may be written by an operation that extends lists: cfgraph runs a cluster again
-    on kernels if it extends one.
+    `traced` lists may be extended: cfgraph compiles a cluster for the lengths of the lists in a run
+    on kernels, and runs it on kernels again if a list grows further.
     """
     lists = FunctionalizedLists()
     groups = list(tensor_list_groups(graph))
@@ -104,7 +104,6 @@ def functionalize_lists(
 
 _FORWARDING_ROLES: Final = (Role.ENTER, Role.SWITCH, Role.MERGE, Role.EXIT, Role.NEXT_ITERATION)
 _MAX_ELEMENTS_INPUT: Final = 1
-_ELEMENT_COUNT_INPUT: Final = 1
 
 
 def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
@@ -142,28 +141,17 @@ def require_static_size(
         if dtype is not None and dtype.kind not in NUMERIC_KINDS:
             raise not_functionalizable("list", f"{node.name} contains {dtype}", node=node.name)
         may_extend = operation == "put" and node.attr("resize_if_index_out_of_bounds")
-        if may_extend and not (traced and _are_reserved(group, shapes)):
+        if may_extend and not traced:
             text = f"{node.name} may extend it"
             raise not_functionalizable("list", text, node=node.name)
-        if operation == "empty":
+        if operation == "empty" and not traced:
             limit = shapes.value(node.inputs[_MAX_ELEMENTS_INPUT])
             if limit is None or limit < 0:
                 text = f"the maximum number of elements of {node.name} is unknown"
                 raise not_functionalizable("list", text, node=node.name)
         operations.add(operation)
-    if {"push", "all"} <= operations:
+    if {"push", "all"} <= operations and not traced:
         raise not_functionalizable("list", "its final number of elements is unknown")
-
-
-def _are_reserved(group: list[Node], shapes: StaticShapes) -> bool:
-    """True unless a list of the group is known to begin without elements, and so is extended."""
-    for node in group:
-        op = lookup(node.op)
-        if op is not None and op.compilation.row_operation == "reserve":
-            count = shapes.value(node.inputs[_ELEMENT_COUNT_INPUT])
-            if count is not None and count <= 0:
-                return False
-    return True
 
 
 def _list_neighbors(node: Node) -> Iterator[Node]:
