@@ -25,7 +25,7 @@ from cfgraph.ir.function_graph import FunctionGraph, is_polymorphic
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.load_faults import name_taken_error
-from cfgraph.ir.node import port_number
+from cfgraph.ir.node import make_pair, port_number
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef, Signature
 from cfgraph.ops.opdef.facts import FunctionCalls
@@ -193,7 +193,8 @@ class _BodyReader:
         for arg in signature.outputs:
             is_named = arg.name == rest[0]
             if is_named and rest[1:] in ([], ["0"]):
-                return Output(node, port)
+                tensor: Output = make_pair(Output, (node, port))
+                return tensor
             run = arg_types(signature, arg, node.attrs)
             count = len(run[0]) * run[1] if run else 1
             if is_named:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS, Frame, cycle_findings
@@ -241,9 +242,7 @@ def _check_attributes_of_op(
     subject: VerifyContext, signature: Signature, nodes: list[Node]
 ) -> Iterator[Finding]:
     declared, in_function = signature.attrs, bool(subject.function)
-    required = signature.required_attrs
-    # values of the right kind without bounds are checked once
-    free = {attr.name: _PYTHON.get(attr.kind) for attr in declared.values() if not _bounded(attr)}
+    required, free = signature.required_attrs, _unbounded_attrs(signature)
     fine: set[tuple[str, type, Any]] = set()
     for node in nodes:
         attrs = node.attrs
@@ -262,8 +261,20 @@ def _check_attributes_of_op(
                 fine.add((key, kind, value))
 
 
-def _bounded(attr: AttrDef) -> bool:
-    return attr.minimum is not None or attr.allowed is not None
+# signatures are never modified
+_unbounded: WeakKeyDictionary[Signature, dict[str, type | None]] = WeakKeyDictionary()
+
+
+def _unbounded_attrs(signature: Signature) -> dict[str, type | None]:
+    """The attributes whose values only have to be of a type, with that type."""
+    attrs = _unbounded.get(signature)
+    if attrs is None:
+        attrs = _unbounded[signature] = {
+            attr.name: _PYTHON.get(attr.kind)
+            for attr in signature.attrs.values()
+            if attr.minimum is None and attr.allowed is None
+        }
+    return attrs
 
 
 def _missing(
@@ -358,24 +369,28 @@ def check_constants(subject: VerifyContext) -> Iterator[Finding]:
             continue
         is_constant = signature is not None and _is_constant(signature)
         for node in nodes:
-            yield from _tensors(node, is_constant)
+            for key, value in node.attrs.items():
+                for tensor in value if type(value) is tuple else (value,):
+                    finding = None
+                    if type(tensor) is TensorValue:
+                        finding = _check_tensor(node, key, tensor, is_constant=is_constant)
+                    if finding is not None:
+                        yield finding
 
 
-def _tensors(node: Node, is_constant: bool) -> Iterator[Finding]:
-    for key, value in node.attrs.items():
-        for tensor in value if type(value) is tuple else (value,):
-            if type(tensor) is not TensorValue:
-                continue
-            try:
-                tensor.check()
-            except InvalidInput as error:
-                message = f"attribute {key!r}: {error.message}"
-                yield Finding(error.code or "CFG020", "error", message, node.name)
-                continue
-            declared = node.attrs.get("dtype")
-            if is_constant and isinstance(declared, DType) and tensor.dtype is not declared:
-                message = f"the constant contains {tensor.dtype}, attribute 'dtype' is {declared}"
-                yield Finding("CFG302", "error", message, node.name)
+def _check_tensor(
+    node: Node, key: str, tensor: TensorValue, *, is_constant: bool
+) -> Finding | None:
+    try:
+        tensor.check()
+    except InvalidInput as error:
+        message = f"attribute {key!r}: {error.message}"
+        return Finding(error.code or "CFG020", "error", message, node.name)
+    declared = node.attrs.get("dtype")
+    if is_constant and type(declared) is DType and tensor.dtype is not declared:
+        message = f"the constant contains {tensor.dtype}, attribute 'dtype' is {declared}"
+        return Finding("CFG302", "error", message, node.name)
+    return None
 
 
 def _is_constant(signature: Signature) -> bool:

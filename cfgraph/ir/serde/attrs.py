@@ -91,14 +91,23 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 def decode_attrs(protos: Mapping[str, Any]) -> dict[str, Any]:
     """Decode a map of AttrValues, sorted by name because the map has no stable order."""
-    return {name: decode_attr(protos[name]) for name in sorted(protos)}
+    attrs: dict[str, Any] = {}
+    from_number = DType.from_number
+    for name in sorted(protos):
+        proto = protos[name]
+        arm = proto.WhichOneof("value")
+        # most attributes are types
+        attrs[name] = from_number(proto.type) if arm == "type" else _decode_arm(proto, arm)
+    return attrs
 
 
 def decode_attr(proto: Any) -> Any:
     """Decode an AttrValue; EncodedAttr if there is no Python form."""
-    arm = proto.WhichOneof("value")
-    if arm == "type":
-        return DType.from_number(proto.type)
+    return _decode_arm(proto, proto.WhichOneof("value"))
+
+
+def _decode_arm(proto: Any, arm: str | None) -> Any:
+    """Decode an AttrValue whose content is in the field `arm`."""
     if arm in ("i", "s", "b", "f"):
         return getattr(proto, arm)
     if arm == "list":

@@ -359,7 +359,7 @@ class _EffectOrder:
         self._functional_nodes = functional_nodes
         self._followers: set[Node] = set()
         self.awaited_inputs: dict[Node, tuple[Node, ...]] = {}
-        for node in order:
+        for node in order if effects else ():
             self._add(node)
 
     def _add(self, node: Node) -> None:
@@ -382,6 +382,8 @@ class _EffectOrder:
 
     def final_effects(self, returns: Iterable[Output]) -> tuple[tuple[Node, int], ...]:
         """The effects that no other effect follows, each with the outputs (bits) that follow it."""
+        if not self._effects:
+            return ()
         outputs: dict[Node, int] = {}
         for k, x in enumerate(returns):
             outputs[x.node] = outputs.get(x.node, 0) | 1 << k

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from cfgraph.ir.devices import COLOCATION_PREFIX, merge_device_names
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.node import make_pair
 from cfgraph.ir.role import Role
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import remote_target
@@ -162,7 +163,8 @@ class _BodyCopier:
         """A tensor of the body in this copy."""
         if x.node.op == ARG_OP:
             return self.argument(x.node.attrs["index"])
-        return Output(self.copies[x.node], x.port)
+        tensor: Output = make_pair(Output, (self.copies[x.node], x.port))
+        return tensor
 
     def renamed_colocation(self, groups: Any) -> Any:
         """Colocation groups, with the names of the nodes in this copy."""

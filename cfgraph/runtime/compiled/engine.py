@@ -251,9 +251,8 @@ def generate_run(
 
 def _crosses_devices(plans: Sequence[Plan]) -> bool:
     """True if a run has several devices, or sends messages."""
-    return len(plans) > 1 or any(
-        known.op.role in (SEND, RECV) for plan in plans for known in plan.nodes.values()
-    )
+    ops = {known.op for plan in plans for known in plan.nodes.values()}
+    return len(plans) > 1 or any(op.role in (SEND, RECV) for op in ops)
 
 
 def _require_ordered_effects(plan: Plan, generator: Generator) -> None:

@@ -218,6 +218,8 @@ class Generator:
         write, silent = self._writer(plan)
         if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
             live = self.invariants.section(plan, info, live, silent=silent)
+        if write is _nothing and not node.inputs and not node.controls:
+            return  # a constant, known from the start
         item = self._item(info.frame, live, partial(write, plan), silent=silent)
         self._need_inputs(item, plan)
         if role is SWITCH:

@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.node import make_pair
 from cfgraph.ir.role import ENTER, NEXT_ITERATION
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import check_deadline, iteration_limit_error
@@ -103,7 +104,9 @@ class NodeWriter:
         if contents and not all(isinstance(value, np.ndarray | np.generic) for value in results):
             return False
         for port, value in enumerate(results):
-            values.setdefault(Output(node, port), self.program.constant(value, plan=plan))
+            values.setdefault(
+                make_pair(Output, (node, port)), self.program.constant(value, plan=plan)
+            )
         return True
 
     def forward_constant(self, plan: NodePlan) -> None:
@@ -155,7 +158,8 @@ class NodeWriter:
         fed = self.classified.fed
         targets = []
         for port in range(plan.outputs):
-            target, output = program.variable(scalar=scalar), Output(node, port)
+            target = program.variable(scalar=scalar)
+            output = make_pair(Output, (node, port))
             targets.append(target)
             if not fed or output not in fed:
                 values[output] = target

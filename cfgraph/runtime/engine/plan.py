@@ -17,7 +17,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, is_partitioned
+from cfgraph.ir.traversal import ROLES, ancestors, is_partitioned
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
@@ -256,15 +256,14 @@ def _plan(
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
     """Raise UsageError for inputs of the graph that must be fed and are not."""
-    missing = [node.output() for node in nodes if must_be_fed(node) and _needs_feed(node)]
+    missing = [node.output() for node in nodes if _needs_feed(node) and must_be_fed(node)]
     if missing:
         raise missing_feeds_error(graph, missing)
 
 
 def _needs_feed(node: Node) -> bool:
     """True for an input without a kernel that could report the missing feed."""
-    op = lookup(node.op)
-    return op is not None and op.role in (Role.ARG, Role.RECV)
+    return ROLES[node.op] in (Role.ARG, Role.RECV)
 
 
 def is_replaced_by_feed(node: Node) -> bool:
