@@ -11,8 +11,8 @@ import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
@@ -73,16 +73,8 @@ class Signature:
         return signature
 
     def _arg(self, text: str) -> ArgDef:
-        name, _, kind = (piece.strip() for piece in text.partition(":"))
-        count, star, rest = kind.partition("*")
-        kind = rest.strip() if star else kind
-        is_ref = kind.startswith("Ref(")
-        kind = kind[4:-1] if is_ref else kind
-        try:
-            dtype: DType | None = None if kind in self.attrs else DType.from_name(kind)
-        except KeyError:
-            dtype = None
-        return ArgDef(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
+        arg, kind = _parse_arg(text)
+        return replace(arg, dtype=None, type_attr=kind) if kind in self.attrs and arg.dtype else arg
 
     def _declare(self, arg: ArgDef) -> None:
         if arg.type_attr:
@@ -274,23 +266,39 @@ def _checked_type(arg: ArgDef, dtype: Any) -> DType:
     return dtype.ref if arg.is_ref else dtype
 
 
+_DELIMITER: Final = re.compile(r"[,()\[\]{}]|'[^']*'?")
+
+
 def _split_top_level(text: str) -> list[str]:
     """Split at commas outside of brackets and quotes."""
-    parts, depth, start, quoted = [], 0, 0, False
-    for index, char in enumerate(text):
-        if char == "'":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif char in "([{":
+    parts, depth, start = [], 0, 0
+    for match in _DELIMITER.finditer(text):
+        char = match[0]
+        if char in "([{":
             depth += 1
         elif char in ")]}":
             depth -= 1
         elif char == "," and depth == 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
     parts.append(text[start:].strip())
     return [piece for piece in parts if piece]
+
+
+@lru_cache(maxsize=1024)  # many ops have the same arguments
+def _parse_arg(text: str) -> tuple[ArgDef, str]:
+    """An argument, and the name of its type or type attribute; a known type is no attribute."""
+    name, _, kind = map(str.strip, text.partition(":"))
+    count, star, rest = kind.partition("*")
+    kind = rest.strip() if star else kind
+    is_ref = kind.startswith("Ref(")
+    kind = kind[4:-1] if is_ref else kind
+    try:
+        dtype: DType | None = DType.from_name(kind)
+    except KeyError:
+        dtype = None
+    arg = ArgDef(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
+    return arg, kind
 
 
 _ATTR_DEF: Final = re.compile(
@@ -300,6 +308,7 @@ _ATTR_DEF: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)  # many ops declare the same types
 def _parse_attr(text: str) -> AttrDef:
     match = _ATTR_DEF.match(text)
     if match is None:
