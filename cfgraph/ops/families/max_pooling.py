@@ -79,6 +79,8 @@ def lowest_finite(dtype: Any) -> Any:
     """Lowest finite value of a dtype."""
     if np.issubdtype(dtype, np.integer):
         return np.iinfo(dtype).min
+    if dtype in (np.float32, np.float64):
+        return np.finfo(dtype).min
     import ml_dtypes
 
     limits: Any = ml_dtypes.finfo

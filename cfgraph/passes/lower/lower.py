@@ -59,8 +59,10 @@ def remove_unread(graph: Graph, added: Iterable[Node]) -> None:
 
 
 def _is_unused(node: Node) -> bool:
+    if node.uses:
+        return False
     op = lookup(node.op)
-    return not node.uses and op is not None and not op.effects.stateful
+    return op is not None and not op.effects.stateful
 
 
 def drop_dangling_colocation(graph: Graph, added: Iterable[Node]) -> None:

@@ -45,6 +45,7 @@ class LoweringPlan:
         self.awaited_inputs: dict[Node, tuple[Node, ...]] = {}
         self.functional_nodes: dict[Node, FunctionalNode] = {}
         self._gradients = dict(graph.gradient_functions)
+        self._kinds: dict[str, str] = {}  # by op
         self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
         self._require_known(graph)
         self._read(graph)
@@ -113,7 +114,9 @@ class LoweringPlan:
 
         `function` contains the node; None is the graph itself.
         """
-        kind = functional_kind(node.op, self.instances)
+        kind = self._kinds.get(node.op)
+        if kind is None:
+            kind = self._kinds[node.op] = functional_kind(node.op, self.instances)
         if not kind or (kind == "call" and self._is_excluded(node)):
             return None
         location = node.name if function is None else f"{function.name}/{node.name}"

@@ -363,9 +363,10 @@ class Program:
         drops = self._drops() if drops_values else {}
         printed, owners = [f"def {self.name}({self.parameters}):"], [-1]
         for index, line in enumerate(self.lines):
-            names = [value.name for value in line.arguments]
-            if any(value.merged is not None for value in line.arguments):
-                names = [value.resolved().name for value in line.arguments]
+            names = [
+                value.name if value.merged is None else value.resolved().name
+                for value in line.arguments
+            ]
             form = line.form
             if drops_values and len(names) == 2 and form in OPERATORS:
                 form = _reusing(line, drops.get(index, ()))
@@ -374,9 +375,13 @@ class Program:
                 targets = [value.resolved().name for value in line.targets]
                 # a variable that has become its own source needs no assignment
                 text = f"{', '.join(targets)} = {text}" if targets != [text] else "pass"
-            simple = not line.form.endswith(":") and not line.form.startswith(("return", "break"))
             later = drops.pop(index, [])
-            if later and simple:
+            if not later:
+                printed.append("    " * line.block.depth + text)
+                owners.append(index)
+                continue
+            simple = not line.form.endswith(":") and not line.form.startswith(("return", "break"))
+            if simple:
                 same = [value.name for block, value in later if block is line.block]
                 later = [item for item in later if item[0] is not line.block]
                 if same:
