@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.dtypes import float32, int32, int64
+from cfgraph.ir.dtypes import float32, int32, int64, string
 from cfgraph.ir.shapes import Shape
 from tests.ops.scenario import Runs, Scenario, Sketch
 
@@ -110,4 +110,20 @@ def staged(g: Sketch) -> Runs:
     ]
 
 
-SCENES: list[Scenario] = [closing, padded, by_priority, shuffled, staged]
+def staged_within_a_limit(g: Sketch) -> Runs:
+    """A queue of the same name is another resource, and strings take memory, too."""
+    attrs = {"dtypes": (float32, string), "memory_limit": 70, "shared_name": "q"}
+    text = np.array([b"a", b"bcd"], object)
+    small, large = (g("Stage", np.zeros(n, np.float32), text, **attrs).node for n in (3, 5))
+    size, elements = g("StageSize", **attrs), g("QueueSizeV2", queue_of(g))
+    return [[large], [small], [size, elements], [g("Unstage", **attrs)], [small], [size]]
+
+
+SCENES: list[Scenario] = [
+    closing,
+    padded,
+    by_priority,
+    shuffled,
+    staged,
+    staged_within_a_limit,
+]
