@@ -294,16 +294,12 @@ class Session:
             prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):
-            simulator = self._started_simulator(prepared, trace, limits.max_iterations)
-            if isinstance(simulator, VirtualSimulator):
-                simulator.until = until_iteration
+            simulator = self._started_simulator(
+                prepared, trace, limits.max_iterations, until_iteration
+            )
             completed, simulator.allow_dead = False, allow_dead
             try:
-                work = partial(simulator.run, list(fed.values()))
-                if repeated is None:
-                    work(self._random)
-                else:
-                    repeated.run(partial(work, None), None if xla is None else xla.clusters)
+                self._compute(simulator, list(fed.values()), repeated, xla)
                 completed = True
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
@@ -349,11 +345,31 @@ class Session:
         with self._lock, self.graph.paused_gc():
             return repeated, prepared.by_xla(repeated, self.state)
 
+    def _compute(
+        self,
+        simulator: RunExecutor,
+        feeds: list[Any],
+        repeated: RepeatedRun | None,
+        xla: PreparedRun | None,
+    ) -> None:
+        """Run a simulator; measure a run that may move to XLA."""
+        if repeated is None:
+            simulator.run(feeds, self._random)
+        else:
+            work = partial(simulator.run, feeds, None)
+            repeated.run(work, None if xla is None else xla.clusters)
+
     def _started_simulator(
-        self, prepared: PreparedRun, trace: Observer | None, max_iterations: int | None
+        self,
+        prepared: PreparedRun,
+        trace: Observer | None,
+        max_iterations: int | None,
+        until_iteration: int | None,
     ) -> RunExecutor:
         """A simulator whose step is the next run."""
         simulator = prepared.acquire(trace)
+        if isinstance(simulator, VirtualSimulator):
+            simulator.until = until_iteration
         observer = trace if self.config.costs is None else None
         number = next(self._run_numbers)
         simulator.step.start_run(number, simulator.run_start, max_iterations, observer)

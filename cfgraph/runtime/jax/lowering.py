@@ -170,10 +170,7 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
             return (*after, all_hold(jax, [state[-1], *checks])) if has_checks else after
 
         start = tuple(_as_jax(jax, values[index]) for index in carried)
-        if guard is not None:
-            start += (jax.numpy.int64(0),)
-        if has_checks:
-            start += (jax.numpy.bool_(True),)
+        start += _counters(jax, guarded=guard is not None, checked=has_checks)
         start = _with_list_shapes(jax, body, start)
         state = jax.lax.while_loop(cond, body, start) if start else start
         is_complete = condition_checked == repeats_condition and (has_checks or not body_checked)
@@ -185,6 +182,11 @@ def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -
         return result[0] if len(result) == 1 else tuple(result) if result else None, is_complete
 
     return run
+
+
+def _counters(jax: Any, *, guarded: bool, checked: bool) -> tuple[Any, ...]:
+    """The number of iterations of a guarded loop, and the conjunction of its checks."""
+    return (jax.numpy.int64(0),) * guarded + (jax.numpy.bool_(True),) * checked
 
 
 def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ...]) -> Any:
