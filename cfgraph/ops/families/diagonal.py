@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
@@ -180,7 +180,6 @@ def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
 class DiagonalOp(Op, abstract=True):
     """An op on a band of diagonals, by default the main diagonal."""
 
-    compilation = CompilerSupport(traceable=False)
     fixed_alignment: ClassVar[bytes | None] = _LEFT_ALIGN
 
     @classmethod
@@ -224,6 +223,22 @@ class MatrixDiagPart(DiagonalOp):
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         return diag_part_gradient(g, node, dz, cls.alignment(node))
+
+
+def replaced_diagonals(
+    xp: ModuleType, matrices: Any, diagonal: Any, rows: Any, columns: Any, used: Any
+) -> Any:
+    """Matrices with elements of packed diagonals at some places; arrays of NumPy are changed."""
+    if xp is np:
+        matrices[..., rows[used], columns[used]] = diagonal[..., used]
+        return matrices
+    if not used.any():
+        return matrices
+    source = np.full(matrices.shape[-2:], -1)
+    source[rows[used], columns[used]] = np.flatnonzero(used)
+    packed = diagonal.reshape((*diagonal.shape[: diagonal.ndim - used.ndim], -1))
+    values = packed[..., xp.asarray(np.maximum(source, 0))]
+    return xp.where(xp.asarray(source >= 0), values, matrices)
 
 
 def check_matrix_rank(value: Any) -> None:
@@ -276,9 +291,7 @@ class MatrixDiag(DiagonalOp):
             batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
             reserve_array((*batch, band.rows, band.columns), diagonal.dtype.itemsize)
             result = xp.full((*batch, band.rows, band.columns), padding, diagonal.dtype)
-            row, column, used = band.indices(align)
-            result[..., row[used], column[used]] = diagonal[..., used]
-            return result
+            return replaced_diagonals(xp, result, diagonal, *band.indices(align))
 
         return build
 
@@ -367,10 +380,8 @@ class MatrixSetDiag(DiagonalOp):
                     f"of shape {list(value.shape)}"
                 )
                 raise OpError(message)
-            rows, columns, used = band.indices(align)
-            result = value.copy()
-            result[..., rows[used], columns[used]] = diagonal[..., used]
-            return result
+            copy = value.copy() if xp is np else value
+            return replaced_diagonals(xp, copy, diagonal, *band.indices(align))
 
         return replace
 
