@@ -68,6 +68,25 @@ def test_a_read_moves_out_of_a_loop_that_ends_before_all_writes(writes_after: bo
     assert y == expected == 20
 
 
+@pytest.mark.parametrize("op", ["ResourceGather", "ResourceGatherNd"])
+def test_a_gather_from_a_variable_becomes_one_from_its_value(op: str) -> None:
+    text = LOOP.replace("BEFORE", "").replace("INSIDE", "").replace("AFTER", "start")
+    text = text.replace("shape=[], shared_name", "shape=[4], shared_name")
+    text = text.replace("float32[]:2", "float32[4]:[1,2,3,5]")
+    index = "index = Pack(body) {axis=0}\nread = "
+    text = text.replace("read = ", index if op.endswith("Nd") else "read = ")
+    indices = "index" if op.endswith("Nd") else "body"
+    text = text.replace("ReadVariableOp(handle,", f"{op}(handle, {indices},")
+    graph = cfgraph.loads(text.encode(), "graph")
+    state = Session(graph)
+    state.run(targets=["init"])
+    without(graph, "init", "step")
+    assert len(hoist_reads(graph)) == 1
+    assert graph["read"].op == op.removeprefix("Resource")
+    (y,) = Session(graph, state=state.state).run(["y"], {"n": 4})
+    assert y == 0 * 1 + 1 * 2 + 2 * 3 + 3 * 5
+
+
 @pytest.mark.parametrize(
     "graph",
     [

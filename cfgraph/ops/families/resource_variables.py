@@ -116,14 +116,30 @@ def declared_shape(handle: Output) -> Shape:
     return shape
 
 
-class ReadVariableOp(Op):
+class VariableRead(Op, abstract=True):
+    """A function of the value of a variable, whose handle is the first input."""
+
+    # the op that computes the same from the value
+    value_op: ClassVar[str]
+
+    @classmethod
+    def value_attrs(cls, node: Node) -> dict[str, Any] | None:
+        """The attributes of `value_op`, or None if it cannot compute the same."""
+
+
+class ReadVariableOp(VariableRead):
     """The value of a variable."""
 
     signature = "resource: resource -> value: dtype"
+    value_op = "Identity"
     effects = SideEffects(stateful=True, reads_only=True, atomic=True)
     compilation = CompilerSupport(compiled=True)
     # the gradient of the value is the gradient of the handle
     gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def value_attrs(cls, node: Node) -> dict[str, Any]:
+        return {"T": node.attr("dtype")}
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -318,14 +334,23 @@ class ResourceCountUpTo(CountUpTo):
     signature = "resource: resource -> output: T"
 
 
-class ResourceGather(Op):
+def _gather_attrs(node: Node) -> dict[str, Any]:
+    return {"Tparams": node.attr("dtype"), "Tindices": node.attr("Tindices")}
+
+
+class ResourceGather(VariableRead):
     """The rows of a variable at some indices, with optional batch dimensions."""
 
+    value_op = "Gather"
     signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = (
         "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
     )
     effects = SideEffects(stateful=True, reads_only=True)
+
+    @classmethod
+    def value_attrs(cls, node: Node) -> dict[str, Any] | None:
+        return None if node.attr("batch_dims") else _gather_attrs(node)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -352,12 +377,17 @@ class ResourceGather(Op):
     gradient = staticmethod(gather.gather_gradient)
 
 
-class ResourceGatherNd(Op):
+class ResourceGatherNd(VariableRead):
     """The slices of a variable at index vectors."""
 
+    value_op = "GatherNd"
     signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = "dtype: type, Tindices: {int32, int64}"
     effects = SideEffects(stateful=True, reads_only=True)
+
+    @classmethod
+    def value_attrs(cls, node: Node) -> dict[str, Any]:
+        return _gather_attrs(node)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

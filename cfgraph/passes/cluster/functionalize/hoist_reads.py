@@ -1,6 +1,7 @@
 """Read variables before the loops that read them, where nothing writes before the loops end.
 
     handle ▸ Enter ▸ ReadVariableOp      becomes      handle ▸ ReadVariableOp ▸ Enter ▸ Identity
+    handle ▸ Enter ▸ ResourceGather      becomes      handle ▸ ReadVariableOp ▸ Enter ▸ Gather
 
 A loop with effects is not functionalized, and a read of a variable is one. The variable is then
 read also for a loop without iterations, so that it must have a value.
@@ -14,7 +15,7 @@ from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
-from cfgraph.ops.families.resource_variables import ReadVariableOp
+from cfgraph.ops.families.resource_variables import VariableRead
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
 
 
@@ -24,14 +25,14 @@ def hoist_reads(graph: Graph, fed: Collection[Node] = ()) -> list[Node]:
     Return the new reads.
     """
     loops = frames(graph)
-    if len(loops.all) == 1 or not any(is_a(node, ReadVariableOp) for node in graph):
+    if len(loops.all) == 1 or not any(is_a(node, VariableRead) for node in graph):
         return []
     writers = _writers(graph)
     if writers is None or any(loops.of[node] is not loops.root for node in writers):
         return []
     permitted: dict[Frame, bool] = {}
     hoisted: dict[Node, Node] = {}  # the new read by the Enter of its handle
-    todo = [node for node in graph if is_a(node, ReadVariableOp) and node not in fed]
+    todo = [node for node in graph if is_a(node, VariableRead) and node not in fed]
     for read in todo:
         _hoist(graph, loops, read, writers, permitted, hoisted)
     return list(hoisted.values())
@@ -46,6 +47,10 @@ def _hoist(
     hoisted: dict[Node, Node],
 ) -> None:
     """Hoist one read out of all loops if that is permitted."""
+    op = lookup(read.op)
+    assert op is not None
+    assert issubclass(op, VariableRead)
+    attrs_of_read = op.value_attrs(read)
     enters, frame, handle = list[Node](), loops.of[read], read.inputs[0]
     while frame.parent is not None:
         enter = handle.node
@@ -53,7 +58,7 @@ def _hoist(
             return
         enters.append(enter)
         outermost, frame, handle = frame, frame.parent, enter.inputs[0]
-    if not enters:
+    if not enters or attrs_of_read is None:
         return
     if outermost not in permitted:
         permitted[outermost] = _follow(writers, outermost.exits)
@@ -77,8 +82,8 @@ def _hoist(
         )
         graph.connect(copy, [value], [])
         value = copy.output()
-    graph.set_op(read, "Identity", {"T": dtype})
-    graph.set_inputs(read, [value])
+    graph.set_op(read, op.value_op, attrs_of_read)
+    graph.set_inputs(read, [value, *read.inputs[1:]])
 
 
 def _writers(graph: Graph) -> list[Node] | None:
