@@ -57,7 +57,7 @@ def called_functions(
         if name in graph.gradient_functions:
             todo.append(graph.gradient_functions[name])
         todo.extend(siblings(graph.functions, name))
-        todo.extend(_body_calls(function))
+        todo.extend(body_calls(function))
     return names
 
 
@@ -78,7 +78,7 @@ def _names_called_by(nodes: Iterable[Node | BodyNode]) -> set[str]:
 _calls_by_body: WeakKeyDictionary[Function, frozenset[str]] = WeakKeyDictionary()
 
 
-def _body_calls(function: Function) -> frozenset[str]:
+def body_calls(function: Function) -> frozenset[str]:
     """The ops of the body of a function, and the functions that its attributes name."""
     calls = _calls_by_body.get(function)
     if calls is None:

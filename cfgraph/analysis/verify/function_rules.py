@@ -24,10 +24,12 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, is_polymorphic
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.library import body_calls
 from cfgraph.ir.load_faults import name_taken_error
 from cfgraph.ir.node import make_pair, port_number
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef, Signature
+from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import function_calls
 
@@ -111,17 +113,19 @@ class _BodyReader:
             self.fault("CFG104", f"two arguments have the name {arg.name!r}", arg.name)
             return
         node = self.graph.create(arg.name, "_Arg")
-        declared = Signature.from_args((arg,), (), self.definition.attr_defs)
-        waiting = {name: AttrPlaceholder(name) for name in declared.attrs}
-        self.arguments[node] = NodeTypes((), _row(declared, arg, waiting))
+        if arg.dtype is not None and not arg.count:
+            row: Any = (arg.dtype.ref if arg.is_ref else arg.dtype,)
+        else:
+            declared = Signature.from_args((arg,), (), self.definition.attr_defs)
+            row = _row(declared, arg, {name: AttrPlaceholder(name) for name in declared.attrs})
+        self.arguments[node] = NodeTypes((), row)
 
     def add_node(self, body: BodyNode) -> Node | None:
         """Add a node of the body without its edges."""
         if body.name in self.graph:
             self.fault("CFG104", name_taken_error(body.name).message, body.name)
             return None
-        definition = registry.lookup(body.op)
-        if definition is not None and definition.role is Role.ARG:
+        if ROLES[body.op] is Role.ARG:
             message = f"{body.op} is not allowed in the body of a function"
             hint = "read the argument by its name in the signature"
             self.fault("CFG138", message, body.name, hint)
@@ -399,6 +403,8 @@ def check_recursion(graph: Graph) -> Iterator[Finding]:
 
 
 def _callees(graph: Graph, name: str) -> Iterator[str]:
+    if body_calls(graph.functions[name]).isdisjoint(graph.functions):
+        return
     for node in graph.functions[name].definition.nodes:
         if node.op in graph.functions:
             yield node.op

@@ -24,7 +24,7 @@ from cfgraph.ir.function_graph import (
 )
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, require_graph
-from cfgraph.ir.library import called_functions, calls_of
+from cfgraph.ir.library import body_calls, called_functions, calls_of
 from cfgraph.limits import check_deadline
 
 _RULES: Final[tuple[VerifyRule, ...]] = (
@@ -251,10 +251,8 @@ def _node_in(function: str, node: str | None) -> str:
 
 def _callees_of(function: Function, graph: Graph) -> _Callees:
     """The library functions that the findings on a function depend on."""
-    nodes = function.definition.nodes
-    names = dict.fromkeys(name for node in nodes for name, _ in calls_of(node))
     known = graph.functions
-    return tuple((name, ref(known[name])) for name in names if name in known)
+    return tuple([(name, ref(known[name])) for name in body_calls(function) if name in known])
 
 
 def _verify_function(
