@@ -30,15 +30,15 @@ def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     return result
 
 
+# elements of an array that are computed at once
+_BLOCK: Final = 1 << 15
 # beyond it, erf is 1 in float32
-_ERF_BOUND: Final = np.float32(3.7439211627767994)
-_ERF_OVER: Final = (
-    *(0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861),
-    *(0.18520832239976145, 1.128379143519084),
-)
-_ERF_UNDER: Final = (
-    *(-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885),
-    *(0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0),
+_ERF_BOUND: Final = np.float32(4)
+# atanh(erf(x)) / x as a polynomial of the square of x, up to the bound; a minimax fit
+_ERF_SLOPE: Final = (
+    *(4.419049126624941e-09, 4.805855269296444e-08, -4.9469949772174004e-06),
+    *(8.511423220625147e-05, -0.0006156627787277102, -0.00019472210260573775),
+    *(0.10276973247528076, 1.128379225730896),
 )
 # Press et al. 1992, Numerical Recipes, section 6.2
 _ERFC: Final = (
@@ -50,13 +50,11 @@ _ERFC_BOUND: Final = np.float32(11)
 
 
 def _erf_float32(x: Any) -> Any:
-    """erf as a quotient of polynomials, as XLA computes it; SciPy takes four times as long."""
-    inner = np.clip(x, -_ERF_BOUND, _ERF_BOUND)
-    square = inner * inner
-    result = _polynomial(square, _ERF_OVER)
+    """erf as tanh of a polynomial, with a relative error of 2.2e-7; SciPy takes eight times as long."""
+    inner = np.minimum(np.maximum(x, -_ERF_BOUND), _ERF_BOUND)
+    result = _polynomial(inner * inner, _ERF_SLOPE)
     result *= inner
-    result /= _polynomial(square, _ERF_UNDER)
-    return np.where(np.abs(x) >= _ERF_BOUND, np.sign(x), result)[()]
+    return np.tanh(result)
 
 
 def _erfc_float32(x: Any) -> Any:
@@ -71,6 +69,21 @@ def _erfc_float32(x: Any) -> Any:
     return np.copysign(result, x) + np.float32(2) * np.signbit(x)
 
 
+def _in_blocks(function: Callable[[Any], Any]) -> Kernel:
+    """Apply a function of many steps to parts of an array that stay in the cache."""
+
+    def kernel(x: Any) -> Any:
+        if x.size <= _BLOCK:
+            return function(x)
+        result, flat = np.empty(x.shape, x.dtype), x.reshape(-1)
+        parts = result.reshape(-1)
+        for start in range(0, x.size, _BLOCK):
+            parts[start : start + _BLOCK] = function(flat[start : start + _BLOCK])
+        return result
+
+    return kernel
+
+
 class ErrorFunction(SpecialFunction, abstract=True):
     """Error function that NumPy computes in float32 for dtypes of at most 32 bits."""
 
@@ -79,7 +92,7 @@ class ErrorFunction(SpecialFunction, abstract=True):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if xp is np and node.attr("T").numpy.itemsize <= np.dtype(np.float32).itemsize:
-            return computed_in_float32(cls.function_float32, node.attr("T"))
+            return computed_in_float32(_in_blocks(cls.function_float32), node.attr("T"))
         return super().bind(node, xp)
 
 
