@@ -226,6 +226,22 @@ class LinSpace(Op):
     gradient = staticmethod(no_gradient)
 
 
+def _marked(indices: Any, axis: int, depth: int, on_value: Any, off_value: Any) -> Any:
+    """An array of `off_value`, with `on_value` at each index along a new axis."""
+    sizes = indices.shape
+    result = np.full((*sizes[:axis], depth, *sizes[axis:]), off_value)
+    inner = math.prod(sizes[axis:])
+    flat = indices.reshape(-1)
+    rows = np.arange(flat.size)
+    if inner == 1:
+        places = rows * depth + flat
+    else:
+        places = (rows // max(inner, 1) * depth + flat) * inner + rows % max(inner, 1)
+    inside = (flat >= 0) & (flat < depth)
+    result.reshape(-1)[places if inside.all() else places[inside]] = on_value
+    return result
+
+
 class OneHot(Op):
     """One-hot vectors: `on_value` at each index, `off_value` elsewhere, along a new axis."""
 
@@ -252,6 +268,8 @@ class OneHot(Op):
                 raise OpError(message)
             reserve_array((*indices.shape, int(depth)), on_value.dtype.itemsize)
             position = rank if axis == -1 else axis
+            if xp is np:
+                return _marked(indices, position, int(depth), on_value, off_value)
             classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - position))
             sizes = indices.shape
             chosen = indices.reshape((*sizes[:position], 1, *sizes[position:])) == classes
