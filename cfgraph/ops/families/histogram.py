@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -49,7 +50,7 @@ class Bincount(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return bin_counter(xp, binary=False)
+        return bin_counter(xp)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -76,14 +77,7 @@ class DenseBincount(Op):
             if values.ndim > 2:
                 message = f"Shape must be at most rank 2 but is rank {values.ndim}"
                 raise OpError(message)
-            if values.ndim < 2:
-                return count(values, size, weights)
-            shape = (values.shape[0], int(check_bin_count(size)))
-            rows = weights if weights.size else [weights] * len(values)
-            result = [
-                count(row, size, row_weights) for row, row_weights in zip(values, rows, strict=True)
-            ]
-            return xp.stack(result) if result else xp.zeros(shape, weights.dtype)
+            return count(values, size, weights, len(values) if values.ndim == 2 else None)
 
         return counts
 
@@ -109,26 +103,33 @@ def check_bin_count(size: Any) -> Any:
     return size
 
 
-def bin_counter(xp: ModuleType, *, binary: bool) -> Kernel:
-    """A kernel that counts the values of one array: (values, size, weights) -> bins."""
+def bin_counter(xp: ModuleType, *, binary: bool = False) -> Kernel:
+    """A kernel that counts all values, or those of each of `rows` rows."""
 
-    def count(values: Any, size: Any, weights: Any) -> Any:
+    def count(values: Any, size: Any, weights: Any, rows: int | None = None) -> Any:
         if weights.size and weights.shape != values.shape:
             message = f"weights {list(weights.shape)} and input {list(values.shape)} must agree"
             raise OpError(message)
-        flat = values.reshape(-1)
-        if (flat < 0).any():
+        if values.size and values.min() < 0:
             message = "Input must be non-negative!"
             raise OpError(message)
-        inside = flat < check_bin_count(size)
-        reserve(int(size) * weights.dtype.itemsize)
-        bins = xp.zeros(int(size), weights.dtype)
+        length = int(check_bin_count(size))
+        shape = (length,) if rows is None else (rows, length)
+        reserve(math.prod(shape) * weights.dtype.itemsize)
+        places = values.astype(np.int64)
+        if rows is not None:
+            places += length * xp.arange(rows)[:, None]
+        inside = values < length
+        places = places[inside]
+        if not (binary or weights.size):
+            counts = xp.bincount(places, minlength=math.prod(shape))
+            return counts.astype(weights.dtype).reshape(shape)
+        bins = xp.zeros(math.prod(shape), weights.dtype)
         if binary:
-            bins[flat[inside]] = 1
+            bins[places] = 1
         else:
-            amounts = weights.reshape(-1)[inside] if weights.size else 1
-            bins = accumulated_at(xp, bins, flat[inside], amounts, "add")
-        return bins
+            bins = accumulated_at(xp, bins, places, weights[inside], "add")
+        return bins.reshape(shape)
 
     return count
 
