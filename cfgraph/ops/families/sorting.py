@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -296,18 +296,42 @@ class Where(Op):
         return [Shape((None, context.inputs[0].rank))]
 
 
+# up to this many elements, a dictionary numbers them faster than sorting
+_FEW: Final = 64
+# integers of a range at most this many times their number are numbered by tables
+_SPARSEST: Final = 4
+
+
 def first_positions(x: Any) -> tuple[Any, Any]:
     """Index of the first occurrence of each distinct element of a vector, and inverse indices.
 
     Distinct elements are numbered in order of first occurrence; NaN differs from itself.
     """
-    if x.dtype == object:
+    if x.dtype == object or len(x) <= _FEW:
         return _number_elements(x.tolist())
+    if x.dtype.kind in "iu":
+        low = x.min()
+        extent = int(x.max()) - int(low)
+        if extent < _SPARSEST * len(x):
+            # differences are right also where large uint64 numbers wrap
+            return _number_integers(x.astype(np.int64) - low.astype(np.int64), extent + 1)
     _, first, inverse = np.unique(x, return_index=True, return_inverse=True, equal_nan=False)
     order = np.argsort(first)
     numbers = np.empty_like(order)
     numbers[order] = np.arange(order.size)
     return first[order], numbers[inverse]
+
+
+def _number_integers(x: Any, bound: int) -> tuple[Any, Any]:
+    """`first_positions` of integers from 0 to `bound` - 1, by tables of that length."""
+    positions = np.full(bound, len(x))
+    # the last assignment to an element of the table remains: the first occurrence
+    positions[x[::-1]] = np.arange(len(x) - 1, -1, -1)
+    present = np.flatnonzero(positions < len(x))
+    order = present[np.argsort(positions[present])]
+    numbers = np.empty_like(positions)
+    numbers[order] = np.arange(len(order))
+    return positions[order], numbers[x]
 
 
 def _number_elements(elements: list[Any]) -> tuple[Any, Any]:
