@@ -50,7 +50,7 @@ _ERFC_BOUND: Final = np.float32(11)
 
 
 def _erf_float32(x: Any) -> Any:
-    """erf as tanh of a polynomial, with a relative error of 2.2e-7; SciPy takes eight times as long."""
+    """erf as tanh of a polynomial, with a relative error of 2.2e-7, faster than SciPy."""
     inner = np.minimum(np.maximum(x, -_ERF_BOUND), _ERF_BOUND)
     result = _polynomial(inner * inner, _ERF_SLOPE)
     result *= inner
