@@ -58,6 +58,7 @@ FAMILIES: Final = {
         "MatrixSetDiagV2 MatrixSetDiagV3"
     ),
     "dilation": "Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput",
+    "distinct": "ListDiff Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2",
     "division": (
         "Div DivNoNan FloorDiv FloorMod Mod MulNoNan RealDiv TruncateDiv TruncateMod Xdivy "
         "Xlog1py Xlogy"
@@ -230,10 +231,7 @@ FAMILIES: Final = {
     "softmax": (
         "LogSoftmax Softmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"
     ),
-    "sorting": (
-        "Bucketize InTopK InTopKV2 ListDiff LowerBound NthElement TopK TopKV2 Unique UniqueV2 "
-        "UniqueWithCounts UniqueWithCountsV2 UpperBound Where"
-    ),
+    "sorting": "Bucketize InTopK InTopKV2 LowerBound NthElement TopK TopKV2 UpperBound Where",
     "space_blocks": (
         "BatchToSpace BatchToSpaceND DepthToSpace SpaceToBatch SpaceToBatchND SpaceToDepth"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -100,6 +100,10 @@ def _inverse_permutation(g: GradientBuilder, perm: Output) -> Output:
     return g.const(np.argsort(known % known.size), perm.dtype)
 
 
+# up to this many elements, a list is faster than arrays
+_FEW: Final = 32
+
+
 class InvertPermutation(Op):
     """Inverse of a permutation."""
 
@@ -111,7 +115,16 @@ class InvertPermutation(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T").numpy
-        return lambda perm: np.array(_invert(perm.tolist()), dtype)
+
+        def invert(perm: Any) -> Any:
+            if perm.ndim == 1 and perm.size > _FEW and 0 <= perm.min() <= perm.max() < perm.size:
+                result = np.full(perm.size, -1, dtype)
+                result[perm] = np.arange(perm.size, dtype=dtype)
+                if result.min() >= 0:
+                    return result
+            return np.array(_invert(perm.tolist()), dtype)
+
+        return invert
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
