@@ -296,3 +296,32 @@ def test_a_list_that_grows_is_compiled_for_its_first_length(graph: cfgraph.Graph
     # another length is beyond the capacity
     assert len(session.run("y", {"n": np.int32(7)})[0]) == 7
     assert cluster.compilations[-1].refused
+
+
+def columns() -> cfgraph.Graph:
+    """A loop that adds column i of a matrix in iteration i, for n iterations."""
+    b = Builder()
+    n, x = b.placeholder("n", "int32", []), b.placeholder("x", "float32", [2, 3])
+    masks = {"begin_mask": 1, "end_mask": 1, "shrink_axis_mask": 2}
+
+    def body(i: Any, total: Any) -> Any:
+        begin, end = b.Pack([b.const(0), i]), b.Pack([b.const(0), b.Add(i, b.const(1))])
+        column = b.StridedSlice(x, begin, end, b.const([1, 1]), **masks)
+        return b.Add(i, b.const(1)), b.Add(total, column)
+
+    start = (b.const(-1), b.const(np.zeros(2, np.float32)))
+    _, total = b.while_loop(lambda i, _: b.Less(i, n), body, start)
+    b.Identity(total, name="y")
+    return b.graph
+
+
+def test_a_slice_may_select_an_element_that_varies_in_a_compiled_loop() -> None:
+    pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    session = cfgraph.Session(columns(), engine="xla")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (y,) = session.run("y", {"n": np.int32(3), "x": x})
+    np.testing.assert_array_equal(y, x[:, -1] + x.sum(axis=1))
+    (cluster,) = session.cluster_runner.clusters.values()
+    assert cluster.compiled_times == 1
+    with pytest.raises(ExecutionError, match="out of bounds"):
+        session.run("y", {"n": np.int32(4), "x": x})

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.opdef.array_namespace import defer_check, updated_at
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, knows_values
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, is_a, knows_values
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 
@@ -80,6 +83,34 @@ class StridedSliceMasks:
         stop = end[position] if end is not None else None
         return slice(None if self.begin & bit else start, None if self.end & bit else stop, stride)
 
+    def selects_elements(self, count: int) -> bool:
+        """True if each of `count` dimensions is complete or replaced by one element of it."""
+        whole = self.begin & self.end
+        return not ~(self.ellipsis | self.new_axis | self.shrink | whole) & ((1 << count) - 1)
+
+    def traced_index(
+        self, xp: ModuleType, begin: Any, strides: Any, shape: Sequence[int]
+    ) -> tuple[Any, ...]:
+        """The index of elements that are selected by traced numbers, which are checked later."""
+        entries = list(self.index(None, None, strides.tolist()))
+        used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+        axis = 0
+        for position, entry in enumerate(entries):
+            if entry is Ellipsis:
+                axis += len(shape) - used
+            elif entry is not None:
+                if not isinstance(entry, slice):
+                    entries[position] = _checked_position(xp, begin[position], shape[axis])
+                axis += 1
+        return tuple(entries)
+
+
+def _checked_position(xp: ModuleType, position: Any, size: int) -> Any:
+    """A traced position in a dimension, from its end if negative."""
+    position = xp.where(position < 0, position + size, position)
+    defer_check(lambda: (position >= 0) & (position < size))
+    return xp.clip(position, 0, max(size - 1, 0))
+
 
 def cached_strided_index(masks: StridedSliceMasks) -> Any:
     """A function from begin, end, and strides to the index, which caches the last result.
@@ -125,11 +156,18 @@ class StridedSlice(Op):
         return 0 if whole else None
 
     @classmethod
+    def constant_slots(cls, node: Node) -> frozenset[int]:
+        strides = node.inputs[3].node
+        if is_a(strides, Const):
+            count = strides.attr("value").array.size
+            if StridedSliceMasks(node.attr).selects_elements(count):
+                return frozenset((3,))
+        return super().constant_slots(node)
+
+    @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        index, is_object = (
-            cached_strided_index(StridedSliceMasks(node.attr)),
-            node.attr("T").is_object,
-        )
+        masks, is_object = StridedSliceMasks(node.attr), node.attr("T").is_object
+        index = cached_strided_index(masks)
 
         def strided_slice(value: Any, begin: Any, end: Any, strides: Any) -> Any:
             where = index(begin, end, strides)
@@ -146,6 +184,16 @@ class StridedSlice(Op):
             except IndexError:
                 raise OpError(_out_of_bounds(value, where)) from None
 
+        def traced_slice(value: Any, begin: Any, end: Any, strides: Any) -> Any:
+            if isinstance(begin, np.ndarray) and isinstance(end, np.ndarray):
+                return strided_slice(value, begin, end, strides)
+            if not masks.selects_elements(strides.size):
+                message = "begin and end of a traced slice must be constant"
+                raise OpError(message)
+            return value[masks.traced_index(xp, begin, strides, value.shape)]
+
+        if xp.__name__ == "jax.numpy":
+            return traced_slice
         return index_objects if is_object else strided_slice
 
     @classmethod

@@ -173,7 +173,7 @@ def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> I
 
 
 def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:
-    return op.slots_of(node, op.compilation.constant_inputs)
+    return op.constant_slots(node)
 
 
 def compile_time_nodes(
@@ -207,7 +207,8 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
         known = bound_kernel(node, op, np)
         if not node.inputs:
             return known
-        constant = sorted(op.slots_of(node, op.compilation.constant_inputs))
+        constant = sorted(op.constant_slots(node))
+        unchanged = op.slots_of(node, op.compilation.constant_inputs)
         traced = bound_kernel(node, op, xp) if op.compilation.traceable else None
 
         def compute(*inputs: Any) -> Any:
@@ -223,7 +224,7 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
             return traced(
                 *(
                     xp.asarray(value)
-                    if type(value) is np.ndarray and slot not in constant
+                    if type(value) is np.ndarray and slot not in unchanged
                     else value
                     for slot, value in enumerate(inputs)
                 )
@@ -252,7 +253,7 @@ def called_functions(
 def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
     """The input slots with compile-time values, including slots that called functions require."""
     if not op.calls.inlined:
-        return op.slots_of(node, op.compilation.constant_inputs)
+        return op.constant_slots(node)
     if instances is None:
         return frozenset()
     first = op.calls.first_argument

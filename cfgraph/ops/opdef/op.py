@@ -134,6 +134,11 @@ class Op:
         )
 
     @classmethod
+    def constant_slots(cls, node: Node) -> frozenset[int]:
+        """The input slots of a node whose values must be known when it is compiled."""
+        return cls.slots_of(node, cls.compilation.constant_inputs)
+
+    @classmethod
     def file_access(cls, node: Node | BodyNode) -> FileAccess:
         """Kind of file access, by which the I/O policy of a run accepts or rejects the node.
 
