@@ -26,6 +26,8 @@ _MIN_PRODUCTS: Final = 1 << 19
 _RANK: Final = 2
 # elements of a product below which joining costs more than it saves
 _MIN_ELEMENTS: Final = 1 << 14
+# rows and columns of a product below which the joined factors are large beside it
+_MIN_SIDE: Final = 64
 # the inner dimension of a product that is efficient by itself, and of joined products
 _MAX_INNER: Final = 128
 _JOINED_INNER: Final = 384
@@ -77,6 +79,11 @@ class DeferredProduct(Deferred):
         self.right = right
         self.inner, rows = left_transposed.shape
         self.shape: tuple[int, int] = rows, right.shape[1]
+
+    @property
+    def can_be_joined(self) -> bool:
+        """True for a short inner dimension, which makes the product alone inefficient."""
+        return self.inner <= _MAX_INNER and min(self.shape) >= _MIN_SIDE
 
     @property
     def left(self) -> Any:
@@ -195,11 +202,11 @@ def slicing(kernel: Kernel, node: Node) -> Kernel:
 
 
 def adding(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of an addition that joins deferred products with a short inner dimension."""
+    """The kernel of an addition that joins deferred products."""
 
     def add(x: Any, y: Any) -> Any:
         total, product = (x, y) if isinstance(y, DeferredProduct) else (y, x)
-        if not isinstance(product, DeferredProduct) or product.inner > _MAX_INNER:
+        if not (isinstance(product, DeferredProduct) and product.can_be_joined):
             return kernel(evaluated(x), evaluated(y))
         if not isinstance(total, JoinedSum):
             if total.shape != product.shape:

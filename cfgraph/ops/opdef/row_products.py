@@ -78,12 +78,11 @@ def unstacked_rows(tensor: Any, indices: list[int]) -> UnstackedRows | None:
 class DeferredRow(Deferred):
     """An element of an unstacked array."""
 
-    __slots__ = ("index", "rows", "value")
-
     def __init__(self, rows: UnstackedRows, index: int, value: Any) -> None:
         self.rows = rows
         self.index = index
         self.value = value
+        self.shape = value.shape
 
     def product(self, matrix: Any, right: Any) -> Any:
         """The product with `right`, a part of `matrix`, which may be a view."""
