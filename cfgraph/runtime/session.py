@@ -353,7 +353,7 @@ class Session:
         xla: PreparedRun | None,
     ) -> None:
         """Run a simulator; measure a run that may move to XLA."""
-        if repeated is None:
+        if repeated is None or repeated.is_rejected:
             simulator.run(feeds, self._random)
         else:
             work = partial(simulator.run, feeds, None)

@@ -18,6 +18,8 @@ from enum import Enum
 from time import perf_counter as clock
 from typing import Any, Final
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.constants import Const
@@ -117,6 +119,11 @@ class RepeatedRun:
         return self.phase in (Phase.TRIAL, Phase.XLA)
 
     @property
+    def is_rejected(self) -> bool:
+        """True if generated code runs from now on, and no times are needed."""
+        return self.phase is Phase.REJECTED
+
+    @property
     def may_compile(self) -> bool:
         """True if the next run may compile."""
         return self.phase is Phase.TRIAL and self.compiling.count < _MAX_COMPILING_RUNS
@@ -211,7 +218,9 @@ class XlaTier:
 
     def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
         """The repeated run with feeds of these shapes; None if there are too many."""
-        shapes = tuple([_fed_shape(value) for value in feeds])
+        shapes = tuple(
+            [value.shape if type(value) is np.ndarray else _fed_shape(value) for value in feeds]
+        )
         run = self._runs.get(shapes)
         if run is None and len(self._runs) < _MAX_SHAPES:
             run = self._runs.setdefault(shapes, RepeatedRun(self.estimate))
