@@ -12,7 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.array_namespace import accumulated_at, combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -155,7 +155,7 @@ def combine_segments(
         return accumulated_at(xp, result, ids, rows, SEGMENT_ATTRS[ufunc])
     wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)
     if wins is None or rows.dtype.kind in "iu" or not np.isnan(rows).any():
-        ufunc.at(result, ids, rows)
+        combine_at(ufunc, result, ids, rows)
         return result
     for number, row in zip(ids.tolist(), rows, strict=True):
         result[number] = np.where(wins(result[number], row), result[number], row)

@@ -13,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.opdef.array_namespace import combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -231,7 +232,7 @@ class SparseTensorDenseMatMul(Op):
                 raise OpError(message)
             reserve_array((int(sizes[0]), dense.shape[1]), values.dtype.itemsize)
             result = np.zeros((sizes[0], dense.shape[1]), values.dtype)
-            np.add.at(result, row, values[:, None] * dense[column])
+            combine_at(np.add, result, row, values[:, None] * dense[column])
             return result
 
         return matmul
