@@ -52,6 +52,8 @@ class Shape:
         if self.dims is None:
             return True
         sizes = tuple(actual)
+        if sizes == self.dims:
+            return True
         return len(sizes) == len(self.dims) and all(
             want is None or want == have for want, have in zip(self.dims, sizes, strict=True)
         )
