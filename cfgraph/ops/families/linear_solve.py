@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -76,6 +76,10 @@ class BatchMatrixSolve(MatrixSolve):
     compilation = replace(MatrixSolve.compilation, compiled=False)
 
 
+# rows from which LAPACK's substitution is faster than its solution of any system, batch by batch
+_LARGE: Final = 48
+
+
 class MatrixTriangularSolve(SolveOp):
     """Solution x of `matrix @ x = rhs` for a triangular matrix; batch dimensions broadcast."""
 
@@ -86,12 +90,15 @@ class MatrixTriangularSolve(SolveOp):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        triangle = _triangle(xp, lower=node.attr("lower"))
-        adjoint = node.attr("adjoint")
-        upper = node.attr("lower") == adjoint
+        lower, adjoint = bool(node.attr("lower")), bool(node.attr("adjoint"))
+        triangle = _triangle(xp, lower=lower)
+        upper = lower == adjoint
 
         def solve(matrix: Any, rhs: Any) -> Any:
             check_solve_rows(matrix, rhs, same_batch=False)
+            is_large = matrix.shape[-1] >= _LARGE and matrix.shape[:-2] == rhs.shape[:-2]
+            if xp is np and is_large and rhs.size:
+                return _solve_triangular(matrix, rhs, lower=lower, adjoint=adjoint)
             system = conjugate_transpose(triangle(matrix)) if adjoint else triangle(matrix)
             try:
                 return xp.linalg.solve(system, rhs)
@@ -109,6 +116,21 @@ class MatrixTriangularSolve(SolveOp):
         return [batch.broadcast(rhs_batch) + Shape((size if rows is None else rows, columns))]
 
     gradient = staticmethod(matrix_calculus.triangular_solve_gradient)
+
+
+def _solve_triangular(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
+    """Solutions by substitution in LAPACK; infinity or NaN if the diagonal has a zero."""
+    from scipy.linalg import solve_triangular
+
+    if not np.diagonal(matrix, axis1=-2, axis2=-1).all():
+        system = (np.tril if lower else np.triu)(matrix)
+        system = conjugate_transpose(system) if adjoint else system
+        return _substitute(system, rhs, upper=lower == adjoint)
+    result = np.empty(rhs.shape, rhs.dtype)
+    how = {"lower": lower, "trans": 2 if adjoint else 0, "check_finite": False}
+    for batch in np.ndindex(rhs.shape[:-2]):
+        result[batch] = solve_triangular(matrix[batch], rhs[batch], **how)
+    return result
 
 
 def _triangle(xp: ModuleType, *, lower: bool) -> Kernel:
