@@ -20,6 +20,9 @@ from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
+# elements that are updated at once
+_BLOCK: Final = 1 << 14
+
 
 class UpdateRule(Op, abstract=True):
     """An elementwise update of a variable and its slots.
@@ -164,6 +167,8 @@ class DenseUpdate(UpdateRule, abstract=True):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         update, count = _update_function(cls, node), len(_cell_names(cls))
+        if xp is np:
+            update = _in_blocks(update, count)
         grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
         check = _check_signs(cls, _options(cls, node), sparse=False)
 
@@ -183,6 +188,25 @@ class DenseUpdate(UpdateRule, abstract=True):
             return cells[0] if returns else None
 
         return apply
+
+
+def _in_blocks(update: Callable[..., list[Any]], count: int) -> Callable[..., list[Any]]:
+    """Apply an elementwise update of `count` cells to parts of them that stay in the cache."""
+
+    def updated(*values: Any) -> list[Any]:
+        shape, size = values[0].shape, values[0].size
+        if size <= _BLOCK:
+            return update(*values)
+        flat = [value.reshape(-1) if value.shape == shape else value for value in values]
+        new = [np.empty(size, value.dtype) for value in values[:count]]
+        for start in range(0, size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            changed = update(*(x[part] if x.shape == (size,) else x for x in flat))
+            for target, values_of_part in zip(new, changed, strict=True):
+                target[part] = values_of_part
+        return [target.reshape(shape) for target in new]
+
+    return updated
 
 
 class SparseUpdate(UpdateRule, abstract=True):
