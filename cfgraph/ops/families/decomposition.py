@@ -255,11 +255,10 @@ class Lu(MatrixOp):
         index = node.attr("output_idx_type").numpy
 
         def lu(x: Any) -> Any:
-            factors = np.empty(x.shape, x.dtype)
-            rows = np.empty(x.shape[:-1], index)
-            for batch in np.ndindex(x.shape[:-2]):
-                factors[batch], rows[batch] = _lu_factors(x[batch])
-            return factors, rows
+            if not x.size:
+                return np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], index)
+            factors, rows = _lu_factors(x)
+            return factors, rows.astype(index)
 
         return run_on_host(xp, lu)
 
@@ -277,6 +276,6 @@ def _lu_factors(x: Any) -> tuple[Any, Any]:
     from scipy.linalg import lu
 
     rows, lower, upper = lu(x, p_indices=True)
-    if not np.all(np.diagonal(upper)):
+    if not np.all(np.diagonal(upper, axis1=-2, axis2=-1)):
         raise np.linalg.LinAlgError
-    return np.tril(lower, -1) + upper, np.argsort(rows)
+    return np.tril(lower, -1) + upper, np.argsort(rows, axis=-1)

@@ -286,6 +286,14 @@ def _solve_with_pivoting(diagonals: Any, rhs: Any) -> Any:
     above, main, below = _bands(diagonals, rhs)
     bands = np.zeros_like(diagonals)
     bands[..., 0, 1:], bands[..., 1, :], bands[..., 2, :-1] = above[..., :-1], main, below[..., 1:]
+    # the systems of a batch, which no diagonal connects, are one system while all are finite
+    whole = np.moveaxis(bands, -2, 0).reshape(3, -1)
+    try:
+        result = solve_banded((1, 1), whole, rhs.reshape(whole.shape[1], -1)).reshape(rhs.shape)
+        if np.isfinite(result).all():
+            return result
+    except (np.linalg.LinAlgError, ValueError):
+        pass
     result = np.empty(rhs.shape, rhs.dtype)
     for batch in np.ndindex(rhs.shape[:-2]):
         try:
