@@ -18,6 +18,7 @@ from cfgraph.ir.devices import host_device, short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.traversal import RendezvousKey
 from cfgraph.limits import current_limits
+from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.runtime.cost_model import CostModel, launches_kernel
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.link import FireWrapper, message_bytes, trace_wrapper
@@ -107,7 +108,7 @@ class _FiredToken:
             base, end = plan.base, plan.end
 
             def fire_recorded(iteration: Iteration) -> None:
-                self.plan, self.inputs = plan, iteration.values[base:end]
+                self.plan, self.inputs = plan, [*map(evaluated, iteration.values[base:end])]
                 fire(iteration)
 
             return fire_recorded, fire_dead

@@ -12,7 +12,7 @@ from cfgraph.console.convert import PythonOptions, python_source, write_python
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.opdef.deferred_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.cost_model import Calibration
+from cfgraph.runtime.cost_model import Calibration, CostModel
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.session import Session
@@ -253,3 +253,29 @@ def test_a_calibration_uses_no_time_of_nodes_that_compute_jointly() -> None:
     calibration = Calibration()
     session(text(), memory={}).run(["result:0"], feeds(14), trace=calibration)
     assert "MatMul" in calibration.text()
+
+
+def test_products_of_another_shape_than_the_sum_are_an_error_of_the_addition() -> None:
+    source = text().replace("[128,160]", "?").replace("[?,?,160]", "?").replace("[?,?,128]", "?")
+    source = source.replace(
+        "b = GatherV2(ys, body, axis)",
+        "rows = GatherV2(ys, body, axis)\n"
+        "b = Slice(rows, from, size)\nfrom = Pack(axis, body)\n"
+        "size = Const(^body) {dtype=int32, value=int32[2]:[-1, -1]}",
+    )
+    messages = []
+    for options in ({"engine": "compiled"}, {"engine": "tokens"}, {"memory": {}}):
+        with pytest.raises(cfgraph.CfgraphError, match="operands could not be broadcast") as error:
+            session(source, **options).run(["result:0"], feeds(3))
+        assert error.value.node == "sum"
+        messages.append(str(error.value))
+    assert len({*messages}) == 1
+
+
+def test_the_virtual_clock_counts_each_product() -> None:
+    times = []
+    for memory in (None, {}):
+        run = session(text(), costs=CostModel(), memory=memory)
+        run.run(["result:0"], feeds(14))
+        times.append(run.elapsed)
+    assert times[0] == pytest.approx(times[1], rel=1e-9)

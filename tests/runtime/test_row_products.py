@@ -295,3 +295,67 @@ top = Neg(pop)
         top, last, _ = session(source, engine=engine).run(["top:0", "last:0", "result:0"], fed)
         assert top.tobytes() == last.tobytes()
         np.testing.assert_array_equal(-top[:, :256], fed["x:0"][2])
+
+
+WRITTEN_BEHIND = (
+    FORWARD.replace("identical_element_shapes=true", "identical_element_shapes=true, EXTRA")
+    .replace("Range(zero, n,", "Range(zero, m,")
+    .replace(
+        "flow = TensorArrayScatterV3", "m = Sub(n, one_root)\nscattered = TensorArrayScatterV3"
+    )
+    .replace("flow_in = Enter(flow)", "flow = WRITE\nflow_in = Enter(flow)")
+    + "last = Placeholder() {dtype=float32, shape=[4,256]}\n"
+)
+WRITE = "TensorArrayWriteV3(array, m, last, scattered)"
+
+
+@pytest.mark.parametrize(
+    ("extra", "write"),
+    [
+        ("dynamic_size=true", WRITE),
+        ("dynamic_size=false", WRITE),
+        ("element_shape=[4,256]", "Identity(scattered)"),  # an element that is not written is zero
+    ],
+)
+def test_elements_behind_the_rows_are_multiplied_alone(
+    extra: str, write: str, calls: list[int]
+) -> None:
+    source = WRITTEN_BEHIND.replace("EXTRA", extra).replace("WRITE", write)
+    whole = feeds(5)
+    fed = {**whole, "x:0": whole["x:0"][:4].copy()}
+    if "last" in write:
+        fed["last:0"] = whole["x:0"][4]
+    else:
+        whole["x:0"][4] = 0
+    np.testing.assert_allclose(agreed(source, fed), expected(whole), rtol=1e-3, atol=1e-4)
+    assert calls == [*range(4)] * 2
+
+
+def test_rows_after_which_nothing_is_scattered_are_multiplied_alone() -> None:
+    source = FORWARD.replace("flow = Tensor", "scattered = Tensor").replace(
+        "flow_in =",
+        "nothing = Placeholder() {dtype=float32, shape=[0,4,256]}\n"
+        "none = Range(zero, zero, one_root)\n"
+        "flow = TensorArrayScatterV3(array, none, nothing, scattered)\nflow_in =",
+    )
+    fed = {**feeds(5), "nothing:0": np.zeros((0, 4, 256), np.float32)}
+    np.testing.assert_allclose(agreed(source, fed), expected(fed), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_matrix_of_another_device_agrees(is_partitioned: bool) -> None:
+    """A message hides the matrix from the device that multiplies, a copied Enter does not."""
+    source = FORWARD.replace("MatMul(both, weights)", "MatMul(both, sent)").replace(
+        "first = Enter", "sent = Identity(weights)\nfirst = Enter"
+    )
+    same = dict.fromkeys(("product", "both", "element", "array", "flow"), "cpu:1")
+    for rules in ({**same, "sent": "cpu:0"}, {**same, "sent": "cpu:1", "weights": "cpu:0"}):
+        graph, devices = cfgraph.loads(source.encode(), "graph"), ["cpu:0", "cpu:1"]
+        if is_partitioned:
+            cfgraph.place(graph, devices=devices, rules=rules)
+            cfgraph.partition(graph)
+        options = {} if is_partitioned else {"devices": devices, "rules": rules}
+        runs = [Session(graph, engine=engine, **options) for engine in ENGINES]
+        values = [run.run(["result:0"], feeds(100))[0] for run in runs]
+        assert not runs[0].fallback
+        assert values[0].tobytes() == values[1].tobytes()

@@ -137,6 +137,7 @@ class JoinedSum(Deferred):
 
     def __init__(self, total: Any, factors: _Factors | None = None) -> None:
         self.total = total
+        self.shape = total.shape
         self.factors = factors
         self.inner = 0 if factors is None else factors.inner
 
@@ -208,10 +209,8 @@ def adding(kernel: Kernel, node: Node) -> Kernel:
         total, product = (x, y) if isinstance(y, DeferredProduct) else (y, x)
         if not (isinstance(product, DeferredProduct) and product.can_be_joined):
             return kernel(evaluated(x), evaluated(y))
-        if not isinstance(total, JoinedSum):
-            if total.shape != product.shape:
-                return kernel(evaluated(x), evaluated(y))
-            total = JoinedSum(total)
-        return total.add(product)
+        if total.shape != product.shape:
+            return kernel(evaluated(x), evaluated(y))
+        return (total if isinstance(total, JoinedSum) else JoinedSum(total)).add(product)
 
     return add

@@ -39,9 +39,10 @@ class UnstackedRows:
     The elements of the array are views of the tensor, which lives as long as they do.
     """
 
-    __slots__ = ("_products", "_tensor")
+    __slots__ = ("_products", "_tensor", "count")
 
     def __init__(self, tensor: Any) -> None:
+        self.count = len(tensor)
         self._tensor = ref(tensor)
         # by the id of a matrix: the matrix, the number of a block, and the product of the block
         self._products: dict[int, tuple[Any, int, Any]] = {}
@@ -111,11 +112,12 @@ class DeferredConcat(Deferred):
 
 
 def reading(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a read of an array that may be unstacked."""
+    """The kernel of a read of an array that may be unstacked, and written to behind its rows."""
 
     def read(step: Any, array: Any, index: Any, flow: Any) -> Any:
         value, rows = kernel(step, array, index, flow), array.rows
-        return value if rows is None else DeferredRow(rows, as_index(index), value)
+        is_row = rows is not None and as_index(index) < rows.count
+        return DeferredRow(rows, as_index(index), value) if is_row else value
 
     return read
 

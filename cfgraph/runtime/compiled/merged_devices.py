@@ -26,7 +26,7 @@ from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
 from cfgraph.ir.traversal import ROLES, ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.program import NotCompiled
-from cfgraph.runtime.engine.deferred_products import defer_products
+from cfgraph.runtime.engine.deferred_products import defer_products_like
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 
 _TRANSFERS: Final = (SEND, RECV)
@@ -53,8 +53,7 @@ def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
         is_cycle = error.code == _CYCLE_CODE
         reason = "wait for each other in a cycle" if is_cycle else "do not run the same loops"
         raise NotCompiled(f"devices {reason}", node) from error
-    if any(known.wrapper for device_plan in plans for known in device_plan.nodes.values()):
-        defer_products([plan])
+    defer_products_like(plans, plan)
     return run, plan
 
 

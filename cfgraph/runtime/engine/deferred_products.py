@@ -58,6 +58,22 @@ def _defer_products_of(plan: Plan) -> None:
                     plan.nodes[node].kernel = evaluated
 
 
+def defer_products_like(devices: Sequence[Plan], merged: Plan) -> None:
+    """Replace the kernels in the merged plan of several devices that their plans have replaced.
+
+    A merged plan has patterns that no device has: of messages it sees the edges.
+    """
+    replaced = {known.node.name: known for plan in devices for known in plan.nodes.values()}
+    for node, known in merged.nodes.items():
+        model = replaced.get(node.name)
+        if model is None:
+            continue
+        if model.wrapper is not None:
+            _replace_kernels({known: model.wrapper})
+        elif model.kernel is evaluated:
+            known.kernel = evaluated
+
+
 def _pops_of(plan: Plan, product: NodePlan) -> dict[NodePlan, KernelWrapper]:
     """The pop of the transposed left factor of a product, which may stay deferred."""
     left = plan.nodes.get(product.node.inputs[0].node)
@@ -74,7 +90,7 @@ def _multiply_rows(plan: Plan, product: NodePlan) -> None:
     """
     node = product.node
     left, right = (plan.nodes.get(output.node) for output in node.inputs)
-    if left is None or node.attr("transpose_a") or not _is_invariant(plan, right):
+    if left is None or node.attr("transpose_a") or not _is_invariant(plan, right, node):
         return
     changes: dict[NodePlan, KernelWrapper] = {product: multiplying_rows}
     readers = [product]
@@ -91,9 +107,14 @@ def _multiply_rows(plan: Plan, product: NodePlan) -> None:
         _replace_kernels(changes | {left: reading} | dict.fromkeys(pushes, pushing))
 
 
-def _is_invariant(plan: Plan, known: NodePlan | None) -> bool:
-    """True for a value that enters a loop and stays the same in all its iterations."""
+def _is_invariant(plan: Plan, known: NodePlan | None, reader: Node) -> bool:
+    """True for a value that enters a loop and stays the same in all its iterations.
+
+    Each device has a copy of the Enter, but receives the output of an Identity in each iteration.
+    """
     while known is not None and known.kernel is identity and known.op.role is None:
+        if known.node.device != reader.device:
+            return False
         known = plan.nodes.get(known.node.inputs[0].node)
     return known is not None and known.op.role is ENTER and bool(known.node.attr("is_constant"))
 
