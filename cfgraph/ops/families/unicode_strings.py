@@ -65,6 +65,28 @@ class UnicodeReader:
         self.replaces_controls = bool(node.attr("replace_control_characters"))
         check_code_point(self.replacement)
 
+    def valid_characters(self, texts: list[bytes]) -> tuple[Any, Any, Any] | None:
+        """Number of characters per text, code points, and first bytes of valid UTF-8; else None."""
+        if self.encoding != "utf-8":
+            return None
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        is_first = data & 0xC0 != 0x80
+        sizes = np.array([len(text) for text in texts], np.int64)
+        ends = np.cumsum(sizes)
+        begins = ends - sizes
+        # a character must not reach from one text to the next
+        if not is_first[begins[sizes > 0]].all():
+            return None
+        try:
+            codes = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), "<i4")
+        except UnicodeDecodeError:
+            return None
+        if self.replaces_controls and (codes <= _LAST_CONTROL).any():
+            return None
+        places = np.flatnonzero(is_first)
+        counts = np.searchsorted(places, ends) - np.searchsorted(places, begins)
+        return counts, codes.astype(np.int32), places - np.repeat(begins, counts)
+
     def characters(self, text: bytes) -> Iterator[Character]:
         """The characters of one string. Raises OpError for an invalid one in strict mode."""
         mark, encoding = b"", self.encoding
@@ -124,7 +146,13 @@ class UnicodeDecodeWithOffsets(Op):
         outputs = 3 if cls is UnicodeDecodeWithOffsets else 2
 
         def decode(texts: Any) -> Any:
-            rows = [list(reader.characters(text)) for text in texts.ravel().tolist()]
+            strings = texts.ravel().tolist()
+            decoded = reader.valid_characters(strings)
+            if decoded is not None:
+                counts, codes, starts = decoded
+                splits = np.concatenate([[0], np.cumsum(counts)]).astype(splits_type)
+                return (splits, codes, starts)[:outputs]
+            rows = [list(reader.characters(text)) for text in strings]
             splits = np.cumsum([0, *map(len, rows)]).astype(splits_type)
             codes = np.array([char.code for row in rows for char in row], np.int32)
             starts = np.array([char.start for row in rows for char in row], np.int64)
@@ -213,8 +241,11 @@ class UnicodeTranscode(SameShape):
         reader, encoding = UnicodeReader(node), decode_text(node.attr("output_encoding"))
 
         def transcode(texts: Any) -> Any:
-            result = np.empty(texts.size, object)
-            for place, text in enumerate(texts.ravel().tolist()):
+            result, strings = np.empty(texts.size, object), texts.ravel().tolist()
+            if reader.valid_characters(strings) is not None:
+                result[:] = [text.decode().encode(encoding) for text in strings]
+                return result.reshape(texts.shape)
+            for place, text in enumerate(strings):
                 codes = "".join(chr(char.code) for char in reader.characters(text))
                 result[place] = codes.encode(encoding)
             return result.reshape(texts.shape)
