@@ -95,6 +95,15 @@ def test_samples_without_a_distribution_are_nan() -> None:
     assert few[3] >= 0
 
 
+@pytest.mark.parametrize("op", ["Fast", "Strong", ""])
+def test_hashes_of_many_texts_are_those_of_each(op: str) -> None:
+    texts = np.array([RANDOM.bytes(size) for size in range(70) for _ in range(8)], object)
+    attrs = {"num_buckets": 2**63 - 1} | ({"key": [-1, 7]} if op == "Strong" else {})
+    name = f"StringToHashBucket{op}"
+    each = [compute(name, texts[place : place + 1], **attrs)[0] for place in range(len(texts))]
+    assert compute(name, texts, **attrs).tolist() == each
+
+
 EQUATIONS = {
     "ij,jk->ik": ((2, 3), (3, 4)),
     "ij,jk->ki": ((2, 3), (3, 4)),

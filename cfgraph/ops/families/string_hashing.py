@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
@@ -14,23 +15,52 @@ from cfgraph.ops.opdef.op import Kernel, OpError, SameShape
 
 _MASK: Final = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+# texts of one length that are computed at once, and their greatest length
+_MANY: Final = 8
+_LONGEST: Final = 64
 _MURMUR, _LEGACY_SEED = 0xC6A4A7935BD1E995, 0xDECAFCAFFE
 
 
-def _rotate_right(value: int, count: int) -> int:
+def _rotate_right(value: Any, count: int) -> Any:
     value &= _MASK
     return (value >> count | value << (64 - count)) & _MASK
 
 
-def _mix(value: int) -> int:
+def _mix(value: Any) -> Any:
     return (value ^ value >> 47) & _MASK
 
 
-def _word(text: bytes, start: int, size: int = 8) -> int:
+class EqualTexts:
+    """Texts of one length, of which a hash function computes all hashes at once.
+
+    Bytes and words are arrays of uint64, a number per text, whose arithmetic drops what `_MASK`
+    drops of integers.
+    """
+
+    def __init__(self, texts: list[bytes]) -> None:
+        self._bytes = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1)
+
+    def __len__(self) -> int:
+        return self._bytes.shape[1]
+
+    def __getitem__(self, position: int) -> Any:
+        return self._bytes[:, position].astype(np.uint64)
+
+    def word(self, start: int, size: int) -> Any:
+        """Up to eight bytes of each text as a number, the first one lowest."""
+        part = self._bytes[:, start : start + size]
+        words = np.zeros((len(part), 8), np.uint8)
+        words[:, : part.shape[1]] = part
+        return words.view("<u8")[:, 0].astype(np.uint64)
+
+
+def _word(text: Any, start: int, size: int = 8) -> Any:
+    if isinstance(text, EqualTexts):
+        return text.word(start, size)
     return int.from_bytes(text[start : start + size], "little")
 
 
-def _combine(u: int, v: int, factor: int) -> int:
+def _combine(u: Any, v: Any, factor: int) -> Any:
     a = _mix((u ^ v) * factor & _MASK)
     return _mix((v ^ a) * factor & _MASK) * factor & _MASK
 
@@ -46,7 +76,7 @@ def _weak(text: bytes, start: int, a: int, b: int) -> tuple[int, int]:
     return (a + z) & _MASK, (b + c) & _MASK
 
 
-def _short_hash(text: bytes) -> int:
+def _short_hash(text: Any) -> Any:
     """Hash of up to 16 bytes."""
     size = len(text)
     if size >= 8:
@@ -64,7 +94,7 @@ def _short_hash(text: bytes) -> int:
     return _K2
 
 
-def _medium_hash(text: bytes) -> int:
+def _medium_hash(text: Any) -> Any:
     """Hash of 17 to 64 bytes."""
     size = len(text)
     factor = _K2 + size * 2
@@ -82,7 +112,7 @@ def _medium_hash(text: bytes) -> int:
     return _combine(u, (e + _rotate_right(f + a, 18) + g) & _MASK, factor)
 
 
-def farm_hash(text: bytes) -> int:
+def farm_hash(text: Any) -> Any:
     """FarmHash's 64-bit fingerprint."""
     size = len(text)
     if size <= 16:
@@ -115,7 +145,7 @@ def farm_hash(text: bytes) -> int:
     return _combine(u, (_combine(v[1], w[1], factor) + x) & _MASK, factor)
 
 
-def sip_hash(text: bytes, key: tuple[int, int]) -> int:
+def sip_hash(text: Any, key: tuple[int, int]) -> Any:
     """SipHash-2-4 (Aumasson and Bernstein 2012)."""
     first, second = (word & _MASK for word in key)
     v = [
@@ -135,7 +165,7 @@ def sip_hash(text: bytes, key: tuple[int, int]) -> int:
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
-def _sip_round(v: list[int], count: int) -> None:
+def _sip_round(v: list[Any], count: int) -> None:
     a, b, c, d = v
     for _ in range(count):
         a = (a + b) & _MASK
@@ -151,7 +181,7 @@ def _sip_round(v: list[int], count: int) -> None:
     v[:] = a, b, c, d
 
 
-def legacy_hash(text: bytes) -> int:
+def legacy_hash(text: Any) -> Any:
     """MurmurHash64A with TensorFlow's seed."""
     result = _LEGACY_SEED ^ len(text) * _MURMUR & _MASK
     whole = len(text) // 8 * 8
@@ -163,15 +193,29 @@ def legacy_hash(text: bytes) -> int:
     return _mix(_mix(result) * _MURMUR & _MASK)
 
 
+def _hashes(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
+    """The hash of each text; many texts of one length are computed at once."""
+    result = np.empty(len(texts), np.uint64)
+    positions: dict[int, list[int]] = defaultdict(list)
+    for position, text in enumerate(texts):
+        positions[len(text)].append(position)
+    for length, places in positions.items():
+        if len(places) >= _MANY and 0 < length <= _LONGEST:
+            result[places] = compute(EqualTexts([texts[place] for place in places]))
+        else:
+            result[places] = [compute(texts[place]) for place in places]
+    return result
+
+
 class HashBucket(SameShape, abstract=True):
     """A bucket number for each string, by a hash function."""
 
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
-    function: Callable[[bytes], int]
+    function: Callable[[Any], Any]
 
     @classmethod
-    def hash_function(cls, node: Node) -> Callable[[bytes], int]:
+    def hash_function(cls, node: Node) -> Callable[[Any], Any]:
         """The hash of one string."""
         return cls.function
 
@@ -180,8 +224,8 @@ class HashBucket(SameShape, abstract=True):
         count, compute = node.attr("num_buckets"), cls.hash_function(node)
 
         def buckets(texts: Any) -> Any:
-            numbers = [compute(text) % count for text in texts.ravel().tolist()]
-            return np.array(numbers, np.int64).reshape(texts.shape)
+            numbers = _hashes(compute, texts.ravel().tolist()) % np.uint64(count)
+            return numbers.astype(np.int64).reshape(texts.shape)
 
         return buckets
 
@@ -201,7 +245,7 @@ class StringToHashBucketStrong(HashBucket):
     attrs = "num_buckets: int >= 1, key: list(int)"
 
     @classmethod
-    def hash_function(cls, node: Node) -> Callable[[bytes], int]:
+    def hash_function(cls, node: Node) -> Callable[[Any], Any]:
         key = node.attr("key")
         if len(key) != 2:
             message = f"Key must have 2 elements, got {len(key)}"
