@@ -359,3 +359,15 @@ def test_a_matrix_of_another_device_agrees(is_partitioned: bool) -> None:
         values = [run.run(["result:0"], feeds(100))[0] for run in runs]
         assert not runs[0].fallback
         assert values[0].tobytes() == values[1].tobytes()
+
+
+@pytest.mark.parametrize("axis", ["int32[]:0", "int32[]:2", "int32[1]:[1]"])
+def test_an_invalid_axis_has_the_error_of_the_concatenation(axis: str) -> None:
+    source = FORWARD.replace("axis = Const(^body) {dtype=int32, value=int32[]:1}", "AXIS")
+    source = source.replace("AXIS", f"axis = Const(^body) {{dtype=int32, value={axis}}}")
+    messages = set()
+    for options in ({"engine": "compiled"}, {"engine": "tokens"}, {"memory": {}}):
+        with pytest.raises(cfgraph.CfgraphError, match="Concat") as failed:
+            session(source, **options).run(["result:0"], feeds(3))
+        messages.add((failed.value.node, str(failed.value)))
+    assert len(messages) == 1

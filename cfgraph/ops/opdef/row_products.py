@@ -129,7 +129,8 @@ def concatenating(kernel: Kernel, node: Node) -> Kernel:
         if isinstance(first, DeferredRow):
             row = first.value
             is_matrix = rest.__class__ is np.ndarray and rest.ndim == _MATRIX
-            if is_matrix and len(rest) == len(row) and as_index(axis) in (1, -1):
+            is_last = axis.ndim == 0 and axis in (1, -1)
+            if is_matrix and is_last and len(rest) == len(row):
                 return DeferredConcat(first, rest, lambda: kernel(row, rest, axis))
         return kernel(evaluated(first), evaluated(rest), axis)
 
