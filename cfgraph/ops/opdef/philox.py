@@ -6,7 +6,6 @@ traced values (`TracedStream`) has the same words; distributions take either.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
@@ -28,7 +27,7 @@ _ROUNDS = 10
 _MASK = 0xFFFFFFFF
 _KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
 # of an array of 64-bit words, as pairs of 32-bit words
-_LOWER, _UPPER = (0, 1) if sys.byteorder == "little" else (1, 0)
+_LOWER, _UPPER = (0, 1) if np.little_endian else (1, 0)
 # samples of which the words of all rounds stay in the cache
 _BLOCK: Final = 1 << 14
 # up to this many samples, integers of Python are faster than arrays
