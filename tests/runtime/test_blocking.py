@@ -169,6 +169,21 @@ def test_staged_tuples_fit_the_memory_limit() -> None:
         session.run([], {"x:0": np.ones(6, np.float32)}, targets=["stage"])
 
 
+def test_staged_lists_have_a_size() -> None:
+    text = """
+elements = Const() {dtype=float32, value=float32[2]: [1, 2]}
+shape = Const() {dtype=int32, value=int32[0]: []}
+list = TensorListFromTensor(elements, shape) {element_dtype=float32, shape_type=int32}
+stage = Stage(list) {dtypes=(variant,), memory_limit=30, shared_name="s"}
+size = StageSize() {dtypes=(variant,), memory_limit=30, shared_name="s"}
+"""
+    session = cfgraph.Session(cfgraph.loads(text.encode(), "graph"))
+    session.run([], targets=["stage"])
+    assert session.run(["size:0"]) == [1]
+    with pytest.raises(cfgraph.ExecutionError, match="waits for memory"):
+        session.run([], targets=["stage"])
+
+
 def test_resources_of_different_types_may_share_a_name() -> None:
     session = cfgraph.Session(cfgraph.loads(STAGING.encode(), "graph"))
     session.run([], {"x:0": np.ones(2, np.float32)}, targets=["stage", "assign"])

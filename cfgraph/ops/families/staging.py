@@ -18,8 +18,8 @@ from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
-# bytes of a string beside its characters, as TensorFlow counts
-_STRING_BYTES: Final = 24
+# bytes of a string without its characters, as TensorFlow counts, or of another object
+_OBJECT_BYTES: Final = 24
 
 
 class StagingArea(Queue):
@@ -54,7 +54,7 @@ def _byte_count(element: Element) -> int:
 def _tensor_bytes(x: Any) -> int:
     if x.dtype != object:
         return int(x.nbytes)
-    return int(_STRING_BYTES * x.size + sum(map(len, x.flat)))
+    return int(_OBJECT_BYTES * x.size + sum(len(y) for y in x.flat if isinstance(y, bytes)))
 
 
 _STAGED = (
