@@ -164,13 +164,16 @@ def combine_segments(
 
 def extreme_finite(dtype: Any, *, largest: bool) -> Any:
     """The largest or smallest finite number of a dtype."""
+    info: Any
     if dtype.kind in "iu":
-        info: Any = np.iinfo(dtype)
+        info = np.iinfo(dtype)
+    elif dtype.isbuiltin == 1:
+        info = np.finfo(dtype)
     else:
         import ml_dtypes
 
-        finfo: Any = ml_dtypes.finfo
-        info = finfo(dtype)
+        limits: Any = ml_dtypes.finfo
+        info = limits(dtype)
     return dtype.type(info.max if largest else info.min)
 
 
