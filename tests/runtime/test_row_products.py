@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 import cfgraph
 from cfgraph.ops.opdef.row_products import UnstackedRows, unstacked_rows
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.engine.deferred_products import defer_products
+from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.session import Session
 from tests.runtime.graphs import LOOP
 from tests.runtime.test_deferred_products import ENGINES, Outputs, session, wrapped
@@ -231,6 +235,27 @@ result = Exit(t_switch)
     total = sum((x @ (w * 0.5**i)).sum() for i in range(12))
     assert wrapped(source, ["result:0"]) == {"product", "element"}
     assert agreed(source, fed) == pytest.approx(total, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("chain", "factors"), [(0, "both, weights"), (2000, "both, i2000"), (0, "start, w")]
+)
+def test_many_products_are_planned_in_linear_time(chain: int, factors: str) -> None:
+    source = f"{FORWARD}i0 = Identity(weights)\n"
+    source += "".join(f"i{n + 1} = Identity(i{n})\n" for n in range(chain))
+    source += "size = Const() {dtype=int32, value=int32[2]:[1, 1]}\n"
+    for n in range(2000):
+        source += f"p{n} = MatMul({factors})\n"
+        source += f"s{n} = Slice(p{n}, size, size)\n" if factors == "start, w" else ""
+    graph = cfgraph.loads(source.encode(), "graph")
+    fetches = [f"s{n}:0" for n in range(2000)] if factors == "start, w" else ["result:0"]
+    targets = () if len(fetches) > 1 else tuple(graph[f"p{n}"] for n in range(2000))
+    feeds = tuple(node.output() for node in graph if node.op == "Placeholder")
+    spec = RunSpec(graph, tuple(graph.tensor(name) for name in fetches), targets, feeds)
+    (plan,) = make_plans(spec, "cpu:0", ClusterRunner(None))
+    start = time.process_time()
+    defer_products([plan])
+    assert time.process_time() - start < 0.3  # quadratic: 0.9 s
 
 
 def test_only_whole_float_batches_in_order_have_blocks() -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import KernelWrapper, NodePlan, Plan
 
 _OPERANDS: Final = 2
+# of one node: many products may read a node with many readers, or a long chain
+_MAX_READERS: Final = 256
+_MAX_IDENTITIES: Final = 16
 
 
 def defer_products(plans: Sequence[Plan]) -> None:
@@ -112,7 +115,9 @@ def _is_invariant(plan: Plan, known: NodePlan | None, reader: Node) -> bool:
 
     Each device has a copy of the Enter, but receives the output of an Identity in each iteration.
     """
-    while known is not None and known.kernel is identity and known.op.role is None:
+    for _ in range(_MAX_IDENTITIES):
+        if known is None or known.kernel is not identity or known.op.role is not None:
+            break
         if known.node.device != reader.device:
             return False
         known = plan.nodes.get(known.node.inputs[0].node)
@@ -124,7 +129,7 @@ def _forwarding_pushes(
 ) -> list[NodePlan] | None:
     """The pushes that forward an output which else only `readers` read; None for other reads."""
     output = Output(known.node, 0)
-    if output in plan.fetches.values():
+    if len(known.node.uses) > _MAX_READERS or output in plan.fetched:
         return None
     others = [plan.nodes[node] for node in _readers(plan, output)]
     if any(reader.node.device != known.node.device for reader in others):
@@ -155,7 +160,7 @@ def _only_reader(plan: Plan, node: Node, port: int = 0) -> NodePlan | None:
     """The plan of the node on the same device that alone reads an output, which is not fetched."""
     output = Output(node, port)
     readers = _readers(plan, output)
-    if len(readers) != 1 or readers[0].device != node.device or output in plan.fetches.values():
+    if len(readers) != 1 or readers[0].device != node.device or output in plan.fetched:
         return None
     return plan.nodes[readers[0]]
 
@@ -180,7 +185,9 @@ def _exits_of_sum(plan: Plan, addition: Node) -> list[Node] | None:
     if back is None or back.op.role is not NEXT_ITERATION:
         return None
     merge = _only_reader(plan, back.node)
-    if merge is None or merge.op.role is not MERGE or _readers(plan, Output(merge.node, 1)):
+    if merge is None or merge.op.role is not MERGE or len(merge.node.uses) > _MAX_READERS:
+        return None
+    if _readers(plan, Output(merge.node, 1)):
         return None
     switch = _only_reader(plan, merge.node)
     if switch is None or switch.op.role is not SWITCH or switch.node.inputs[0].node != merge.node:

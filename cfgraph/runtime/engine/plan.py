@@ -189,6 +189,7 @@ class Plan:
     fetches: dict[int, Output]
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
+    fetched: frozenset[Output]  # the values of `fetches`
     has_products: bool  # true if a node computes a matrix product
 
     def nodes_of_role(self, role: Role) -> set[Node]:
@@ -250,7 +251,15 @@ def _plan(
     root, fed_nodes = layouts[graph_frames.root], _replaced_nodes(feeds)
     has_products = any(op.algebra.product_role == "computes" for op in ops.values())
     return Plan(
-        part.device, nodes, graph_frames, root, part.fetches, part.feeds, fed_nodes, has_products
+        part.device,
+        nodes,
+        graph_frames,
+        root,
+        part.fetches,
+        part.feeds,
+        fed_nodes,
+        frozenset(part.fetches.values()),
+        has_products,
     )
 
 
