@@ -55,10 +55,11 @@ def test_a_step_takes_the_memory_of_what_it_saves_and_no_more() -> None:
         tracemalloc.stop()
         return results
 
-    each = (peak(30) - peak(10)) / 20
+    # the rows of 12 steps are multiplied at once: other numbers of steps differ by a part of that
+    each = (peak(48) - peak(24)) / 24
     state, joined = BATCH * UNITS * 4, 2 * BATCH * UNITS * 4
-    # six activations, the input of the product, and the slice of x for the step, copied by a run
-    assert each <= 1.02 * (6 * state + joined + state)
+    # six activations and the input of the product
+    assert each <= 1.02 * (6 * state + joined)
 
 
 def test_a_product_with_its_hessian_is_the_slope_of_the_gradient() -> None:

@@ -126,7 +126,7 @@ def test_a_pass_that_fails_leaves_the_graph_unchanged(
     graph = cfgraph.load(fixtures / "graphs" / "while_functional.pb")
     nodes, data = list(graph), cfgraph.dumps(graph)
 
-    def fail(graph: cfgraph.Graph) -> None:
+    def fail(graph: cfgraph.Graph, *_: object) -> None:
         if list(graph) != nodes:
             message = "an invalid result"
             raise InvalidInput(message)

@@ -79,6 +79,9 @@ class Unique(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if xp is not np:
+            message = "a hash table on the host numbers distinct elements"
+            raise NotImplementedError(message)
         dtype, counted = node.attr("out_idx").numpy, len(cls.parsed().outputs) == 3
 
         def unique(x: Any, axis: Any = None) -> Any:
