@@ -61,6 +61,7 @@ Exit codes:
 \b
 Defaults: $CFGRAPH_COMMAND_OPTION ($CFGRAPH_RUN_ENGINE), then cfgraph.toml.
 """
+PROGRAM = "cfgraph"
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
 _JSON = "cfgraph.json"
@@ -103,7 +104,7 @@ class CommandGroup(TyperGroup):
 
 
 app = typer.Typer(
-    name="cfgraph",
+    name=PROGRAM,
     cls=CommandGroup,
     add_completion=False,
     rich_markup_mode=None,
@@ -207,7 +208,7 @@ def _run(
     args: Sequence[str],
     watchdog: Watchdog | None,
     progress: ProgressLine | None,
-    name: str = "cfgraph",
+    name: str = PROGRAM,
 ) -> int:
     ctx: Any = None
     start_document()
@@ -230,7 +231,7 @@ def _run(
         raised = watchdog.raised if watchdog is not None else None
         if raised is not None:
             return _report_interruption(raised, watchdog, ctx, args)
-        return _report(failure, ctx, args)
+        return _report(failure, ctx, args, name)
     return 0
 
 
@@ -245,7 +246,7 @@ def _report_interruption(
     return _interrupted(request, _command(ctx), args)
 
 
-def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
+def _report(failure: Exception, ctx: Any, args: Sequence[str], name: str = PROGRAM) -> int:
     """Report a failure on stderr and, with `--json`, also on stdout; return the exit code."""
     meta = ctx.meta if ctx is not None else {}
     if meta.get(DEBUG) or os.environ.get("CFGRAPH_DEBUG", "0") not in {"", "0"}:
@@ -257,7 +258,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
         return UsageError.exit_code
     error = _to_cfgraph_error(failure)
     code = error.exit_code if error else _BUG_EXIT_CODE
-    for line in _error_lines(failure, error, args):
+    for line in _error_lines(failure, error, args, name):
         typer.echo(clean_lines(line), err=True)
     if _wants_json(args):
         member = error.to_json() if error else _bug_json(failure)
@@ -394,12 +395,16 @@ def _environment_variable(failure: Any) -> str | None:
 
 
 def _error_lines(
-    failure: Exception, error: CfgraphError | None, args: Sequence[str]
+    failure: Exception, error: CfgraphError | None, args: Sequence[str], name: str = PROGRAM
 ) -> Iterator[str]:
     if error is None:
         yield f"error: this is a bug in cfgraph: {_bug_json(failure)['message']}"
-        yield f"  hint: make a bug report: cfgraph doctor --bundle bug.zip -- {shlex.join(args)}"
-        yield "  --debug prints a traceback"
+        if name == PROGRAM:
+            line = f"cfgraph doctor --bundle bug.zip -- {shlex.join(args)}"
+            yield f"  hint: make a bug report: {line}"
+            yield "  --debug prints a traceback"
+        else:
+            yield f"  hint: report it with {name}; CFGRAPH_DEBUG=1 prints a traceback"
         return
     yield f"error[{error.code}]: {error}" if error.code else f"error: {error}"
     for note in getattr(failure, "__notes__", ()):
