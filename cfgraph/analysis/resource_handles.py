@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
@@ -14,27 +14,41 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import FORWARDING_ROLES, Role
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import ForwardingIdentity, Identity
 from cfgraph.ops.families.control_flow import ForwardingOp
 from cfgraph.ops.families.functional import FunctionalOp
-from cfgraph.ops.families.resource_variables import ReadVariableOp, VarHandleOp, declared_shape
+from cfgraph.ops.families.resource_variables import (
+    AssignUpdateVariableOp,
+    AssignVariableOp,
+    VarHandleOp,
+    VariableRead,
+    declared_shape,
+)
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
 from cfgraph.ops.families.variables import VariableV2
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
+
+# TensorFlow's attribute of a node that outputs a handle: the types of the tensors behind it
+HANDLE_TYPES: Final = "_handle_dtypes"
+_VARIABLE_ACCESSES: Final = (VariableRead, AssignVariableOp, AssignUpdateVariableOp)
 
 
 def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shape]:
     """The type and shape of the variable behind a handle.
 
     They are the declared ones; for a handle that is fed, such as a captured one, the type comes
-    from its reads, including reads in functions.
+    from its accesses, including those in functions.
     """
     op = lookup(handle.node.op)
     if op is not None and not op.effects.is_input:
         declared = handle.node.attrs.get("dtype")
-        return (declared if isinstance(declared, DType) else None), declared_shape(handle)
-    return _VariableReadTypes(graph).of(handle), UNKNOWN_SHAPE
+        if isinstance(declared, DType):
+            return declared, declared_shape(handle)
+    match handle.node.attrs.get(HANDLE_TYPES):
+        case (DType() as dtype,) if handle.port == 0:
+            return dtype, declared_shape(handle)
+    return _VariableTypes(graph).of(handle), declared_shape(handle)
 
 
 def is_variable(node: Node | BodyNode) -> bool:
@@ -57,8 +71,8 @@ def variable_key(node: Node) -> tuple[str, str]:
     return decode_key(node.attr("container")), shared
 
 
-class _VariableReadTypes:
-    """Search for the type that a variable is read as."""
+class _VariableTypes:
+    """Search for the type that a variable is read, assigned, or updated as."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -83,7 +97,7 @@ class _VariableReadTypes:
     def by(self, node: Node | BodyNode, slot: int) -> DType | None:
         """The type that a node expects of the variable at an input, or None."""
         op = lookup(node.op)
-        if op is not None and issubclass(op, ReadVariableOp):
+        if slot == 0 and op is not None and issubclass(op, _VARIABLE_ACCESSES):
             dtype = node.attrs.get("dtype")
             return dtype if isinstance(dtype, DType) else None
         if op is None or not issubclass(op, FunctionalOp):

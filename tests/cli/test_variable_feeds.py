@@ -67,6 +67,27 @@ def test_the_reads_in_functions_report_the_type_of_the_variable(graph: Graph) ->
         cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": "three"})
 
 
+@pytest.mark.parametrize(
+    "access",
+    [
+        "AssignVariableOp(w, x) {dtype=float32}",
+        "AssignAddVariableOp(w, x) {dtype=float32}",
+        "ResourceGather(w, i) {dtype=float32, Tindices=int32}",
+        "Identity(w) {_handle_dtypes=(float32)}",
+    ],
+)
+def test_every_access_reports_the_type_of_the_variable(access: str) -> None:
+    text = f"""
+w = Placeholder() {{dtype=resource, shape=[]}}
+x = Placeholder() {{dtype=float32, shape=[]}}
+i = Placeholder() {{dtype=int32, shape=[]}}
+u = {access}
+"""
+    graph = cfgraph.loads(text.encode())
+    handle = graph.tensor("u" if "_handle" in access else "w")
+    assert variable_of_handle(graph, handle)[0] is dtypes.float32
+
+
 def test_functions_that_call_each_other_without_reading_report_nothing() -> None:
     text = """
 w = Placeholder() {dtype=resource, shape=[]}

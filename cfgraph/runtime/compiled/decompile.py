@@ -27,6 +27,7 @@ import numpy as np
 
 from cfgraph import __version__
 from cfgraph.analysis.feeds_and_fetches import declared_type
+from cfgraph.analysis.resource_handles import HANDLE_TYPES, variable_of_handle
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
@@ -121,7 +122,7 @@ class _Decompiler:
         arguments = "".join(f", {name}" for name in parameters)
         imported += ["evaluated"] * ("evaluated" in used)
         imported += ["iterations"] * any("in iterations():" in line for line in body)
-        needs_numpy = "np." in text
+        needs_numpy = "np" in used or "np." in text
         lines = [
             f"# Written by `cfgraph convert --to py`, version {__version__}.",
             *(["import numpy as np", ""] if needs_numpy else []),
@@ -328,15 +329,18 @@ class _Decompiler:
 
     def _feed(self, output: Output) -> str:
         """The node of a fed tensor in the text format."""
-        node = output.node
+        node, op = output.node, "Placeholder"
         dtype, shape = declared_type(self.spec.graph, output)
-        if dtype is not None and dtype.is_handle and not node.inputs and output.port == 0:
-            attrs = {key: value for key, value in node.attrs.items() if not key.startswith("_")}
-            return f"{node.op}() {self.printer.attrs_text(attrs)}"
-        known: dict[str, Any] = {"shape": shape}
         if dtype is None:
             return "UnknownInput()"
-        return f"Placeholder() {self.printer.attrs_text({'dtype': dtype, **known})}"
+        attrs: dict[str, Any] = {"dtype": dtype, "shape": shape}
+        if dtype.is_handle and not node.inputs and output.port == 0:
+            op = node.op
+            attrs = {key: value for key, value in node.attrs.items() if not key.startswith("_")}
+        if dtype.kind == "resource":
+            held, _ = variable_of_handle(self.spec.graph, output)
+            attrs |= {HANDLE_TYPES: (held,)} if held not in (None, attrs.get("dtype")) else {}
+        return f"{op}() {self.printer.attrs_text(attrs)}"
 
     def _body(self) -> Iterator[str]:
         """The lines of the function, with comments."""

@@ -27,6 +27,7 @@ from cfgraph.runtime.prepare import prepare
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters
 from cfgraph.runtime.session import Session
+from cfgraph.script import main
 from tests.conformance import recorded
 from tests.robustness.generated_python import source_fault
 from tests.runtime.compiled.agreement import difference
@@ -300,3 +301,49 @@ def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     failed = subprocess.run([*line, "m=5"], capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert "the graph has n" in failed.stderr
+
+
+@pytest.mark.parametrize("text", ["y = Square(x)", "y = Identity(z)\nz = Rint(x)"])
+def test_a_file_imports_what_only_its_function_uses(text: str, tmp_path: Path) -> None:
+    graph = graph_of(f"x = Placeholder() {{dtype=float32, shape=[2]}}\n{text}\n")
+    names = loaded(graph, PythonOptions(("y",)), tmp_path)
+    assert "import numpy as np\n" in (tmp_path / "converted.py").read_text()
+    fed = np.array([1.5, 2.5], np.float32)
+    (expected,) = Session(graph).run(["y"], {"x": fed})
+    assert not difference(names["run"](fed)[0], expected)
+
+
+HANDLE = """
+w = Placeholder() {dtype=resource, shape=[]}
+y = ReadVariableOp(w) {dtype=float32}
+"""
+
+
+@pytest.mark.parametrize(("value", "code"), [("3", 0), ('"a"', 2), ("1e99", 2)])
+def test_a_file_converts_the_value_of_a_handle_as_a_run_does(
+    value: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    graph, feed = graph_of(HANDLE), ["--feed", f"w={value}"]
+    names = loaded(graph, PythonOptions(), tmp_path)
+    cfgraph.save(graph, tmp_path / "g.pb")
+    assert cli.run(["run", str(tmp_path / "g.pb"), *feed, "--quiet"]) == code
+    expected = capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["converted.py", *feed])
+    with pytest.raises(SystemExit) as ended:
+        main(names["script"], names["run"])
+    assert (ended.value.code, capsys.readouterr()) == (code, expected)
+    assert ("CFG034" in expected.err) == bool(code)
+
+
+def test_a_bug_in_a_file_has_hints_that_apply_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    graph = graph_of("y = Const() {dtype=int32, value=int32[]:1}")
+    names = loaded(graph, PythonOptions(), tmp_path)
+    monkeypatch.setattr(sys, "argv", ["converted.py"])
+    with pytest.raises(SystemExit) as ended:
+        main(names["script"], lambda: names["lost"])
+    assert ended.value.code == 70
+    lines = capsys.readouterr().err.splitlines()
+    assert "KeyError" in lines[0]
+    assert lines[1:] == ["  hint: report it with converted.py; CFGRAPH_DEBUG=1 prints a traceback"]
