@@ -83,7 +83,7 @@ class Generator:
         self.fetch_count = fetch_count
         self.classified = PlanLiveness(graph, plan)
         self.frames = plan.frames
-        self.program = Program(PARAMETERS)
+        self.program = Program(PARAMETERS, is_whole=True)
         self.code = NodeWriter(self.classified, self.program, style)
         self.items: dict[Node, Item] = {}
         self.items_of: dict[Frame, list[Item]] = {frame: [] for frame in self.frames.all}

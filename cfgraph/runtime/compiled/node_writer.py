@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +21,7 @@ from cfgraph.ops.opdef.op import KERNEL_FAILURES, Elementwise, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.compiled.liveness_classes import BranchTest
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
-from cfgraph.runtime.compiled.program import REUSING, Constant, Program, Value
+from cfgraph.runtime.compiled.program import FIRST, SECOND, Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep
@@ -376,6 +377,44 @@ def exceeded(step: RunStep, name: str) -> ExecutionError:
 
 def pause() -> None:
     """Let Python raise the exceptions of signals and deadlines, which operators do not."""
+
+
+def _references(a: Any, b: Any, dead: int) -> int:
+    return sys.getrefcount(a)
+
+
+def _references_of_variable() -> int:
+    """The reference count in a function of an array that only a variable of its caller holds."""
+    array = np.empty(0)
+    return _references(array, None, 0)
+
+
+_UNSHARED: Final = _references_of_variable()
+
+
+def _reusing_operator(function: np.ufunc) -> Callable[[Any, Any, int], Any]:
+    def run(a: Any, b: Any, dead: int) -> Any:
+        if (
+            a.__class__ is b.__class__ is np.ndarray
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.flags.c_contiguous
+            and b.flags.c_contiguous
+        ):
+            if dead & FIRST and sys.getrefcount(a) <= _UNSHARED and a.flags.owndata:
+                return function(a, b, a)
+            if dead & SECOND and sys.getrefcount(b) <= _UNSHARED and b.flags.owndata:
+                return function(a, b, b)
+        return function(a, b)
+
+    return run
+
+
+REUSING: Final[dict[str, Callable[[Any, Any, int], Any]]] = {
+    "_add": _reusing_operator(np.add),
+    "_subtract": _reusing_operator(np.subtract),
+    "_multiply": _reusing_operator(np.multiply),
+}
 
 
 # the names that generated code may use in addition to its own constants

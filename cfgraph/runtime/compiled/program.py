@@ -8,12 +8,9 @@ represent: the token executor runs it.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
-
-import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.engine.plan import NodePlan
@@ -25,49 +22,19 @@ SECOND: Final = 2
 OPERATORS: Final = {"{} + {}": "_add", "{} - {}": "_subtract", "{} * {}": "_multiply"}
 
 
-def reusing_form(form: str, dead: int) -> str:
-    """The form of an operator for large operands that are `dead` after it."""
-    plain = form.format("{0}", "{1}")
-    field = "{0}" if dead & FIRST else "{1}"
-    return f"{plain} if {field}.nbytes < {_MIN_BYTES} else {OPERATORS[form]}({{0}}, {{1}}, {dead})"
+def reusing_forms(min_bytes: int) -> dict[tuple[str, int], str]:
+    """The forms of operators for large operands, by the plain form and what is dead after it."""
+    forms = {}
+    for form, function in OPERATORS.items():
+        plain = form.format("{0}", "{1}")
+        for dead in (FIRST, SECOND, FIRST | SECOND):
+            field = "{0}" if dead & FIRST else "{1}"
+            called = f"{function}({{0}}, {{1}}, {dead})"
+            forms[form, dead] = f"{plain} if {field}.nbytes < {min_bytes} else {called}"
+    return forms
 
 
-def _references(a: Any, b: Any, dead: int) -> int:
-    return sys.getrefcount(a)
-
-
-def _references_of_variable() -> int:
-    """The reference count in a function of an array that only a variable of its caller holds."""
-    array = np.empty(0)
-    return _references(array, None, 0)
-
-
-_UNSHARED: Final = _references_of_variable()
-
-
-def _reusing_operator(function: np.ufunc) -> Callable[[Any, Any, int], Any]:
-    def run(a: Any, b: Any, dead: int) -> Any:
-        if (
-            a.__class__ is b.__class__ is np.ndarray
-            and a.dtype == b.dtype
-            and a.shape == b.shape
-            and a.flags.c_contiguous
-            and b.flags.c_contiguous
-        ):
-            if dead & FIRST and sys.getrefcount(a) <= _UNSHARED and a.flags.owndata:
-                return function(a, b, a)
-            if dead & SECOND and sys.getrefcount(b) <= _UNSHARED and b.flags.owndata:
-                return function(a, b, b)
-        return function(a, b)
-
-    return run
-
-
-REUSING: Final[dict[str, Callable[[Any, Any, int], Any]]] = {
-    "_add": _reusing_operator(np.add),
-    "_subtract": _reusing_operator(np.subtract),
-    "_multiply": _reusing_operator(np.multiply),
-}
+REUSING_FORMS: Final = reusing_forms(_MIN_BYTES)
 
 
 class NotCompiled(Exception):
@@ -179,7 +146,31 @@ def _reusing(line: Line, drops: Sequence[tuple[Block, Value]]) -> str:
     dead = sum(
         flag for value, flag in zip(operands, (FIRST, SECOND), strict=True) if value in dropped
     )
-    return reusing_form(line.form, dead) if dead else line.form
+    return REUSING_FORMS[line.form, dead] if dead else line.form
+
+
+def _is_simple(form: str) -> bool:
+    """True for a line that another statement may follow."""
+    return not form.endswith(":") and not form.startswith(("return", "break"))
+
+
+def _reuse_names(targets: Sequence[Value], dead: list[Value], block: Block) -> None:
+    """Give targets the names of variables that are dead after the line, and need no drop then.
+
+    Such a target is assigned nowhere else, and does not outlive the block. Python compiles code
+    with fewer variables and assignments faster.
+    """
+    assigned, remaining = set(targets), set(dead)
+    free = [value for value in dead if value not in assigned]
+    for target in targets:
+        if not free:
+            break
+        is_local = target.def_block is target.read_block is block
+        if is_local and target.definitions == 1 and target not in remaining:
+            value = free.pop()
+            remaining.discard(value)
+            target.name = value.name
+    dead[:] = [value for value in dead if value in remaining]
 
 
 def _joined(a: Block | None, b: Block | None) -> Block | None:
@@ -234,15 +225,20 @@ class GeneratedCode:
 
 
 class Program:
-    """The lines of a function, in order, and its variables and constants."""
+    """The lines of a function, in order, and its variables and constants.
+
+    `is_whole` is false for a part of a program, in which a variable may have a value before its
+    first line.
+    """
 
     # CPython allows 20 nested loops and 100 levels of indentation
     MAX_LOOPS: ClassVar = 10
     MAX_DEPTH: ClassVar = 50
 
-    def __init__(self, parameters: str, name: str = "run") -> None:
+    def __init__(self, parameters: str, name: str = "run", *, is_whole: bool = False) -> None:
         self.name = name
         self.parameters = parameters
+        self.is_whole = is_whole
         # the code as several functions, if it needs them, and the depth of their calls
         self.functions: list[Program] = []
         self.calls = 0
@@ -367,30 +363,31 @@ class Program:
                 value.name if value.merged is None else value.resolved().name
                 for value in line.arguments
             ]
-            form = line.form
+            form, block = line.form, line.block
+            later = drops.pop(index, None)
             if drops_values and len(names) == 2 and form in OPERATORS:
-                form = _reusing(line, drops.get(index, ()))
+                form = _reusing(line, later or ())
             text = form.format(*names)
+            simple = later is not None and _is_simple(form)
+            same = [value for b, value in later if b is block] if later and simple else []
             if line.targets:
-                targets = [value.resolved().name for value in line.targets]
+                results = [
+                    value if value.merged is None else value.resolved() for value in line.targets
+                ]
+                if same and self.is_whole:
+                    _reuse_names(results, same, block)
+                targets = [value.name for value in results]
                 # a variable that has become its own source needs no assignment
                 text = f"{', '.join(targets)} = {text}" if targets != [text] else "pass"
-            later = drops.pop(index, [])
-            if not later:
-                printed.append("    " * line.block.depth + text)
-                owners.append(index)
-                continue
-            simple = not line.form.endswith(":") and not line.form.startswith(("return", "break"))
-            if simple:
-                same = [value.name for block, value in later if block is line.block]
-                later = [item for item in later if item[0] is not line.block]
-                if same:
-                    text += f"; {' = '.join(same)} = None"
-            printed.append("    " * line.block.depth + text)
+            if same:
+                text += f"; {' = '.join([value.name for value in same])} = None"
+            printed.append("    " * block.depth + text)
             owners.append(index)
-            for block, value in sorted(later, key=lambda item: -item[0].depth):
-                if simple or block is not line.block:
-                    printed.append(f"{'    ' * block.depth}{value.name} = None")
+            if later is None:
+                continue
+            for outer, value in sorted(later, key=lambda item: -item[0].depth):
+                if outer is not block:
+                    printed.append(f"{'    ' * outer.depth}{value.name} = None")
                     owners.append(index)
         return "\n".join(printed) + "\n", owners
 

@@ -286,6 +286,33 @@ def test_small_nodes_of_constants_are_evaluated_once() -> None:
     assert np.array_equal(value, np.full((4, 6), 4, np.float32))
 
 
+REUSED_NAMES = """
+x = Placeholder() {dtype=float32, shape=[8]}
+a = Softmax(x)
+b = Exp(a)
+parts = Split(axis, b) {num_split=2}
+axis = Const() {dtype=int32, value=int32[]:0}
+c = Exp(parts)
+y = Mul(c, parts:1)
+"""
+
+
+def test_a_variable_gets_the_name_of_a_dead_operand() -> None:
+    assert source(graph_of(REUSED_NAMES), ["y:0"], ["x:0"]).splitlines()[2:] == [
+        "    v1 = k0(v0)",
+        "    v1 = k1(v1)",
+        "    v1, v4 = k3(c2, v1)",
+        "    v1 = k4(v1)",
+        "    v1 = v1 * v4 if v1.nbytes < 131072 else _multiply(v1, v4, 3); v4 = None",
+        "    return (v1,)",
+    ]
+    x = np.arange(8, dtype=np.float32)
+    (y,) = Session(graph_of(REUSED_NAMES)).run(["y:0"], {"x:0": x})
+    a = np.exp(x - 7)
+    b = np.exp(a / a.sum())
+    np.testing.assert_allclose(y, np.exp(b[:4]) * b[4:], rtol=1e-6)
+
+
 def test_a_failing_node_of_constants_fails_where_it_runs() -> None:
     with pytest.raises(cfgraph.CfgraphError, match="ratio"):
         Session(graph_of(FOLDED)).run(["ratio:0"])

@@ -9,7 +9,8 @@ import pytest
 
 import cfgraph
 from cfgraph.runtime.compiled import program
-from cfgraph.runtime.compiled.program import FIRST, REUSING, SECOND
+from cfgraph.runtime.compiled.node_writer import REUSING
+from cfgraph.runtime.compiled.program import FIRST, SECOND, reusing_forms
 from cfgraph.runtime.session import Session
 from tests.runtime.compiled.agreement import Pair
 from tests.runtime.compiled.test_generated_code import GRAPHS, graph_of
@@ -81,7 +82,7 @@ def test_fed_stored_and_fetched_arrays_stay_as_they_are() -> None:
 def test_small_buffers_are_reused_with_the_same_values(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "_MIN_BYTES", 0)
+    monkeypatch.setattr(program, "REUSING_FORMS", reusing_forms(0))
     fetches = ["loss:0", "dW:0"] if name == "lstm_grad" else ["loss:0"]
     random = np.random.default_rng(1)
     feeds: dict[str, Any] = {
