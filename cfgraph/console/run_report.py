@@ -161,6 +161,11 @@ class RunOutcome:
     labels: Mapping[Output, str] = field(default_factory=dict)
     nonfinite: NonfiniteTap | None = None
 
+    @property
+    def stopped_at(self) -> int | None:
+        """The iteration of `--until-iteration` if the run ended there."""
+        return None if self.session is None else self.session.stopped_at
+
     def findings(self) -> list[Finding]:
         """Return one finding per unexpected value."""
         return [
@@ -185,7 +190,7 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
         print(options.printing.ci_report(source.path, outcome.findings(), passed), end="")
         return
     out = page(options.printing.color)
-    absent = "dead" if options.clock.until_iteration is None else "not computed yet"
+    absent = "dead" if outcome.stopped_at is None else "not computed yet"
     full, labels = options.printing.full, outcome.labels
     print_values(out, outcome.values, outcome.files, full, absent, labels)
     for item, gap in outcome.differences.items():
@@ -244,10 +249,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     notes = [*outcome.notes]
     until = options.clock.until_iteration
     if outcome.elapsed is not None:
-        after = f", when iteration {until} began" if until else ""
-        ns = outcome.elapsed * 1e9
-        each = f", {format_duration(ns / until)} per iteration" if until else ""
-        notes.append(f"virtual time: {format_duration(ns)}{after}{each}")
+        notes.append(_virtual_time(outcome.elapsed * 1e9, until, outcome.stopped_at))
     if options.clusters.explain and outcome.session:
         notes.append(_engine_note(outcome.session))
     if outcome.launches:
@@ -268,6 +270,17 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
             why = f"{why}, or it is inside a cluster, where taps do not reach"
         notes.append(f"--tap {pattern} matched no executed node: {why}")
     return notes
+
+
+def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
+    """The virtual time of a run that might have stopped at iteration `until`."""
+    text = f"virtual time: {format_duration(ns)}"
+    if until is None:
+        return text
+    if stopped_at is None:
+        return f"{text} for the whole run, which did not reach iteration {until}"
+    each = format_duration(ns / until)
+    return f"{text}, when iteration {until} began, {each} per iteration"
 
 
 def _engine_note(session: Session) -> str:
@@ -318,6 +331,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
             "compared": len(outcome.expected),
             "different": len(outcome.differences),
             **({} if outcome.elapsed is None else {"virtual_seconds": outcome.elapsed}),
+            **({} if outcome.stopped_at is None else {"stopped_at": outcome.stopped_at}),
         },
         findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
         artifacts=artifacts,

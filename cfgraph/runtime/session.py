@@ -85,8 +85,8 @@ class Session:
 
     Several threads may call `run` at once: each run has its own values, limits, and trace. They
     share the variables, and their stateful ops interleave node by node, as in TensorFlow. Runs that
-    count memory or use a real GPU wait for each other. `elapsed`, `ran`, `memory`, `gpus`, and
-    `gpu_plan` then describe the run that ended last.
+    count memory or use a real GPU wait for each other. `elapsed`, `stopped_at`, `ran`, `memory`,
+    `gpus`, and `gpu_plan` then describe the run that ended last.
 
     `blas_threads` sets the number of threads of the BLAS library during each run, `auto` by the
     size of the products in it. The default leaves it unchanged. It is restored after the run.
@@ -106,6 +106,7 @@ class Session:
 
     # of the run that ended last
     elapsed: float | None = None
+    stopped_at: int | None = None
     gpu_plan: GpuPlan | None = None
     gpus: tuple[str, ...] = ()
     fallback = ""
@@ -262,9 +263,9 @@ class Session:
         `feeds` maps tensor names to arrays. `trace` receives an event per token; True
         records them for `timeline()`. Returns a value for each fetch that is a tensor, in their
         order: NumPy arrays, or scalars of rank 0; with `allow_dead` None for a dead one. With a
-        virtual clock the run may end as soon as its loops have started `until_iteration`; a missing
-        value is then None. It may also run `without_values`: only values that affect control flow
-        are computed, and a fetched value may be an AbstractTensor.
+        virtual clock the run may end as soon as its loops have started `until_iteration`, which is
+        then `stopped_at`, and a missing value None. It may also run `without_values`: only values
+        that affect control flow are computed, and a fetched value may be an AbstractTensor.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel and for files without permission,
@@ -297,11 +298,12 @@ class Session:
             simulator = self._started_simulator(
                 prepared, trace, limits.max_iterations, until_iteration
             )
-            completed, simulator.allow_dead = False, allow_dead
+            completed, simulator.allow_dead, self.stopped_at = False, allow_dead, None
             try:
                 self._compute(simulator, list(fed.values()), repeated, xla)
                 completed = True
-                if until_iteration is not None:
+                if isinstance(simulator, VirtualSimulator) and simulator.has_stopped:
+                    self.stopped_at = until_iteration
                     return [None if value is MISSING else value for value in simulator.results]
                 values = fetched_values(simulator, tensors, fed)
                 if timeline is not None:

@@ -201,6 +201,11 @@ class VirtualSimulator(Simulator):
             id(one.ready): device_index for device_index, one in enumerate(self.executors)
         }
 
+    @property
+    def has_stopped(self) -> bool:
+        """True if the run ended at the iteration `until`."""
+        return self._progress.has_reached
+
     def clear(self) -> None:
         """Drop the state of a failed run, including future events and the failed token."""
         super().clear()

@@ -31,12 +31,26 @@ def test_virtual_time_is_reported_on_stderr_and_in_the_document(
 
 
 def test_a_loop_without_end_is_timed_up_to_an_iteration(command: Any, two_devices: Path) -> None:
-    done = command(
-        "run", two_devices, "--feed", "n=1000000", "--fetch", "out:0",
-        "--clock", "virtual", "--until-iteration", "10",
-    )  # fmt: skip
+    line = ["run", two_devices, "--feed", "n=1000000", "--fetch", "out:0"]
+    line += ["--clock", "virtual", "--until-iteration", "10"]
+    done = command(*line)
     assert done.out == "out:0  int32  not computed yet\n"
     assert "when iteration 10 began" in done.err
+    assert command(*line, "--json").json["summary"]["stopped_at"] == 10
+
+
+@pytest.mark.parametrize("loop", [True, False])
+def test_a_run_that_ends_before_an_iteration_is_timed_as_a_whole(
+    command: Any, counter: Path, tmp_path: Path, loop: bool
+) -> None:
+    (tmp_path / "neg.graph").write_text("n = Placeholder() {dtype=int32, shape=[]}\ny = Neg(n)\n")
+    line = ["run", counter if loop else tmp_path / "neg.graph", "--feed", "n=3"]
+    line += ["--clock", "virtual"]
+    whole, stopped = command(*line), command(*line, "--until-iteration", "1000")
+    assert (stopped.code, stopped.out) == (0, whole.out)
+    expected = f"{whole.err.strip()} for the whole run, which did not reach iteration 1000\n"
+    assert stopped.err == expected
+    assert "stopped_at" not in command(*line, "--until-iteration", "9", "--json").json["summary"]
 
 
 def test_what_was_measured_is_a_cost_model(command: Any, two_devices: Path, tmp_path: Path) -> None:

@@ -122,9 +122,12 @@ def test_a_run_ends_at_an_iteration_on_all_devices(costs: CostModel) -> None:
     stopping = cfgraph.Session(graph, devices="cpu:0-2", costs=costs)
     fetches = [f"out{place}:0" for place in range(3)]
     assert stopping.run(fetches, {"n": 10**6}, until_iteration=20) == [None] * 3
+    assert stopping.stopped_at == 20
     first = stopping.elapsed or 0.0
     stopping.run(fetches, {"n": 10**6}, until_iteration=40)
     assert (stopping.elapsed or 0.0) == pytest.approx(2 * first, rel=0.1)
+    assert stopping.run(fetches, {"n": 3}, until_iteration=20) == [3] * 3
+    assert stopping.stopped_at is None
 
 
 def test_a_deadlock_is_explained_in_virtual_time_too(costs: CostModel) -> None:
