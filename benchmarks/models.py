@@ -3,12 +3,12 @@
     python -m benchmarks models --models PATH
 
 PATH is a folder or a .zip of recordings (`cases.jsonl`, `graphs/`, `arrays/`, `saved/`); without
-it, the SavedModel of fixtures/ is measured. Times are processor time with one thread a side, so
-that a busy machine changes little. Each side is a process of its own, since libraries read the
-number of threads when they are loaded. TensorFlow runs in its default configuration, and with graph
-rewrites and oneDNN off; the faster of the two counts. With the extra `xla`, a second process of
-ours runs each model until it has moved to XLA, or was rejected, at once instead of after the time
-that this takes to pay.
+it, the SavedModel of fixtures/ is measured. Recordings are read before a time starts. Times are
+processor time with one thread a side, so that a busy machine changes little. Each side is a process
+of its own, since libraries read the number of threads when they are loaded. TensorFlow runs in its
+default configuration, and with graph rewrites and oneDNN off; the faster of the two counts. With
+the extra `xla`, a second process of ours runs each model until it has moved to XLA, or was
+rejected, at once instead of after the time that this takes to pay.
 """
 
 from __future__ import annotations
@@ -92,6 +92,12 @@ class Recordings:
                 self._archive.extract(member, self.folder)
         return str(Path(self.folder) / "saved" / name)
 
+    def graph(self, case: dict[str, Any]) -> str | bytes:
+        """The folder of a SavedModel, or the bytes of a graph."""
+        return (
+            self.saved(case["saved"]) if "saved" in case else self.read(f"graphs/{case['graph']}")
+        )
+
     def array(self, key: Any) -> Any:
         """A recorded array; strings are recorded as JSON."""
         import numpy as np
@@ -121,11 +127,12 @@ def cfgraph_side(
     """Functions that load a model, and that make its last run."""
     import cfgraph
 
+    source, feeds = recordings.graph(case), recordings.feeds(case)
+
     def load() -> object:
-        if "saved" in case:
-            folder = recordings.saved(case["saved"])
-            return cfgraph.load(folder), cfgraph.restore(folder)
-        return cfgraph.loads(recordings.read(f"graphs/{case['graph']}")), None
+        if isinstance(source, str):
+            return cfgraph.load(source), cfgraph.restore(source)
+        return cfgraph.loads(source), None
 
     def make(loaded: Any) -> Run:
         graph, state = loaded
@@ -134,7 +141,7 @@ def cfgraph_side(
         for run in case["runs"][:-1]:
             if run.get("init"):
                 session.run(targets=run["targets"])
-        feeds, fetches = recordings.feeds(case), case["runs"][-1]["fetches"]
+        fetches = case["runs"][-1]["fetches"]
         for _ in range(WARM_UPS if xla else 0):
             session.run(fetches, feeds)
         if xla:
@@ -165,18 +172,17 @@ def tensorflow_side(*, rewrites: bool) -> Side:
 
     def side(recordings: Recordings, case: dict[str, Any]) -> tuple[Run, Callable[[Any], Run]]:
         handles: Mapping[str, Any] = case.get("handles") or {}
+        source, feeds = recordings.graph(case), recordings.feeds(case)
 
         def load() -> object:
             graph = tf.Graph()
             with graph.as_default():
                 session = tf.Session(graph=graph, config=config)
-                if "saved" in case:
-                    folder = recordings.saved(case["saved"])
-                    tf.saved_model.loader.load(session, ["serve"], folder)
+                if isinstance(source, str):
+                    tf.saved_model.loader.load(session, ["serve"], source)
                     return session
                 definition = tf.GraphDef()
-                definition.ParseFromString(recordings.read(f"graphs/{case['graph']}"))
-                feeds = recordings.feeds(case)
+                definition.ParseFromString(source)
                 variables = {name: tf.Variable(feeds[name], use_resource=True) for name in handles}
                 inputs = {name: variable.handle for name, variable in variables.items()}
                 tf.import_graph_def(definition, input_map=inputs, name="")
@@ -188,7 +194,6 @@ def tensorflow_side(*, rewrites: bool) -> Side:
                 return session
 
         def make(session: Any) -> Run:
-            feeds = recordings.feeds(case)
             names = [name for name in feeds if name not in handles]
             values = [feeds[name] for name in names]
             call = session.make_callable(case["runs"][-1]["fetches"], feed_list=names)
