@@ -348,7 +348,7 @@ class _XlaCall:
         changed = cluster.difference(key, self.node, constants)
         compilation = Compilation(cluster.name, self.node.name, seconds, changed, refused)
         cluster.compilations.append(compilation)
-        step.note(self.device, str(compilation))
+        step.note(self.device, str(compilation), seconds)
         cluster.last, cluster.last_constants = key, constants
         _store(cluster.compiled, key, compiled)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -231,16 +231,22 @@ class Calibration:
         self._times: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        # nanoseconds in the notes of a node whose token has not ended
+        self._noted: Counter[str] = Counter()
 
     def event(self, event: TraceEvent) -> None:
-        """Add the time of a live token that computes by itself."""
+        """Add the time of a live token that computes by itself, without that of compilations."""
+        if event.kind == "note":
+            self._noted[event.node] += event.end_ns - event.start_ns
+            return
         if event.dead or event.joint or not event.is_token:
             return
         parts = DeviceName.parse(event.device)
         kind = (parts.kind if parts and parts.kind else "CPU").lower()
         times = self._times[f"*{kind}:*"][event.op]
         if len(times) < MAX_SAMPLES:
-            times.append(event.end_ns - event.start_ns)
+            noted = self._noted.pop(event.node, 0) if not event.real else 0
+            times.append(max(event.end_ns - event.start_ns - noted, 0))
 
     def text(self) -> str:
         """The medians, as TOML in seconds."""

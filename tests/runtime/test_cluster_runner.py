@@ -9,6 +9,7 @@ import pytest
 from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.passes.cluster.cluster import cluster
+from cfgraph.runtime.cost_model import Calibration
 from cfgraph.runtime.session import Session
 from tests.recorder import Recorder
 from tests.runtime.graphs import session
@@ -264,6 +265,14 @@ def test_a_trace_notes_every_compilation(jit: str) -> None:
         ("l0", "/", "cpu:0")
     ] * 2
     assert notes[1].text.endswith("as x is [5], was [4]")
+    tokens = [event for event in seen.events if event.node == "l0" and event.kind == "op"]
+    for note, token in zip(notes, tokens[::2], strict=True):
+        assert token.start_ns <= note.start_ns < note.end_ns <= token.end_ns
+    calibration = Calibration()
+    for event in [notes[0], tokens[0]]:
+        calibration.event(event)
+    run_ns = tokens[0].end_ns - tokens[0].start_ns - (notes[0].end_ns - notes[0].start_ns)
+    assert f'"XlaLaunch" = {run_ns / 1e9!r}  # of 1' in calibration.text()
 
 
 UNTRACEABLE = """

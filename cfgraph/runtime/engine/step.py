@@ -204,13 +204,14 @@ class RunStep:
         digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
-    def note(self, device: str, text: str) -> None:
-        """Record a note on the running node in the trace."""
+    def note(self, device: str, text: str, seconds: float) -> None:
+        """Record a note in the trace: what the running node did in the last `seconds`."""
         if self.observer is None or self.node is None or self.iteration is None:
             return
-        now, node, iteration = time.perf_counter_ns() - self.run_start, self.node, self.iteration
+        end, node, iteration = time.perf_counter_ns() - self.run_start, self.node, self.iteration
+        start = max(end - round(seconds * 1e9), 0)
         event = TraceEvent(
-            device, node.name, node.op, iteration.path, iteration.index, False, now, now
+            device, node.name, node.op, iteration.path, iteration.index, False, start, end
         )
         self.observer.event(event._replace(kind="note", text=text))
 
