@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, TextIO
 
 import numpy as np
 
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
-from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph
+from cfgraph.errors import CfgraphError, UsageError
+from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.printable import clean, clean_lines
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ROLES
+from cfgraph.ops.opdef.op import function_calls
+from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import is_glob, matching_nodes
+from cfgraph.runtime.run_passes import lowered_copy
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 
 _ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
@@ -50,30 +54,53 @@ class TapPattern:
         """True for a node to tap."""
         return fnmatchcase(op if self.by_op else name, self.glob)
 
+    def matches_any(self, nodes: Iterable[Node | BodyNode]) -> bool:
+        """True if one of the nodes is one to tap."""
+        return any(self.matches(node.name, node.op) for node in nodes)
+
     def check(self, graph: Graph) -> None:
         """Raise UsageError for a pattern that matches nothing in this graph."""
         if not self.by_op:
             if self.port is not None and not is_glob(self.glob):
                 graph.tensor(self.tensor)
             matching_nodes(graph, self.glob)
-        elif not any(fnmatchcase(node.op, self.glob) for node in graph):
+        elif not self.matches_any(graph):
             hint = did_you_mean(self.tensor, {f"op:{node.op}" for node in graph})
             raise UsageError(f"no node matches {self.text!r}", hint=hint)
+
+
+def _check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:
+    """Raise UsageError for a pattern that matches nothing, also after lowering."""
+    inner: list[TapPattern] = []
+    for pattern in patterns:
+        if not graph.functions or pattern.matches_any(graph):
+            pattern.check(graph)
+        elif pattern.tensor.partition("/")[0] not in graph.functions:
+            inner.append(pattern)
+    if not inner:
+        return
+    try:
+        lowered = lowered_copy(RunSpec(graph, (), tuple(graph), ())).graph
+    except CfgraphError:  # the run reports it, if it needs the node
+        return
+    # nodes of clusters, and of calls that are not lowered
+    bodies = [function.definition.nodes for function in lowered.functions.values()]
+    for pattern in inner:
+        if not any(map(pattern.matches_any, bodies)):
+            pattern.check(lowered)
 
 
 class Taps:
     """An observer that prints or collects the outputs of tapped nodes.
 
-    Raises UsageError for a pattern that matches no node, unless functions may contain one.
+    Raises UsageError for a pattern that matches no node of the graph or of its lowered form.
     """
 
     def __init__(
         self, graph: Graph, patterns: Iterable[str], stream: TextIO | None, full: bool
     ) -> None:
         self.patterns = tuple(map(TapPattern, dict.fromkeys(patterns)))
-        if not graph.functions:
-            for pattern in self.patterns:
-                pattern.check(graph)
+        _check_patterns(graph, self.patterns)
         self.unseen = dict.fromkeys(pattern.text for pattern in self.patterns)
         self.stream = stream
         self.full = full
@@ -83,6 +110,7 @@ class Taps:
         self._latest: dict[str, tuple[int, str]] = {}
         self._roles = ROLES
         self._functions = frozenset(graph.functions)
+        self._calling_ops = {node.op for node in graph if function_calls(node.op).kind}
 
     def event(self, event: TraceEvent) -> None:
         """Print or collect the outputs of a tapped node."""
@@ -142,6 +170,9 @@ class Taps:
         function, _, node = pattern.partition("/")
         if function in self._functions:
             return pattern, f"nodes of functions have the names of their callers; use '*/{node}'"
+        tapped = TapPattern(pattern)
+        if tapped.by_op and any(tapped.matches("", op) for op in self._calling_ops):
+            return pattern, "a run replaces calls of functions by their nodes"
         return pattern, "no fetch depends on it"
 
 

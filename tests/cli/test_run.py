@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import pickle
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -530,6 +531,27 @@ def test_a_node_of_a_function_is_tapped_not_fetched(command: Any, graphs: Path) 
     assert "--tap '*/Add' prints its values" in command(*line, f"{function}/Add").err
     done = command(*line, "out", "--tap", f"{function}/Add")
     assert "names of their callers; use '*/Add'" in done.err
+    assert "a run replaces calls" in command(*line, "out", "--tap", "op:*While").err
+
+
+@pytest.mark.parametrize(
+    ("tap", "hint"),
+    [
+        ("nothing", None),
+        ("nothing*", None),
+        ("while/body/Ad", "while/body/Add"),
+        ("op:LoopCnd", "op:LoopCond"),
+        ("out:7", "1 output"),
+    ],
+)
+def test_a_tap_without_a_node_in_any_function_is_a_usage_error(
+    command: Any, graphs: Path, tap: str, hint: str | None
+) -> None:
+    line = ("run", graphs / "while_functional.pb", "--feed", "n=1", "--fetch", "out", "--tap", tap)
+    done = command(*line)
+    assert (done.code, done.out) == (2, "")
+    assert f"in --tap {shlex.quote(tap)}" in done.err
+    assert hint is None or hint in done.err
 
 
 def test_a_tap_takes_an_op_or_one_output(command: Any, counter: Path) -> None:
