@@ -181,11 +181,12 @@ class Graph(Pictured):
             copy.origin = node.origin
             self.nodes[node.name] = copy
         for node, copy in copies.items():
-            copy.inputs = tuple(
-                [make_pair(Output, (copies[item[0]], item[1])) for item in node.inputs]
-            )
-            for slot, item in enumerate(copy.inputs):
-                item[0].uses[make_pair(Use, (copy, slot))] = None
+            inputs = []
+            for slot, (original, port) in enumerate(node.inputs):
+                source = copies[original]
+                inputs.append(make_pair(Output, (source, port)))
+                source.uses[make_pair(Use, (copy, slot))] = None
+            copy.inputs = tuple(inputs)
             if node.controls:
                 copy.controls = tuple([copies[control] for control in node.controls])
                 for control in copy.controls:

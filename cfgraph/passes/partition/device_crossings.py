@@ -32,6 +32,7 @@ class DeviceCrossings:
         self.roles = ROLES
         self.types: dict[Output, DType] = {}
         self.carriers: dict[tuple[Node, str], Output] = {}
+        self._added: set[tuple[Output, str]] = set()
         self.readers = [node for node, device in device_of.items() if self._is_reader(node, device)]
         for node in self.readers:
             check_deadline()
@@ -65,6 +66,10 @@ class DeviceCrossings:
 
     def _add_input(self, node: Node, slot: int, tensor: Output, device: str) -> None:
         is_reference = self._reads_reference(node, slot)
+        if not is_reference:
+            if (tensor, device) in self._added:
+                return
+            self._added.add((tensor, device))
         while self.device_of[tensor.node] != device:
             check_deadline()
             if is_reference:

@@ -263,16 +263,13 @@ def _plan(
     )
 
 
-def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
+def _require_fed(graph: Graph, nodes: Collection[Node]) -> None:
     """Raise UsageError for inputs of the graph that must be fed and are not."""
-    missing = [node.output() for node in nodes if _needs_feed(node) and must_be_fed(node)]
+    # these have no kernel that could report the missing feed
+    ops = {op for op in {node.op for node in nodes} if ROLES[op] in (Role.ARG, Role.RECV)}
+    missing = [node.output() for node in nodes if node.op in ops and must_be_fed(node)]
     if missing:
         raise missing_feeds_error(graph, missing)
-
-
-def _needs_feed(node: Node) -> bool:
-    """True for an input without a kernel that could report the missing feed."""
-    return ROLES[node.op] in (Role.ARG, Role.RECV)
 
 
 def is_replaced_by_feed(node: Node) -> bool:
