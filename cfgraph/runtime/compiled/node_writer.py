@@ -45,6 +45,9 @@ _OPERATORS: Final[dict[Callable[..., Any], str]] = {
     operator.invert: "~{}",
     operator.matmul: "{} @ {}",
 }
+_OPERANDS: Final = {form: form.count("{}") for form in _OPERATORS.values()}
+# the forms of calls, by the number of arguments
+_CALLS: Final = tuple(f"{{}}({', '.join(['{}'] * count)})" for count in range(8))
 # elements of the inputs and outputs of a node that is evaluated when code is generated
 _MAX_FOLDED: Final = 4096
 _BUILTIN: Final = type(operator.add)
@@ -148,33 +151,37 @@ class NodeWriter:
                 program.add("pause()", (), (), plan)
             self.last_check = len(program.lines)
         arguments = [values[output] for output in node.inputs]
-        scalar = all(v.scalar for v in arguments) and issubclass(plan.op, Elementwise)
+        scalar = issubclass(plan.op, Elementwise) and all(v.scalar for v in arguments)
         form = _OPERATORS.get(plan.kernel) if type(plan.kernel) is _BUILTIN else None
-        if form is None or plan.deref_slots or len(arguments) != form.count("{}"):
-            fields = ["{}"] * len(arguments)
-            for slot in plan.deref_slots:
-                fields[slot] = "{}" if slot in plan.forwarded_slots else "deref({})"
-            called, form = self._call(plan, fields)
+        if form is None or plan.deref_slots or len(arguments) != _OPERANDS[form]:
+            called, form = self._call(plan)
             arguments.insert(0, called)
+        if plan.outputs == 1:
+            targets = [program.variable(scalar=scalar)]
+        else:
+            targets = [program.variable(scalar=scalar) for _ in range(plan.outputs)]
         fed = self.classified.fed
-        targets = []
-        for port in range(plan.outputs):
-            target = program.variable(scalar=scalar)
+        for port, target in enumerate(targets):
             output = make_pair(Output, (node, port))
-            targets.append(target)
             if not fed or output not in fed:
                 values[output] = target
         program.add(form, arguments, targets, plan)
 
-    def _call(self, plan: NodePlan, fields: list[str]) -> tuple[Value, str]:
-        op, frame = plan.op, self.plan.frames.of[plan.node]
-        kernel = called_kernel(plan, frame)
+    def _call(self, plan: NodePlan) -> tuple[Value, str]:
+        """The kernel of a node, and the form of the call."""
+        op, frame, count = plan.op, self.plan.frames.of[plan.node], len(plan.node.inputs)
+        kernel = self.program.constant(called_kernel(plan, frame), "k", plan)
+        if count < len(_CALLS) and not plan.deref_slots and not op.effects.stateful:
+            return kernel, _CALLS[count]
+        fields = ["{}"] * count
+        for slot in plan.deref_slots:
+            fields[slot] = "{}" if slot in plan.forwarded_slots else "deref({})"
         if op.effects.stateful:
             if is_located(op):
                 indices = ", ".join(map(self._counter, enclosing_loops(frame)))
                 fields = [f"({indices},)" if indices else "()", *fields]
             fields = ["step", *fields]
-        return self.program.constant(kernel, "k", plan), f"{{}}({', '.join(fields)})"
+        return kernel, f"{{}}({', '.join(fields)})"
 
     def _counter(self, frame: Frame) -> str:
         return f"i{self.numbers[frame]}" if self.classified.info[frame].is_loop else "0"

@@ -135,18 +135,20 @@ class Block:
         self.follow: Block | None = None  # the `else` of this block
 
 
-def _reusing(line: Line, drops: Sequence[tuple[Block, Value]]) -> str:
-    """The form of an operator on two arrays that may write into an array dropped after it."""
-    operands = [value.resolved() for value in line.arguments]
-    dtype = line.plan.node.attrs.get("T") if line.plan is not None else None
-    if any(value.scalar for value in operands) or getattr(dtype, "kind", "") not in _NUMERIC:
+def _resolved(values: Sequence[Value]) -> list[Value]:
+    return [value if value.merged is None else value.resolved() for value in values]
+
+
+def _reusing(line: Line, operands: Sequence[Value], dead: Sequence[Value]) -> str:
+    """The form of an operator on two arrays that may write into one that is dead after it."""
+    first, second = operands
+    if first.scalar or second.scalar:
         return line.form
-    dropped = [value for block, value in drops if block is line.block]
-    dropped += [value.resolved() for value in line.targets]
-    dead = sum(
-        flag for value, flag in zip(operands, (FIRST, SECOND), strict=True) if value in dropped
-    )
-    return REUSING_FORMS[line.form, dead] if dead else line.form
+    dtype = line.plan.node.attrs.get("T") if line.plan is not None else None
+    if getattr(dtype, "kind", "") not in _NUMERIC:
+        return line.form
+    flags = FIRST * (first in dead) + SECOND * (second in dead)
+    return REUSING_FORMS[line.form, flags] if flags else line.form
 
 
 def _is_simple(form: str) -> bool:
@@ -171,6 +173,15 @@ def _reuse_names(targets: Sequence[Value], dead: list[Value], block: Block) -> N
             remaining.discard(value)
             target.name = value.name
     dead[:] = [value for value in dead if value in remaining]
+
+
+def _reuse_scalar_name(target: Value, operands: Sequence[Value], block: Block, line: int) -> None:
+    """Give a target the name of a small operand that is dead after the line; it has no drop."""
+    if target.definitions == 1 and target.def_block is target.read_block is block:
+        for value in operands:
+            if value.scalar and value.last_read == line and value.def_block is block:
+                target.name = value.name
+                return
 
 
 def _joined(a: Block | None, b: Block | None) -> Block | None:
@@ -275,17 +286,18 @@ class Program:
     ) -> None:
         """Append a line to the current block."""
         block, position = self.block, len(self.lines)
-        operands = [value.resolved() if value.merged is not None else value for value in arguments]
+        operands = [value if value.merged is None else value.resolved() for value in arguments]
         for value in operands:
             value.last_read = position
             value.read_block = block
         for target in targets:
-            value = target.resolved()
-            value.first_def = min(value.first_def, position)
+            value = target if target.merged is None else target.resolved()
             value.last_def = position
             value.definitions += 1
-            known = value.def_block
-            value.def_block = block if known is None or known is block else _joined(known, block)
+            if value.def_block is None:
+                value.first_def, value.def_block = position, block
+            elif value.def_block is not block:
+                value.def_block = _joined(value.def_block, block)
         self.lines.append(Line(block, form, operands, targets, plan, self.hoisted))
 
     def declare(self, position: int, targets: Sequence[Value]) -> None:
@@ -359,26 +371,20 @@ class Program:
         drops = self._drops() if drops_values else {}
         printed, owners = [f"def {self.name}({self.parameters}):"], [-1]
         for index, line in enumerate(self.lines):
-            names = [
-                value.name if value.merged is None else value.resolved().name
-                for value in line.arguments
-            ]
-            form, block = line.form, line.block
-            later = drops.pop(index, None)
-            if drops_values and len(names) == 2 and form in OPERATORS:
-                form = _reusing(line, later or ())
-            text = form.format(*names)
-            simple = later is not None and _is_simple(form)
-            same = [value for b, value in later if b is block] if later and simple else []
-            if line.targets:
-                results = [
-                    value if value.merged is None else value.resolved() for value in line.targets
-                ]
+            operands, targets = _resolved(line.arguments), _resolved(line.targets)
+            form, block, later = line.form, line.block, drops.pop(index, None)
+            same = [value for b, value in later if b is block] if later and _is_simple(form) else []
+            if drops_values and form in OPERATORS:
+                form = _reusing(line, operands, [*same, *targets])
+            text = form.format(*[value.name for value in operands])
+            if targets:
                 if same and self.is_whole:
-                    _reuse_names(results, same, block)
-                targets = [value.name for value in results]
+                    _reuse_names(targets, same, block)
+                elif drops_values and self.is_whole and targets[0].scalar:
+                    _reuse_scalar_name(targets[0], operands, block, index)
+                names = [value.name for value in targets]
                 # a variable that has become its own source needs no assignment
-                text = f"{', '.join(targets)} = {text}" if targets != [text] else "pass"
+                text = f"{', '.join(names)} = {text}" if names != [text] else "pass"
             if same:
                 text += f"; {' = '.join([value.name for value in same])} = None"
             printed.append("    " * block.depth + text)

@@ -55,13 +55,13 @@ out = Neg(merge)
 CONDITIONAL = """\
 def run(step, feeds, iterations):
     v0, v1 = feeds
-    b3 = v1 is TRUE or test(v1)
-    if b3:
+    v1 = v1 is TRUE or test(v1)
+    if v1:
         v2 = v0 + v0
     else:
         v2 = -v0
-    v6 = -v2
-    return (v6,)
+    v2 = -v2
+    return (v2,)
 """
 
 
@@ -279,8 +279,8 @@ ratio = FloorDiv(one, zero)
 
 def test_small_nodes_of_constants_are_evaluated_once() -> None:
     assert source(graph_of(FOLDED), ["y:0"], ["x:0"]).splitlines()[2:] == [
-        "    v1 = v0 * c3",
-        "    return (v1,)",
+        "    v0 = v0 * c3",
+        "    return (v0,)",
     ]
     (value,) = Session(graph_of(FOLDED)).run(["y:0"], {"x:0": np.ones((4, 6), np.float32)})
     assert np.array_equal(value, np.full((4, 6), 4, np.float32))
