@@ -242,6 +242,8 @@ def _require_support_of_workers(options: RunOptions) -> None:
         ("--clock virtual", options.clock.virtual),
         ("--memory", options.devices.memory),
         ("--schedule random", options.limits.schedule == "random"),
+        ("--engine xla", options.clusters.engine == "xla"),
+        ("--jit", options.clusters.jit),
     ):
         if workers is not None and is_set:
             message = f"{name} cannot be combined with {workers}"

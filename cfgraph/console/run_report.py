@@ -16,7 +16,7 @@ from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
 from cfgraph.console.run_request import RunOptions
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
-from cfgraph.ir.devices import short_device_names
+from cfgraph.ir.devices import short_device_name, short_device_names
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.traversal import is_partitioned
@@ -107,7 +107,9 @@ def engine_json(session: Session) -> dict[str, Any]:
         return {"engine": session.cluster_runner.engine, "reason": None, "xla": None}
     reason = session.fallback or None
     xla = None if reason else session.xla_choice or None
-    return {"engine": "tokens" if reason else "compiled", "reason": reason, "xla": xla}
+    engine = {"engine": "tokens" if reason else "compiled", "reason": reason, "xla": xla}
+    workers = [[*map(short_device_name, names)] for names in session.worker_devices]
+    return {**engine, "workers": workers} if workers else engine
 
 
 # ops that a note lists
@@ -286,9 +288,13 @@ def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
 def _engine_note(session: Session) -> str:
     """The engine of the last run, and the reason for the token executor."""
     chosen = engine_json(session)
+    workers = [short_device_names(names) for names in session.worker_devices]
+    on_workers = f" on {len(workers)} worker{'s' * (len(workers) != 1)}" if workers else ""
     if chosen["engine"] != "compiled":
         reason = f", since {chosen['reason']}" if chosen["reason"] else ""
-        return f"engine: {chosen['engine']}{reason}"
+        return f"engine: {chosen['engine']}{on_workers}{reason}"
+    if workers:
+        return f"engine: compiled{on_workers}, one function each: {'; '.join(workers)}"
     graph = session.ran
     if graph is None or not is_partitioned(graph):
         return f"engine: compiled{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"

@@ -65,7 +65,7 @@ class RunConfig:
         for name, value in (
             ("costs", self.costs),
             ("memory", self.memory),
-            ("jit", self.jit),
+            ('engine="xla"' if self.engine == "xla" else "jit", self.jit),
             ('schedule="random"', self.schedule == "random" or None),
         ):
             if value is not None:

@@ -232,6 +232,16 @@ class Session:
         """The times that decide whether XLA runs the last run, or empty if it has no choice."""
         return str(self._repeated or (self._last_run and self._last_run.xla_estimate) or "")
 
+    @property
+    def worker_devices(self) -> list[list[str]]:
+        """The devices of each worker in the last run; empty without workers."""
+        if self._workers is None or self.ran is None:
+            return []
+        devices: dict[int, list[str]] = {}
+        for device in sorted({node.device for node in self.ran}):
+            devices.setdefault(self._workers.worker_of[device], []).append(device)
+        return list(devices.values())
+
     def timeline(self) -> RunTimeline:
         """The last run with `trace=True`, as a page. Raises UsageError without such a run."""
         if self._timeline is None:

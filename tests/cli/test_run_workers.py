@@ -32,6 +32,21 @@ def test_a_loop_runs_on_worker_processes(command: Any, eight: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("compiled", "engine: compiled on 2 workers, one function each: cpu:0; cpu:7\n"),
+        ("tokens", "engine: tokens on 2 workers, since the engine is tokens\n"),
+    ],
+)
+def test_the_engine_of_workers_is_explained(
+    command: Any, eight: Path, engine: str, text: str
+) -> None:
+    line = ["run", eight, "--devices", "cpu:0-7", "--feed", "n=2", "--fetch", "out7:0"]
+    line += ["--workers", "2", "--engine", engine, "--explain-engine"]
+    assert command(*line).err == text
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--lost-after", "3"], "--lost-after requires workers"),
@@ -44,6 +59,8 @@ def test_a_loop_runs_on_worker_processes(command: Any, eight: Path) -> None:
         (["--workers", "2", "--clock", "virtual"], "--clock virtual cannot be combined with --w"),
         (["--ray", "local", "--memory", "cpu:0"], "remove --memory or --ray"),
         (["--workers", "2", "--schedule", "random"], "--schedule random cannot be combined"),
+        (["--workers", "2", "--engine", "xla"], "--engine xla cannot be combined with --workers"),
+        (["--ray", "local", "--jit"], "--jit cannot be combined with --ray"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -352,6 +352,7 @@ def test_random_numbers_do_not_depend_on_the_number_of_workers() -> None:
         ({"devices": "cpu:0"}, "workers run the devices of a partitioned graph"),
         ({"devices": "cpu:0-1", "memory": {}}, "memory cannot be combined with workers"),
         ({"devices": "cpu:0-1", "schedule": "random"}, "cannot be combined with workers"),
+        ({"devices": "cpu:0-1", "engine": "xla"}, 'engine="xla" cannot be combined with workers'),
     ],
 )
 def test_options_that_need_one_process_are_refused(options: Any, message: str) -> None:
