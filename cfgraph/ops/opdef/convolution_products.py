@@ -15,6 +15,8 @@ from cfgraph.ops.opdef.sliding_window import WindowGrid
 _BLOCK: Final = 1 << 16
 # channels from which a sum of products in one operation is faster than two operations
 _WIDE: Final = 32
+# channels from which the sum over offsets is faster in one operation as well
+_WIDE_PIXEL: Final = 96
 
 
 def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
@@ -75,6 +77,11 @@ def _is_depthwise(channels: int, depth: int, filters: int) -> bool:
 
 def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     """Sum, over the offsets of the window, of the image there times the filter there."""
+    if xp is np and x.shape[-1] >= _WIDE_PIXEL and x.size and 0 not in fit.window:
+        filters = w.reshape((*fit.window, w.shape[-1]))
+        image, offsets, channel = _window_axes(fit)
+        parts = fit.windows(x), [*image, *offsets, channel], filters, [*offsets, channel]
+        return np.einsum(*parts, [*image, channel])
     padded = fit.pad(xp, x)
     weights = _repeated_weights(xp, fit, w)
     views = [padded[view] for _, view in fit.views()]
@@ -116,17 +123,25 @@ def _spread_depthwise(xp: ModuleType, fit: WindowGrid, w: Any, dy: Any) -> Any:
 
 
 def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> Any:
-    padded, channels = fit.pad(xp, x), x.shape[-1]
+    channels = x.shape[-1]
     if xp is np and channels >= _WIDE:
-        views, axes = [padded[view] for _, view in fit.views()], list(range(dy.ndim))
-        totals = np.zeros((len(views), channels), dy.dtype)
+        image, offsets, channel = _window_axes(fit)
+        windows, axes = fit.windows(x), [*image, *offsets, channel]
+        total = np.zeros((*fit.window, channels), dy.dtype)
         for block in _blocks(dy.shape):
-            for offset, view in enumerate(views):
-                totals[offset] += np.einsum(view[block], axes, dy[block], axes, axes[-1:])
-        return totals.reshape((*fit.window, 1, channels))
+            parts = windows[block], axes, dy[block], [*image, channel]
+            total += np.einsum(*parts, [*offsets, channel])
+        return total.reshape((*fit.window, 1, channels))
+    padded = fit.pad(xp, x)
     ones = xp.ones((1, dy.size // channels), dtype=dy.dtype)
     sums = [ones @ (padded[view] * dy).reshape((-1, channels)) for _, view in fit.views()]
     return xp.concatenate(sums).reshape((*fit.window, 1, channels))
+
+
+def _window_axes(fit: WindowGrid) -> tuple[list[int], list[int], int]:
+    """Labels of the dimensions of windows: of the image, of offsets, and of channels."""
+    rank = len(fit.window)
+    return list(range(rank + 1)), list(range(rank + 1, 2 * rank + 1)), 2 * rank + 1
 
 
 def _repeated_weights(xp: ModuleType, fit: WindowGrid, w: Any) -> Any:

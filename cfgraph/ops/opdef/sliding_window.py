@@ -188,6 +188,11 @@ class WindowGrid:
             width = x.shape[-1] * math.prod(self.window)
             windows = x.shape[0] * math.prod(self.out)
             return self.patches(xp, x).reshape((windows, width))
+        windows = self.windows(x)
+        return windows.reshape((-1, x.shape[-1] * math.prod(self.window)))
+
+    def windows(self, x: Any) -> Any:
+        """A view of the windows of a NumPy image: batch, windows, offsets, channels."""
         padded = np.ascontiguousarray(self.pad(np, x))
         batch, *spatial, channel = padded.strides
         strides = (
@@ -197,8 +202,7 @@ class WindowGrid:
             channel,
         )
         shape = (x.shape[0], *self.out, *self.window, x.shape[-1])
-        windows = np.ndarray(shape, padded.dtype, padded, 0, strides)
-        return windows.reshape((-1, x.shape[-1] * math.prod(self.window)))
+        return np.ndarray(shape, padded.dtype, padded, 0, strides)
 
     def spread(self, xp: ModuleType, patches: Any) -> Any:
         """Add patches into an image: the transpose of `patches`."""
