@@ -73,18 +73,23 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
     node = graph.tensor(name).node if ":" in name else graph[name]
     analysis = deadness(graph)
     runs = analysis.runs(node)
+    words, message = analysis.describe(runs, node.name), _message(graph, node)
+    if role_of(node) is Role.RECV and message is None and not is_input(node):
+        message, live = "no Send of the graph has its key", analysis.of(node.output())
+        words = "runs when" if runs == TRUE else f"{words}, and"
+        runs, words = live, f"{words} its message arrives"
     device, reason = _device(node)
     return Explanation(
         node,
         analysis.frames.of[node].path,
-        EdgeCondition(node.name, analysis.text(runs), analysis.describe(runs, node.name)),
+        EdgeCondition(node.name, analysis.text(runs), words),
         tuple(_outputs(analysis, node, runs)),
         _waits(node),
         _inputs(analysis, node),
         role_of(node) is not Role.MERGE and analysis.has_mismatched_inputs(node),
         tuple(tensor.name for tensor in ancestors(graph, [node]) if is_input(tensor)),
         tuple(dict.fromkeys(_readers(node))),
-        _message(graph, node),
+        message,
         device,
         reason,
         analysis.example(runs),

@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Command
 
 
@@ -145,3 +147,29 @@ def test_an_output_that_there_is_not_is_refused(command: Command, graphs: Path) 
     done = command("explain", graphs / "deadness_mismatch.pb", "T:3")
     assert done.code == 2
     assert "'T' (Identity) has 1 output, so output 3 does not exist" in done.err
+
+
+SENT = 'send_device_incarnation=1, recv_device="/cpu:1"'
+RECEIVED = """
+p = Placeholder() {dtype=bool, shape=[]} @"/cpu:1"
+s = Switch(p, p) @"/cpu:1"
+r = _Recv(CONTROL) {tensor_type=float32, tensor_name="x", send_device="/cpu:0", SENT} @"/cpu:1"
+i = Identity(s:1) @"/cpu:1"
+y = Neg(r) @"/cpu:1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("", "live:r runs when its message arrives"),
+        ("^i", "p & live:r runs when `p` is true, and its message arrives"),
+    ],
+)
+def test_a_recv_without_its_send_runs_when_its_message_arrives(
+    command: Command, tmp_path: Path, control: str, words: str
+) -> None:
+    path = tmp_path / "part.graph"
+    path.write_text(RECEIVED.replace("CONTROL", control).replace("SENT", SENT))
+    shown = rows(command("explain", path, "r").lines)
+    assert (shown["live"], shown["message"]) == (words, "no Send of the graph has its key")
