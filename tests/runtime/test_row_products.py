@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.ops.opdef import row_products
 from cfgraph.ops.opdef.row_products import UnstackedRows, unstacked_rows
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deferred_products import defer_products
@@ -121,6 +122,45 @@ def test_an_element_may_be_multiplied_alone(calls: list[int]) -> None:
     total = fed["start:0"] + (fed["x:0"] @ fed["w:0"].T).sum(axis=0)
     np.testing.assert_allclose(agreed(ALONE, fed), total, rtol=1e-3, atol=1e-3)
     assert len(calls) == 200
+
+
+TIED = (
+    FORWARD.replace("clear_after_read=true", "clear_after_read=false")
+    .replace("[4,128]", "[4,256]")
+    .replace("axis = Const", "again = TensorArrayReadV3(handle, body, flow_in)\naxis = Const")
+    .replace("flow_in)\naxis", "flow_in) {dtype=float32}\naxis")
+    .replace("both = ConcatV2(element, before, axis)", "turned = MatMul(again, weights) {TURNED}")
+    .replace("MatMul(both, weights)", "MatMul(element, weights)")
+    .replace("Tanh(product)", "AddV2(sum, before)\nsum = AddV2(product, turned)")
+)
+
+
+def test_a_matrix_and_its_transpose_have_their_own_products(calls: list[int]) -> None:
+    fed = {**feeds(3), "w:0": np.float32(np.random.default_rng(0).standard_normal((256, 256)))}
+    fed["start:0"] = np.zeros((4, 256), np.float32)
+    for options, factor in (("transpose_b=true", fed["w:0"].T), ("", fed["w:0"])):
+        total = (fed["x:0"] @ fed["w:0"] + fed["x:0"] @ factor).sum(axis=0)
+        value = agreed(TIED.replace("TURNED", options), fed)
+        np.testing.assert_allclose(value, total, rtol=1e-3, atol=1e-3)
+    assert len(calls) == 4 * 6
+
+
+@pytest.mark.parametrize(("space", "products"), [(5, 5), (2, 480)])
+def test_elements_in_any_order_share_blocks(
+    space: int, products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step reads from the next of five blocks."""
+    made: list[int] = []
+    monkeypatch.setattr(row_products, "_MAX_NUMBERS", space * 384 * 128)
+    monkeypatch.setattr(row_products, "multiply", lambda x, y: made.append(len(x)) or x.dot(y))
+    random = np.random.default_rng(0)
+    tensor = random.standard_normal((480, 4, 256)).astype(np.float32)
+    rows, matrix = UnstackedRows(tensor), random.standard_normal((256, 128)).astype(np.float32)
+    for index in np.arange(480).reshape(5, 96).T.ravel().tolist():
+        np.testing.assert_allclose(
+            rows.product(index, matrix, matrix), tensor[index] @ matrix, rtol=1e-3, atol=1e-3
+        )
+    assert made == [384] * products
 
 
 def test_an_observer_sees_the_elements() -> None:

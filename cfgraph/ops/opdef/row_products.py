@@ -23,14 +23,30 @@ from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.deferred_products import Deferred, evaluated, multiply
 from cfgraph.ops.opdef.op import Kernel
 
-# rows of the elements of a block, and the most of one element
+# rows of a block, and numbers in its product
 _BLOCK_ROWS: Final = 384
+_BLOCK_NUMBERS: Final = 1 << 22
+# numbers in the products of all blocks with one matrix, since elements are read in any order
+_MAX_NUMBERS: Final = 1 << 24
+# rows of one element
 _MAX_ROWS: Final = 64
 # elements of the part of the matrix below which blocks cost more than they save
 _MIN_ELEMENTS: Final = 1 << 15
 # matrices that multiply one tensor at a time
 _MAX_MATRICES: Final = 8
 _MATRIX: Final = 2
+
+
+class RowBlock:
+    """The product of consecutive elements; `unread` of their products were not read yet."""
+
+    __slots__ = ("product", "unread")
+
+    def __init__(self, elements: Any, right: Any) -> None:
+        count, rows, inner = elements.shape
+        product = multiply(elements.reshape(-1, inner), right)
+        self.product = product.reshape(count, rows, right.shape[1])
+        self.unread = count
 
 
 class UnstackedRows:
@@ -44,24 +60,40 @@ class UnstackedRows:
     def __init__(self, tensor: Any) -> None:
         self.count = len(tensor)
         self._tensor = ref(tensor)
-        # by the id of a matrix: the matrix, the number of a block, and the product of the block
-        self._products: dict[int, tuple[Any, int, Any]] = {}
+        # by a matrix and the layout of its part: the matrix, and the blocks by number
+        self._products: dict[tuple[Any, ...], tuple[Any, dict[int, RowBlock]]] = {}
 
     def product(self, index: int, matrix: Any, right: Any) -> Any:
-        """Product of element `index`, [m, k], and `right`, [k, n], a part of `matrix`."""
+        """Product of element `index`, [m, k], and `right`, [k, n], the first rows of `matrix`.
+
+        `matrix` may be transposed in `right`.
+        """
         tensor: Any = self._tensor()
-        rows, inner = tensor.shape[1:]
-        size = _BLOCK_ROWS // rows
+        rows, columns = tensor.shape[1], right.shape[1]
+        size = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // columns) // rows)
         number, position = divmod(index, size)
-        known = self._products.get(id(matrix))
-        if known is None or known[0] is not matrix or known[1] != number:
-            block = tensor[number * size : (number + 1) * size]
-            product = multiply(block.reshape(-1, inner), right)
-            known = matrix, number, product.reshape(-1, rows, right.shape[1])
+        key = id(matrix), right.shape, right.strides  # strides differ if it is transposed
+        known = self._products.get(key)
+        if known is None:
             if len(self._products) == _MAX_MATRICES:  # each may be new
                 self._products.clear()
-            self._products[id(matrix)] = known
-        return known[2][position]
+            known = self._products[key] = matrix, {}
+        blocks = known[1]
+        block = blocks.get(number)
+        if block is None:
+            _drop_blocks(blocks, _MAX_NUMBERS // (size * rows * columns))
+            elements = tensor[number * size : (number + 1) * size]
+            block = blocks[number] = RowBlock(elements, right)
+        block.unread -= 1
+        return block.product[position]
+
+
+def _drop_blocks(blocks: dict[int, RowBlock], most: int) -> None:
+    """Drop the blocks that were read, and the first ones until fewer than `most` remain."""
+    for number in [number for number, block in blocks.items() if block.unread <= 0]:
+        del blocks[number]
+    while blocks and len(blocks) >= most:
+        del blocks[next(iter(blocks))]
 
 
 def unstacked_rows(tensor: Any, indices: list[int]) -> UnstackedRows | None:
