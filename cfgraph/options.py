@@ -183,8 +183,8 @@ MaxMemory = Annotated[
     typer.Option(
         "--max-memory",
         metavar="SIZE",
-        help="Stop if a value or the command needs more memory, such as 4GiB (exit status 5). "
-        "Default: a quarter of the machine's.",
+        help="Stop if an array, or the command above its own 256 MiB, needs more memory, such as "
+        "4GiB (exit status 5). Default: a quarter of the machine's.",
         rich_help_panel=ADVANCED,
     ),
 ]
