@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
@@ -281,26 +282,29 @@ def _bands(diagonals: Any, rhs: Any) -> tuple[Any, Any, Any]:
 
 
 def _solve_with_pivoting(diagonals: Any, rhs: Any) -> Any:
-    from scipy.linalg import solve_banded
-
     above, main, below = _bands(diagonals, rhs)
+    if not rhs.size:
+        return rhs
     bands = np.zeros_like(diagonals)
     bands[..., 0, 1:], bands[..., 1, :], bands[..., 2, :-1] = above[..., :-1], main, below[..., 1:]
     # the systems of a batch, which no diagonal connects, are one system while all are finite
     whole = np.moveaxis(bands, -2, 0).reshape(3, -1)
-    try:
-        result = solve_banded((1, 1), whole, rhs.reshape(whole.shape[1], -1)).reshape(rhs.shape)
-        if np.isfinite(result).all():
-            return result
-    except (np.linalg.LinAlgError, ValueError):
-        pass
-    result = np.empty(rhs.shape, rhs.dtype)
+    result = _solve_bands(whole, rhs.reshape(whole.shape[1], -1)).reshape(rhs.shape)
+    if np.isfinite(result).all():
+        return result
     for batch in np.ndindex(rhs.shape[:-2]):
-        try:
-            result[batch] = solve_banded((1, 1), bands[batch], rhs[batch])
-        except np.linalg.LinAlgError:
-            result[batch] = np.nan
+        result[batch] = _solve_bands(bands[batch], rhs[batch])
     return result
+
+
+def _solve_bands(bands: Any, rhs: Any) -> Any:
+    """The solution of a tridiagonal system; NaN if it is singular."""
+    from scipy.linalg import solve_banded
+
+    if bands.shape[-1] > 1 or bands[1].all():  # SciPy divides by one element
+        with suppress(np.linalg.LinAlgError):
+            return solve_banded((1, 1), bands, rhs, check_finite=False)
+    return np.full_like(rhs, np.nan)
 
 
 def _solve_by_thomas(diagonals: Any, rhs: Any) -> Any:
@@ -315,6 +319,7 @@ def _solve_by_thomas(diagonals: Any, rhs: Any) -> Any:
         if row + 1 < rhs.shape[-2]:
             result[..., row, :] -= above[..., row, :] * result[..., row + 1, :]
         result[..., row, :] /= main[..., row, :]
+    result[(main == 0).any(axis=(-2, -1))] = np.nan
     return result
 
 

@@ -312,6 +312,12 @@ for dtype in SOLVABLE:
         flags = {"partial_pivoting": pivoting}
         CASES.append(case("TridiagonalSolve", [diagonals, rhs], flags, **more))
         CASES.append(case("TridiagonalSolve", [diagonals[0], rhs[0]], flags, **more))
+        CASES.append(case("TridiagonalSolve", [diagonals[:0], rhs[:0]], flags))
+        for special in () if dtype in COMPLEX else (0, np.nan, np.inf):
+            changed = diagonals.copy()
+            changed[1, 1, 0] = special
+            CASES.append(case("TridiagonalSolve", [changed, rhs], flags, **more))
+            CASES.append(case("TridiagonalSolve", [changed[:, :, :1], rhs[:, :1]], flags, **more))
     if dtype not in COMPLEX:  # there TensorFlow has zeros
         flags = {"partial_pivoting": False}
         CASES.append(case("TridiagonalSolve", [np.zeros((3, 4), dtype), rhs[0]], flags))
