@@ -104,6 +104,13 @@ def test_hashes_of_many_texts_are_those_of_each(op: str) -> None:
     assert compute(name, texts, **attrs).tolist() == each
 
 
+def test_the_contrast_of_a_large_image_has_an_exact_mean() -> None:
+    image = RANDOM.uniform(200, 256, (600, 1500, 3)).astype(np.float32)
+    mean = image.mean(axis=(0, 1), dtype=np.float64)
+    value = compute("AdjustContrastv2", image, np.float32(2))
+    np.testing.assert_allclose(value, (image - mean) * 2 + mean, atol=1e-3)
+
+
 EQUATIONS = {
     "ij,jk->ik": ((2, 3), (3, 4)),
     "ij,jk->ki": ((2, 3), (3, 4)),

@@ -7,7 +7,7 @@ as the smallest, and the saturation does not depend on a channel that is zero.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
@@ -249,6 +249,10 @@ class HSVToRGB(ColorOp):
         return hsv_to_rgb(xp, *channel_planes(xp, images))
 
 
+# pixels whose float32 sum is exact enough
+_SUMMED: Final = 1 << 12
+
+
 class AdjustContrastv2(ColorOp):
     """Contrast adjustment: (image - mean) * factor + mean, with one mean per channel."""
 
@@ -266,12 +270,21 @@ class AdjustContrastv2(ColorOp):
         if images.size == 0:
             return images
         *batch, height, width, channels = images.shape
-        pixels = images.reshape((*batch, height * width, channels))
-        # short rows are slow: sum by a product with ones, and repeat the means to a row of pixels
-        ones = xp.ones((1, height * width), images.dtype)
-        means = xp.tile(ones @ pixels / images.dtype.type(height * width), width)
+        means = _channel_means(xp, images.reshape((*batch, height * width, channels)))
+        # short rows are slow: repeat the means to a row of pixels
+        means = xp.tile(means.astype(images.dtype), width)
         rows = images.reshape((*batch, height, width * channels))
         return ((rows - means) * factor + means).reshape(images.shape)
+
+
+def _channel_means(xp: ModuleType, pixels: Any) -> Any:
+    """Means over pixels, [..., 1, channels], which products with ones sum fast, but inexactly."""
+    *batch, count, channels = pixels.shape
+    blocks, ones = count // _SUMMED, xp.ones((1, _SUMMED), pixels.dtype)
+    whole = pixels[..., : blocks * _SUMMED, :].reshape((*batch, blocks, _SUMMED, channels))
+    rest = pixels[..., blocks * _SUMMED :, :]
+    sums = xp.sum((ones @ whole)[..., 0, :], axis=-2, keepdims=True, dtype=xp.float64)
+    return (sums + ones[:, : rest.shape[-2]] @ rest) / count
 
 
 class AdjustHue(ColorOp):

@@ -295,6 +295,7 @@ COLOURS = [
     case("HSVToRGB", [F32(2)], error=True),
     case("AdjustContrastv2", [random.random((2, 4, 5, 3)).astype(F32), F32(1.5)]),
     case("AdjustContrastv2", [random.random((4, 5, 3)).astype(F32), F32(0.5)]),
+    case("AdjustContrastv2", [random.random((2, 65, 65, 3)).astype(F32) + F32(9), F32(2)]),
     case("AdjustContrastv2", [some(4, 5), F32(0.5)], error=True),
     case("AdjustHue", [PIXELS.reshape(2, 5, 3).astype(F32), F32(0.3)], rtol=1e-4, atol=1e-5),
     case("AdjustHue", [PIXELS.reshape(2, 5, 3).astype(F32), F32(-0.3)], rtol=1e-4, atol=1e-5),
