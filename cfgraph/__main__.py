@@ -30,15 +30,14 @@ from cfgraph.blas_environment import start_with_one_thread  # noqa: E402
 from cfgraph.cli import interruption_reporter, run  # noqa: E402
 from cfgraph.limits import abandoned_work_continues  # noqa: E402
 from cfgraph.progress import ProgressLine  # noqa: E402
+from cfgraph.standard_streams import exit_code_with_output, guard_standard_streams  # noqa: E402
 from cfgraph.watchdog import Interruption, Watchdog  # noqa: E402
 
 
 def main() -> None:
     """Run the command line of this process and exit with its status."""
     start_with_one_thread()
-    for stream in (sys.stdout, sys.stderr):
-        # file names and string tensors that are not valid text must not cause a failure
-        getattr(stream, "reconfigure", _ignore)(errors="backslashreplace")
+    guard_standard_streams()
     progress = ProgressLine()
     report_interruption = interruption_reporter(sys.argv[1:])
 
@@ -50,17 +49,7 @@ def main() -> None:
     try:
         watchdog.start()
         progress.start()
-        code = run(sys.argv[1:], watchdog, progress)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # the reader closed the pipe, as `head` does: exit silently, as `cat` does
-        code = 141
-        _drop_output()
-    except OSError as failure:
-        code = 3
-        _drop_output()
-        print(f"error: cannot write to standard output: {failure.strerror}", file=sys.stderr)
+        code = exit_code_with_output(lambda: run(sys.argv[1:], watchdog, progress))
     except Interruption as request:
         # the command had not begun, or its output was being written
         os._exit(request.exit_code)
@@ -78,15 +67,6 @@ def main() -> None:
     # the last collections of the interpreter take a sixth of a short command's time
     gc.freeze()
     sys.exit(code)
-
-
-def _drop_output() -> None:
-    """Redirect stdout to the null device, so that flushing its buffer at exit cannot fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _ignore(**settings: str) -> None:
-    """Replace the method of a closed stream."""
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from cfgraph.ir.node import split_tensor_name
 from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.restore import restore
-
-_BROKEN_PIPE_EXIT_CODE = 141
+from cfgraph.standard_streams import exit_code_with_output, guard_standard_streams
 
 
 def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
@@ -54,13 +53,9 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
         labels = {item: script.labels[item.name] for item in printed if item.name in script.labels}
         print_values(page(color), printed, {}, full, labels=labels)
 
-    try:
-        code = run_function(command, sys.argv[1:], os.path.basename(sys.argv[0]))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _BROKEN_PIPE_EXIT_CODE
-    sys.exit(code)
+    guard_standard_streams()
+    name = os.path.basename(sys.argv[0])
+    sys.exit(exit_code_with_output(lambda: run_function(command, sys.argv[1:], name)))
 
 
 def _output(name: str, dtype: str | None) -> Output:

@@ -27,7 +27,7 @@ CLI = (
         "run_options",
         "schemas",
     ),
-    *("pipeline_text", "script", "watchdog"),
+    *("pipeline_text", "script", "standard_streams", "watchdog"),
 )
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",

@@ -122,6 +122,26 @@ def test_closed_and_full_streams_are_no_bug(line: str, graphs: Path, tmp_path: P
     assert "bug in cfgraph" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("run {} --feed n=3 --tap while/add > /dev/full", 3),
+        ("run {} --feed n=3 --trace 2> /dev/full", 0),
+        ("run {} --feed m=3 2> /dev/full", 2),
+        ("run {} --feed n=3 --expect count=4 2> /dev/full", 1),
+        ("run {} --feed m=3 > /dev/full 2>&1", 2),
+    ],
+)
+def test_a_full_disk_changes_no_other_exit_status(
+    line: str, code: int, graphs: Path, tmp_path: Path
+) -> None:
+    done = run(["bash", "-c", f"cfgraph {line.format(graphs / 'counter.pb')}"], tmp_path)
+    assert done.returncode == code
+    if code == 3:
+        reason = "cannot write to standard output: No space left on device"
+        assert done.stderr.startswith(f"error: {reason}\n")
+
+
 @pytest.mark.parametrize("command", ["show {} --nodes", "convert {} --to graph", "run {}"])
 def test_a_reader_that_stops_ends_a_command(command: str, graphs: Path, tmp_path: Path) -> None:
     line = f"cfgraph {command.format(graphs / 'lstm_grad.pb')} | head -c 1 > /dev/null"
