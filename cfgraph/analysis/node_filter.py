@@ -61,4 +61,5 @@ def _device_names(device: str) -> tuple[str, ...]:
 
 def _in_frame(graph_frames: Frames, node: Node, pattern: str) -> bool:
     frame = graph_frames.of[node]
-    return fnmatchcase(frame.path, pattern) or fnmatchcase(frame.name, pattern)
+    matches = fnmatchcase(frame.path, pattern) or fnmatchcase(frame.name, pattern)
+    return matches or frame.has_name(pattern)

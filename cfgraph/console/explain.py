@@ -331,7 +331,7 @@ def _explain(
 def _is_loop(graph: Graph, subject: str) -> bool:
     if subject.removeprefix("^").partition(":")[0] in graph:
         return False
-    named = any(subject in (frame.path, frame.name) for frame in frames(graph).all[1:])
+    named = any(frame.has_name(subject) for frame in frames(graph).all[1:])
     return named or subject.startswith("/")
 
 

@@ -173,3 +173,22 @@ def test_a_recv_without_its_send_runs_when_its_message_arrives(
     path.write_text(RECEIVED.replace("CONTROL", control).replace("SENT", SENT))
     shown = rows(command("explain", path, "r").lines)
     assert (shown["live"], shown["message"]) == (words, "no Send of the graph has its key")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/while/while_context[3]/while/while/while_context[12]",
+        "/while/while_context/while/while/while_context",
+        "while/while/while_context",
+        "while/while/while_context[0]",
+    ],
+)
+def test_the_forms_of_a_loop_that_a_run_prints_are_accepted(
+    command: Command, graphs: Path, name: str
+) -> None:
+    path = "/while/while_context/while/while/while_context"
+    done = command("explain", graphs / "nested.pb", name)
+    assert done.lines[0] == f"{path}  loop with 17 nodes"
+    shown = command("show", graphs / "nested.pb", "--nodes", "--filter", f"frame:{name}")
+    assert len(shown.lines) == 18

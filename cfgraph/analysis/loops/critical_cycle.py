@@ -125,8 +125,9 @@ _MAX_PATHS: Final = 8
 
 
 def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
-    """The loop of a path or of a unique name."""
+    """The loop of a path or of a unique name, also with the iterations that a run prints."""
     named = [frame for frame in frames[1:] if path in (frame.path, frame.name)]
+    named = named or [frame for frame in frames[1:] if frame.has_name(path)]
     if len(named) == 1:
         return named[0]
     paths = [frame.path for frame in frames[1:]]

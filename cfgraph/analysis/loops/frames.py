@@ -7,6 +7,7 @@ if it has none. A frame is identified by (parent, name): one name under two pare
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,8 @@ from cfgraph.ir.traversal import ROLES, OpRoles, TopologicalOrder, topological_o
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10
 _MAX_PATH_NAMES: Final = 32
+# of a loop in the paths that runs print
+_ITERATION: Final = re.compile(r"\[\d{1,18}\]")
 _cache: WeakKeyDictionary[Graph, tuple[tuple[int, int], Frames]] = WeakKeyDictionary()
 
 
@@ -83,6 +86,11 @@ class Frame:
         """The bound on iterations in flight, from the first Enter."""
         declared = self.enters[0].attrs.get("parallel_iterations") if self.enters else None
         return declared if isinstance(declared, int) else DEFAULT_PARALLEL_ITERATIONS
+
+    def has_name(self, text: str) -> bool:
+        """True for the name or the path, also with iterations as in `/outer[2]/inner[0]`."""
+        names = self.path, self.name
+        return text in names or _ITERATION.sub("", text) in names
 
     def is_within(self, ancestor: Frame) -> bool:
         """True if this is `ancestor` or a frame inside it."""
