@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import cfgraph
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.engine.step import ParkedToken, RunStep
+from tests.runtime.graphs import LOOP
 
 QUEUE = """
 queue = FIFOQueueV2() {component_types=(float32), shapes=([]), capacity=2}
@@ -167,6 +169,25 @@ def test_staged_tuples_fit_the_memory_limit() -> None:
     assert session.run(["size:0"]) == [1]
     with pytest.raises(cfgraph.ExecutionError, match="'24' bytes into Staging Area with a memory"):
         session.run([], {"x:0": np.ones(6, np.float32)}, targets=["stage"])
+
+
+def test_a_cleared_area_has_its_memory_again() -> None:
+    clear = 'clear = StageClear() {dtypes=(float32), memory_limit=20, shared_name="s"}'
+    session = cfgraph.Session(cfgraph.loads((STAGING + clear).encode(), "graph"))
+    for value in (1, 2):
+        session.run([], {"x:0": np.full(5, value, np.float32)}, targets=["stage"])
+        session.run([], targets=["clear"])
+    session.run([], {"x:0": np.full(5, 3, np.float32)}, targets=["stage"])
+    assert session.run(["unstage:0"])[0].tolist() == [3] * 5
+
+
+def test_many_tuples_are_staged_in_linear_time() -> None:
+    staging = 'Stage(tuple) {dtypes=(int32,), memory_limit=100000, shared_name="s"}'
+    source = LOOP.replace("PARALLEL", "10") + f"tuple = Identity(body)\nstage = {staging}"
+    session = cfgraph.Session(cfgraph.loads(source.encode(), "graph"))
+    start = time.process_time()
+    session.run([], {"n:0": np.int32(3000)}, targets=["stage"])
+    assert time.process_time() - start < 1  # quadratic: 2.3 s
 
 
 def test_staged_lists_have_a_size() -> None:

@@ -25,30 +25,47 @@ _OBJECT_BYTES: Final = 24
 class StagingArea(Queue):
     """Staged tuples: at most `capacity` of them, and of `memory_limit` bytes, unless it is 0."""
 
-    __slots__ = ("memory_limit",)
+    __slots__ = ("memory_limit", "used")
     namespace = "staging areas"
 
     def __init__(self, name: str, types: Sequence[DType], capacity: int, memory_limit: int) -> None:
         super().__init__(name, types, (), capacity or -1)
         self.memory_limit = memory_limit
+        self.used = 0  # bytes of the elements, if they are limited
+
+    def put(self, element: Element) -> None:
+        super().put(element)
+        self.used += self._bytes_of(element)
+
+    def take_next(self, step: Any) -> Element:
+        element = super().take_next(step)
+        self.used -= self._bytes_of(element)
+        return element
+
+    def restore(self, elements: list[Element]) -> None:
+        super().restore(elements)
+        self.used += sum(map(self._bytes_of, elements))
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self.elements.clear()
+        self.used = 0
+        self.version += 1
 
     def require_memory(self, element: Element) -> None:
         """Raise OpError for a tuple that never fits, and Blocked for one that does not fit now."""
-        if not self.memory_limit:
-            return
-        size, used = _byte_count(element), sum(map(_byte_count, self.elements))
+        size = self._bytes_of(element)
         if size > self.memory_limit:
             message = (
                 f"Attempted to insert tensors with combined size of '{size}' bytes into Staging "
                 f"Area with a memory limit of '{self.memory_limit}'."
             )
             raise OpError(message)
-        if used + size > self.memory_limit:
+        if self.used + size > self.memory_limit:
             raise Blocked(self, "for memory")
 
-
-def _byte_count(element: Element) -> int:
-    return sum(map(_tensor_bytes, map(np.asarray, element)))
+    def _bytes_of(self, element: Element) -> int:
+        return sum(map(_tensor_bytes, map(np.asarray, element))) if self.memory_limit else 0
 
 
 def _tensor_bytes(x: Any) -> int:
@@ -160,5 +177,4 @@ class StageClear(_Staging):
 
     @classmethod
     def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
-        staged.elements.clear()
-        staged.version += 1
+        staged.clear()
