@@ -63,8 +63,9 @@ class NodeTypes(NamedTuple):
 _UNKNOWN_TYPES: Final = NodeTypes(None, None)
 
 
-# types of the nodes of registered ops, by op and the attributes that they depend on
-_types_of_ops: dict[str, dict[Any, NodeTypes]] = {}
+TypesOfNodes = Callable[[Mapping[str, Any]], NodeTypes]
+# types of the nodes of registered ops as functions of their attributes
+_types_of_ops: dict[str, TypesOfNodes] = {}
 _MAX_CACHED: Final = 256
 _MAX_CACHED_TYPES: Final = 64
 
@@ -99,30 +100,42 @@ class Signatures:
         self._hints_left = _MAX_HINTS
         # the signature of an op or function, or None if it is unknown
         self.of: Callable[[str], Signature | None] = _KnownSignatures(library).__getitem__
-        self._types: dict[str, dict[Any, NodeTypes]] = {}
-        self._types_of_op: dict[str, Callable[[Mapping[str, Any]], NodeTypes]] = {}
+        self._types_of_functions: dict[str, TypesOfNodes] = {}
 
     def suggest(self, name: str, known: Iterable[str], rule: Suggest = did_you_mean) -> str | None:
         """A did-you-mean hint, for the first findings alone because it is slow."""
         self._hints_left -= 1
         return rule(name, known) if self._hints_left >= 0 else None
 
-    def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
+    def types_of_op(self, op: str) -> TypesOfNodes:
         """The types of an op's nodes as a function of their attributes."""
-        types_of = self._types_of_op.get(op)
+        known = _types_of_ops if registry.lookup(op) is not None else self._types_of_functions
+        types_of = known.get(op)
         if types_of is None:
-            types_of = self._types_of_op[op] = self._make_types_of_op(op)
+            types_of = known[op] = _make_types_of_op(self.of(op))
         return types_of
 
-    def _make_types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
-        signature = self.of(op)
-        if signature is None:
-            return lambda attrs: _UNKNOWN_TYPES
-        args = (*signature.inputs, *signature.outputs)
-        names = [name for arg in args for name in (arg.type_attr, arg.count) if name]
-        cache = self._types if registry.lookup(op) is None else _types_of_ops
-        known = cache.setdefault(op, {})
-        return partial(_cached_types, signature, tuple(dict.fromkeys(names)), known)
+
+def _make_types_of_op(signature: Signature | None) -> TypesOfNodes:
+    if signature is None:
+        return lambda attrs: _UNKNOWN_TYPES
+    args = (*signature.inputs, *signature.outputs)
+    names = tuple(dict.fromkeys(n for arg in args for n in (arg.type_attr, arg.count) if n))
+    if not names:
+        types = signature_types(signature, {})
+        return lambda attrs: types
+    known: dict[Any, NodeTypes] = {}
+    if len(names) > 1:
+        return partial(_cached_types, signature, names, known)
+    name, fallback = names[0], partial(_cached_types, signature, names, known)
+
+    def types_of(attrs: Mapping[str, Any]) -> NodeTypes:
+        try:
+            return known[attrs.get(name)]
+        except (KeyError, TypeError):
+            return fallback(attrs)
+
+    return types_of
 
 
 def _cached_types(

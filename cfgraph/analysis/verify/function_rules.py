@@ -90,6 +90,7 @@ class _BodyReader:
         # the name of the outputs that are read of an unknown op
         self.output_names: dict[Node, str] = {}
         self.crosses_lists = False  # an index is beyond the named list of outputs
+        self.resolved: dict[str, Output] = {}
 
     def read(self) -> BodyGraph:
         """Read the arguments, then the nodes, then the edges."""
@@ -148,7 +149,7 @@ class _BodyReader:
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 self.fault("CFG106", message, node.name)
-            tensor = self.resolve(text)
+            tensor = self.resolved.get(text) or self.resolve(text)
             if tensor is None:
                 self.unresolved(text, node.name)
             else:
@@ -180,7 +181,7 @@ class _BodyReader:
         if node is None:
             return None
         if node in self.arguments:
-            return _indexed(node, 0, rest)
+            return self.output(text, node, 0) if not rest else _indexed(node, 0, rest)
         if not rest:
             return None
         signature = self.signatures.of(node.op)
@@ -196,9 +197,8 @@ class _BodyReader:
         port = 0
         for arg in signature.outputs:
             is_named = arg.name == rest[0]
-            if is_named and rest[1:] in ([], ["0"]):
-                tensor: Output = make_pair(Output, (node, port))
-                return tensor
+            if is_named and (len(rest) == 1 or rest[1] == "0"):
+                return self.output(text, node, port)
             run = arg_types(signature, arg, node.attrs)
             count = len(run[0]) * run[1] if run else 1
             if is_named:
@@ -207,6 +207,12 @@ class _BodyReader:
                 return output
             port += count
         return None
+
+    def output(self, text: str, node: Node, port: int) -> Output:
+        """The output of a node that a text names, also for the next time."""
+        tensor: Output = make_pair(Output, (node, port))
+        self.resolved[text] = tensor
+        return tensor
 
     def read_returns(self) -> None:
         """Resolve the returned tensors of the function."""

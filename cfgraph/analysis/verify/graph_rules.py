@@ -242,8 +242,7 @@ def _check_attributes_of_op(
     subject: VerifyContext, signature: Signature, nodes: list[Node]
 ) -> Iterator[Finding]:
     declared, in_function = signature.attrs, bool(subject.function)
-    required, free = signature.required_attrs, _unbounded_attrs(signature)
-    fine: set[tuple[str, type, Any]] = set()
+    required, (free, fine) = signature.required_attrs, _allowed_values(signature)
     for node in nodes:
         attrs = node.attrs
         if not required.issubset(attrs):
@@ -257,24 +256,29 @@ def _check_attributes_of_op(
             finding = _check_attribute(subject, node, key, declared.get(key), in_function)
             if finding is not None:
                 yield finding
-            elif kind in _COMPARABLE:
+            elif kind in _COMPARABLE and len(fine) < _MAX_FINE:
                 fine.add((key, kind, value))
 
 
+# attributes whose values only have to be of a type, with it; and allowed values, each with its
+# attribute and type
+_AllowedValues = tuple[dict[str, type | None], set[tuple[str, type, Any]]]
+_MAX_FINE: Final = 256
 # signatures are never modified
-_unbounded: WeakKeyDictionary[Signature, dict[str, type | None]] = WeakKeyDictionary()
+_allowed: WeakKeyDictionary[Signature, _AllowedValues] = WeakKeyDictionary()
 
 
-def _unbounded_attrs(signature: Signature) -> dict[str, type | None]:
-    """The attributes whose values only have to be of a type, with that type."""
-    attrs = _unbounded.get(signature)
-    if attrs is None:
-        attrs = _unbounded[signature] = {
+def _allowed_values(signature: Signature) -> _AllowedValues:
+    """The allowed values of attributes, as far as they are known."""
+    values = _allowed.get(signature)
+    if values is None:
+        free = {
             attr.name: _PYTHON.get(attr.kind)
             for attr in signature.attrs.values()
             if attr.minimum is None and attr.allowed is None
         }
-    return attrs
+        values = _allowed[signature] = free, set()
+    return values
 
 
 def _missing(

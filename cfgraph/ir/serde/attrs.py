@@ -95,9 +95,9 @@ def decode_attrs(protos: Mapping[str, Any]) -> dict[str, Any]:
     from_number = DType.from_number
     for name in sorted(protos):
         proto = protos[name]
-        arm = proto.WhichOneof("value")
-        # most attributes are types
-        attrs[name] = from_number(proto.type) if arm == "type" else _decode_arm(proto, arm)
+        # most attributes are types; the number is 0 if this is another
+        number = proto.type
+        attrs[name] = from_number(number) if number else decode_attr(proto)
     return attrs
 
 

@@ -11,6 +11,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue, repeated_element
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.node import make_pair
 from cfgraph.ir.serde.wire import message_bytes, read_varints, write_varint
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve
@@ -116,7 +117,8 @@ def _checked_header(proto: Any) -> TensorHeader:
     declared = proto.tensor_shape
     if dtype.base.number not in _LIST_FIELDS or dtype.is_ref:
         raise InvalidInput(f"a tensor cannot have the type {dtype.name}", code="CFG020")
-    sizes = tuple([dim.size for dim in declared.dim])
+    dims = declared.dim
+    sizes = tuple([dim.size for dim in dims]) if dims else ()
     if declared.unknown_rank or len(sizes) > MAX_RANK or (sizes and min(sizes) < 0):
         raise _shape_error(decode_shape(declared))
     count = math.prod(sizes)
@@ -130,7 +132,8 @@ def _checked_header(proto: Any) -> TensorHeader:
                 f"a tensor of type {dtype} and shape {decode_shape(declared)} has {size} bytes"
             )
             raise InvalidInput(f"{message}, expected {expected}", code="CFG022")
-    return TensorHeader(dtype, sizes, count)
+    header: TensorHeader = make_pair(TensorHeader, (dtype, sizes, count))
+    return header
 
 
 def _shape_error(shape: Shape) -> InvalidInput:
