@@ -234,6 +234,39 @@ def test_a_slice_of_a_product_is_that_of_the_whole(window: Any) -> None:
         assert failed.value.node == "part"
 
 
+@pytest.mark.parametrize(
+    ("bounds", "masks"),
+    [
+        (((0, -60), (0, 0), (1, 1)), "begin_mask=1, end_mask=3"),
+        (((0, 30), (140, 500), (1, 1)), ""),
+        (((0, 90), (140, 30), (3, -2)), ""),
+        (((7, 30), (8, 40), (1, 1)), "shrink_axis_mask=1"),
+        (((7,), (50,), (1,)), ""),
+        (((0, 0, 3), (0, 0, 9), (1, 1, 1)), "ellipsis_mask=1, new_axis_mask=2"),
+    ],
+)
+def test_a_strided_slice_of_a_product_is_that_of_the_whole(bounds: Any, masks: str) -> None:
+    random = np.random.default_rng(0)
+    names = "begin", "end", "strides"
+    source = (
+        SLICED.replace("size = ", "end = ")
+        .replace("shape=[2]", "shape=[?]")
+        .replace(
+            "part = Slice(product, begin, size)",
+            "strides = Placeholder() {dtype=int32, shape=[?]}\n"
+            f"part = StridedSlice(product, begin, end, strides) {{{masks}}}",
+        )
+    )
+    fed = {f"{name}:0": np.array(row, np.int32) for name, row in zip(names, bounds, strict=True)}
+    fed["a:0"] = random.standard_normal((150, 70)).astype(np.float32)
+    fed["b:0"] = random.standard_normal((160, 70)).astype(np.float32)
+    assert wrapped(source, ["part:0"]) == {"product", "part"}
+    values = [session(source, engine=engine).run(["part:0"], fed)[0] for engine in ENGINES]
+    (whole,) = session(source, memory={}).run(["part:0"], fed)
+    assert values[0].tobytes() == values[1].tobytes()
+    np.testing.assert_allclose(values[0], whole, rtol=1e-5, atol=1e-5)
+
+
 def test_sums_that_share_products_are_independent() -> None:
     random = np.random.default_rng(0)
     matrices = [random.standard_normal((130, 4)).astype(np.float32) for _ in range(3)]

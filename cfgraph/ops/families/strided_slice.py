@@ -15,7 +15,13 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import defer_check, updated_at
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import (
+    AlgebraicFacts,
+    Aliasing,
+    CompilerSupport,
+    HostPlacement,
+    SideEffects,
+)
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape, is_a, knows_values
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -146,6 +152,7 @@ class StridedSlice(Op):
     placement = HostPlacement(host_inputs=(1, 2, 3))
     compilation = CompilerSupport(constant_inputs=(1, 2, 3))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
+    algebra = AlgebraicFacts(product_role="slices")
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:

@@ -6,7 +6,7 @@ inner dimension, and adding it reads and writes the whole sum:
     while: sum = sum + MatMul(x, dy, transpose_a=True)
 
 Here the products of several iterations are one product over their joined inner dimensions, which
-reads and writes the sum once. A Slice of a product computes only its part. Sums differ from those
+reads and writes the sum once. A slice of a product computes only its part. Sums differ from those
 of single products in the order of additions only.
 """
 
@@ -63,6 +63,11 @@ class Deferred:
     value: Any
     shape: tuple[int, ...]
 
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
     def write(self, out: Any) -> None:
         """Write the value into an array of its shape."""
         out[...] = self.value
@@ -95,17 +100,11 @@ class DeferredProduct(Deferred):
         """The product, [m, n]."""
         return multiply(self.left, self.right)
 
-    def window(self, begin: Any, size: Any) -> Any | None:
-        """The part of the product at `begin` of this `size`; None if it is not inside."""
-        if begin.shape != (2,) or size.shape != (2,):
-            return None
-        ranges = []
-        for start, extent, dim in zip(begin.tolist(), size.tolist(), self.shape, strict=True):
-            stop = dim if extent == -1 else start + extent
-            if not 0 <= start <= stop <= dim:
-                return None
-            ranges.append(slice(start, stop))
-        rows, columns = ranges
+    def __getitem__(self, index: tuple[Any, ...]) -> Any:
+        """As of the product, of which only the selected rows and columns are computed."""
+        if len(index) > _RANK or any(type(entry) is not slice for entry in index):
+            return self.value[index]
+        rows, columns = [*index, slice(None), slice(None)][:_RANK]
         return multiply(self.left[rows], self.right[:, columns])
 
 
@@ -191,15 +190,8 @@ def deferring(kernel: Kernel, node: Node) -> Kernel:
 
 
 def slicing(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a Slice that computes its part of a deferred product."""
-
-    def slice_(x: Any, begin: Any, size: Any) -> Any:
-        if isinstance(x, DeferredProduct):
-            window = x.window(begin, size)
-            return kernel(x.value, begin, size) if window is None else window
-        return kernel(x, begin, size)
-
-    return slice_
+    """The kernel of a slice: it selects its part of a deferred product, as of an array."""
+    return kernel
 
 
 def adding(kernel: Kernel, node: Node) -> Kernel:

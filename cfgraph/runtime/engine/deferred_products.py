@@ -33,7 +33,7 @@ _MAX_IDENTITIES: Final = 16
 
 
 def defer_products(plans: Sequence[Plan]) -> None:
-    """Replace the kernels of products that only a Slice or the sum of a loop variable reads.
+    """Replace the kernels of products that only a slice or the sum of a loop variable reads.
 
     GPUs compute each product where it is.
     """
