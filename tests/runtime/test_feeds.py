@@ -21,7 +21,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import limited
-from cfgraph.runtime.feeds.literals import generate
+from cfgraph.runtime.feeds.literals import generate, parse_literal
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 
 
@@ -534,3 +534,13 @@ def test_a_fetched_value_counts_as_memory() -> None:
     with limited(max_memory=1 << 20), pytest.raises(ExecutionError) as caught:
         session.run("c")
     assert caught.value.code == "CFG713"
+
+
+@pytest.mark.parametrize(
+    ("text", "strict"),
+    [(".1", "0.1"), ("-.5", "-0.5"), ("1.", "1.0"), ("+1e3", "1e3"), ("[.1, 2.]", "[0.1, 2.0]")],
+)
+def test_a_number_in_another_notation_has_its_json_as_a_hint(text: str, strict: str) -> None:
+    with pytest.raises(UsageError, match="cannot read the value") as caught:
+        parse_literal(text, dtypes.float32)
+    assert caught.value.hint == f"write {strict}"

@@ -20,6 +20,8 @@ from cfgraph.runtime.feeds.conversion import fit_dtype, integer_limits, out_of_r
 GENERATORS: Final = ("zeros", "ones", "full", "arange", "uniform", "normal")
 
 MAX_RANK: Final = 32
+# characters of a text that an error shows
+_MAX_SHOWN: Final = 40
 _NON_FINITE: Final = re.compile(r"\b(nan|inf|infinity)\b", re.IGNORECASE)
 _COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
 _TYPE_ALONE: Final = re.compile(r"[A-Za-z_]\w*\[[^\]]*\]\Z")
@@ -44,10 +46,12 @@ def _parse(text: str, dtype: DType | None) -> Any:
     except RecursionError:
         raise UsageError("the lists are nested too deeply", code="CFG033") from None
     except json.JSONDecodeError as error:
-        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
         message = f"cannot read the value {shown!r}: {error.msg.lower()} at character {error.pos}"
         hint = "write JSON, as in 3.5, true or [[1,2],[3,4]]; or @x.npy; or f32[2,3]:zeros"
-        if _NON_FINITE.search(text):
+        if strict := _strict_json(text):
+            hint = f"write {strict}"
+        elif _NON_FINITE.search(text):
             hint = "write NaN, Infinity or -Infinity"
         elif typed := _TYPE_ALONE.match(text):
             hint = f"add a value, as in {typed[0]}:zeros"
@@ -58,6 +62,30 @@ def _parse(text: str, dtype: DType | None) -> Any:
         raise UsageError(message, hint=hint, code="CFG033") from None
     except ValueError as error:
         raise UsageError(f"cannot read the value: {error}", code="CFG033") from None
+
+
+# how Python and shells write numbers and truth, and JSON does not
+_LOOSE_FORMS: Final = (
+    (re.compile(r"(?<![\w.])\+(?=[\d.])"), ""),  # +1
+    (re.compile(r"(?<![\w.])(-?)\.(?=\d)"), r"\g<1>0."),  # .5
+    (re.compile(r"(?<=\d)\.(?!\d)"), ".0"),  # 5.
+    (re.compile(r"\bTrue\b"), "true"),
+    (re.compile(r"\bFalse\b"), "false"),
+)
+
+
+def _strict_json(text: str) -> str | None:
+    """JSON for a short text of numbers or truth values in another notation, or None."""
+    if len(text) > _MAX_SHOWN or '"' in text:
+        return None
+    strict = text
+    for form, replacement in _LOOSE_FORMS:
+        strict = form.sub(replacement, strict)
+    try:
+        json.loads(strict)
+    except (ValueError, RecursionError):
+        return None
+    return strict
 
 
 def _finite(text: str) -> float:
