@@ -16,7 +16,7 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.console.json_output import add_member, render_json
 from cfgraph.console.output import detail, note
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import SAVED_MODELS, StagedFiles, read_file, read_stream
+from cfgraph.ir.file_io import MANIFEST, SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
     FORMATS,
     decode_graph,
@@ -29,7 +29,7 @@ from cfgraph.ir.files import (
     unknown_suffix,
 )
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
+from cfgraph.ir.partition_folder import is_partition_folder
 from cfgraph.ir.serde.saved_model import SavedModelContents, SavedState, read_contents, saved_state
 from cfgraph.ir.units import format_byte_size
 

@@ -255,6 +255,7 @@ MAX_TRUSTED_BYTES: Final = 16 << 20
 MAX_COMPRESSION_RATIO: Final = 100
 _CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+MANIFEST: Final = "manifest.json"
 SAVED_MODELS: Final = ("saved_model.pb", "saved_model.pbtxt")
 _INDEX_SUFFIX: Final = ".index"
 GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
@@ -301,6 +302,8 @@ def _graph_file_in_folder(folder: Path) -> Path:
     graphs = [name for name in names if name.removesuffix(".gz").endswith(GRAPH_SUFFIXES)]
     hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
     message = f"the folder contains no {SAVED_MODELS[0]}"
+    if len(graphs) > 1:
+        message = f"{message}, and no {MANIFEST} that lists the parts of a partitioned graph"
     indices = [name for name in names if name.endswith(_INDEX_SUFFIX)]
     if hint is None and any((folder.parent / name).is_file() for name in SAVED_MODELS):
         hint = f"did you mean the parent folder, {folder.parent}?"

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import StagedFiles, read_file
+from cfgraph.ir.file_io import MANIFEST, StagedFiles, read_file
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, copy_graph
 from cfgraph.ir.serde.functions import function_to_bytes
 
-MANIFEST: Final = "manifest.json"
 _FORMAT: Final = "cfgraph partitions"
 _VERSION: Final = 1
 _PLAIN_NAME: Final = re.compile(r"[\w.-]+").fullmatch
@@ -124,7 +123,7 @@ def load_partitions(folder: str | os.PathLike[str], load: Callable[[bytes], Grap
     source = Path(folder)
     whole = Graph()
     for number, name in enumerate(_manifest_files(source)):
-        partition = load(read_file(source / name))
+        partition = load(_read_part(source, name))
         if not number:
             whole.versions, whole.origin = partition.versions, partition.origin
         try:
@@ -133,6 +132,16 @@ def load_partitions(folder: str | os.PathLike[str], load: Callable[[bytes], Grap
             error.path = error.path or str(source / name)
             raise
     return whole
+
+
+def _read_part(folder: Path, name: str) -> bytes:
+    """The bytes of a part. Raises InvalidInput for a file that is missing or unreadable."""
+    try:
+        return read_file(folder / name)
+    except InvalidInput as error:
+        if not (folder / name).exists():
+            error.hint = f"{MANIFEST} lists it; write the folder again with `cfgraph partition`"
+        raise
 
 
 def merge_partitions(parts: Iterable[Graph]) -> Graph:
@@ -153,7 +162,10 @@ def _manifest_files(folder: Path) -> Iterator[str]:
         names = [name["file"] for name in manifest["parts"]]
     except (ValueError, LookupError, TypeError, RecursionError):
         raise InvalidInput(
-            "the manifest is not valid JSON with a list of parts", path=path, code="CFG004"
+            "the manifest is not valid JSON with a list of parts",
+            path=path,
+            hint="write the folder again with `cfgraph partition`, or name one of its graphs",
+            code="CFG004",
         ) from None
     if manifest.get("format") != _FORMAT or manifest.get("version") != _VERSION:
         message = f"the manifest does not have the format {_FORMAT!r}, version {_VERSION}"

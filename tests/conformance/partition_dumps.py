@@ -29,9 +29,10 @@ import numpy as np
 import cfgraph
 from benchmarks.models import Recordings
 from cfgraph.ir import registry
+from cfgraph.ir.file_io import MANIFEST
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import calls_of
-from cfgraph.ir.partition_folder import MANIFEST, merge_partitions
+from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.engine.step import State
 from tests.conformance import recorded

@@ -142,6 +142,21 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, manifest: bytes) -> 
     assert str(folder) in str(caught.value.path)
 
 
+def test_a_missing_part_or_manifest_is_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    part = folder / FILES[0]
+    data = part.read_bytes()
+    part.unlink()
+    with pytest.raises(InvalidInput, match="no such file") as caught:
+        cfgraph.load(folder)
+    assert str(caught.value.hint).startswith("manifest.json lists it; write the folder again")
+    part.write_bytes(data)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(InvalidInput, match=r"no saved_model.pb, and no manifest.json") as caught:
+        cfgraph.load(folder)
+    assert str(part) in str(caught.value.hint)
+
+
 def test_parts_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     (folder / FILES[1]).write_bytes((folder / FILES[0]).read_bytes())
