@@ -80,8 +80,12 @@ def main(
     report = None
     if format not in ("text", "json"):
         from cfgraph.console.ci_formats import ci_report
+        from cfgraph.errors import UsageError
 
         report = ci_report("run", format)
+        if not expect:
+            message = f"--format {format} reports comparisons, and nothing is compared"
+            raise UsageError(message, hint="add --expect NAME=VALUE, or use --format json")
     json = json or format == "json"
     observers = run_request.ObserverOptions(
         tap, trace, trace_out, timeline, html, nonfinite=tap_nonfinite

@@ -226,7 +226,7 @@ def _make_session(
         gpu=options.devices.gpu,
         allow_io=io,
         cache=options.cache and CodeCache(hashlib.sha256(source.data).hexdigest()),
-        blas_threads=int(threads) if _is_number(threads) else threads,
+        blas_threads=int(threads) if _is_positive(threads) else threads,
         workers=options.remote.workers_of_session(),
     )
 
@@ -250,8 +250,9 @@ def _require_support_of_workers(options: RunOptions) -> None:
             raise UsageError(message, hint=f"remove {name} or {workers}")
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+def _is_positive(text: str) -> bool:
+    digits = text.lstrip("0")
+    return digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
 
 
 def _cost_model(timing: ClockOptions) -> CostModel | None:

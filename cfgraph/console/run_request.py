@@ -162,7 +162,7 @@ class ClockOptions:
             ("--calibrate", self.calibrate, False),
         ):
             if value is not None and virtual is not needs_virtual:
-                hint = f"add --clock {CLOCKS[needs_virtual]}"
+                hint = "add --clock virtual" if needs_virtual else "remove --clock virtual"
                 raise UsageError(f"{option} requires the {CLOCKS[needs_virtual]} clock", hint=hint)
         return virtual
 

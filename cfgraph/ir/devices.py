@@ -147,7 +147,11 @@ def _expand_range(item: str, text: str) -> list[str]:
     if match is None:
         return [item]
     first, last = int(match[2]), int(match[3])
-    if not 0 <= last - first < _MAX_DEVICES:
+    if last < first:
+        ordered = f"{item[: match.start()]}{match[1]}{last}-{first}{item[match.end() :]}"
+        message = f"{text!r} is not a range: it ends at {last}, before {first}"
+        raise UsageError(message, hint=f"write {ordered}")
+    if last - first >= _MAX_DEVICES:
         raise UsageError(f"{text!r} is not a range of at most {_MAX_DEVICES} devices")
     return [
         f"{item[: match.start()]}{match[1]}{number}{item[match.end() :]}"

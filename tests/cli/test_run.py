@@ -137,6 +137,8 @@ def test_a_tensor_inside_a_loop_is_refused_with_two_ways_out(command: Any, count
         (["--fetsh", "count"], "--fetch"),
         (["--feed", "n=nan"], "write NaN, Infinity or -Infinity"),
         (["--tap", "op:Swich"], "did you mean 'op:Switch'?"),
+        (["--format", "sarif"], "add --expect NAME=VALUE"),
+        (["--blas-threads", "0"], "in --blas-threads 0"),
         (["--tap", "while/Switch:2"], "2 outputs"),
     ],
 )

@@ -69,6 +69,7 @@ def test_what_was_measured_is_a_cost_model(command: Any, two_devices: Path, tmp_
         (["--costs", "x.toml"], "--costs requires the virtual clock"),
         (["--until-iteration", "3"], "--until-iteration requires the virtual clock"),
         (["--clock", "virtual", "--calibrate", "x.toml"], "--calibrate requires the real clock"),
+        (["--clock", "virtual", "--calibrate", "x.toml"], "hint: remove --clock virtual"),
         (["--clock", "sun"], "unknown clock 'sun'"),
         (
             ["--clock", "virtual", "--schedule", "random"],

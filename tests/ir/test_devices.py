@@ -95,7 +95,7 @@ def test_ranges_of_tasks_and_numbers_multiply() -> None:
         ("/device:TPU:0", "device kind TPU"),
         ("gpu:*", "is not a device"),
         ("/job:worker", "is not a device"),
-        ("gpu:3-1", "is not a range"),
+        ("gpu:3-1", "is not a range: it ends at 1, before 3\n  hint: write gpu:1-3"),
         ("gpu:0-99999", "at most 1024"),
         ("/task:0-99/gpu:0-99", "more than 1024"),
         ("cpu:0,/device:CPU:0", "cpu:0 is listed twice"),

@@ -290,7 +290,8 @@ def _generate_values(
     if name == "normal":
         return fit_dtype(low + high * source.standard_normal(count), dtype)
     if low > high:
-        raise UsageError(f"uniform({low},{high}) is an empty range", code="CFG033")
+        message = f"uniform({low},{high}) is an empty range"
+        raise UsageError(message, hint=f"write uniform({high},{low})", code="CFG033")
     if not dtype.is_integer:
         return fit_dtype(low + (high - low) * source.random(count), dtype)
     least, greatest = integer_limits(dtype)
