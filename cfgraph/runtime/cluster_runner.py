@@ -322,7 +322,9 @@ class _XlaCall:
         cluster.growths.clear()
         result = self.fused(step, *inputs)
         _store(
-            cluster.lengths, key, {node: growth.largest for node, growth in cluster.growths.items()}
+            cluster.lengths,
+            key,
+            {node: growth.largest for node, growth in [*cluster.growths.items()]},
         )
         self.owner.signatures.compiled += 1
         return result
