@@ -178,7 +178,7 @@ class FunctionInstances:
         return known
 
     def clear(self) -> None:
-        """Clear the graphs of all instances and bodies, which nothing uses any more."""
+        """Clear the graphs of all instances and bodies, which are no longer used."""
         for instance in (*self._known.values(), *self._bodies.values()):
             instance.graph.clear()
         self._known.clear()

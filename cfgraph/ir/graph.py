@@ -112,7 +112,7 @@ class Graph(Pictured):
         return nullcontext() if is_small else paused_gc(nodes=len(self))
 
     def clear(self) -> None:
-        """Remove everything from a graph that nothing uses any more.
+        """Remove all nodes and edges of a graph that is no longer used.
 
         Readers and sources refer to each other: without this they wait for the garbage collector.
         """

@@ -77,7 +77,7 @@ class CTCGreedyDecoder(Op):
 
 # the negative log-probability, the rank among equals, the log-probabilities of an end with a blank
 # and with the last label, the prefix, and the label that extends it, or -1
-Place = tuple[float, int, float, float, int, int]
+BeamEntry = tuple[float, int, float, float, int, int]
 
 
 @dataclass(slots=True)
@@ -119,38 +119,38 @@ def beam_search(
     `steps` are the log-probabilities of the classes at each step, and `orders` the other classes
     from the most probable to the least.
 
-    Graves 2012, section 7.5.3: prefixes and their extensions compete for the places of the beam.
+    Graves 2012, section 7.5.3: prefixes and their extensions compete for the entries of the beam.
     Each has three log-probabilities: that it ends with a blank, with its last label, with either.
     Most beams are so small that numbers of Python are faster than arrays.
     """
     prefixes = Prefixes()
-    beam: list[Place] = [(-0.0, 0, 0.0, -inf, 0, -1)]
+    beam: list[BeamEntry] = [(-0.0, 0, 0.0, -inf, 0, -1)]
     for scores, order in zip(steps, orders, strict=True):
         check_deadline()
         reserve(
             len(beam) * len(scores) * _SCORE_BYTES + len(prefixes.parents) * _PREFIX_BYTES,
             "the beam",
         )
-        places, continued = _unextended(prefixes, beam, scores)
-        places += _extensions(prefixes, beam, continued, scores, order, BestPlaces(width, places))
-        places.sort()
+        entries, continued = _unextended(prefixes, beam, scores)
+        entries += _extensions(prefixes, beam, continued, scores, order, BestTotals(width, entries))
+        entries.sort()
         beam = [
-            place if place[5] < 0 else (*place[:4], prefixes.extension(place[4], place[5]), -1)
-            for place in places[:width]
+            entry if entry[5] < 0 else (*entry[:4], prefixes.extension(entry[4], entry[5]), -1)
+            for entry in entries[:width]
         ]
-    return [(prefixes.sequence(place[4]), -place[0]) for place in beam]
+    return [(prefixes.sequence(entry[4]), -entry[0]) for entry in beam]
 
 
 def _unextended(
-    prefixes: Prefixes, beam: Sequence[Place], scores: Sequence[float]
-) -> tuple[list[Place], set[tuple[int, int]]]:
-    """The places of the prefixes of a beam after a step.
+    prefixes: Prefixes, beam: Sequence[BeamEntry], scores: Sequence[float]
+) -> tuple[list[BeamEntry], set[tuple[int, int]]]:
+    """The entries of the prefixes of a beam after a step.
 
     Also the rows and labels of those extensions that are prefixes of the beam themselves.
     """
-    rows = {place[4]: row for row, place in enumerate(beam)}
+    rows = {entry[4]: row for row, entry in enumerate(beam)}
     continued = set[tuple[int, int]]()
-    places = list[Place]()
+    entries = list[BeamEntry]()
     for row, (negative, _, _, same_label, prefix, _) in enumerate(beam):
         last = prefixes.labels[prefix]
         parent, by_label = rows.get(prefixes.parents[prefix], -1), same_label
@@ -161,19 +161,19 @@ def _unextended(
             continued.add((parent, last))
         by_label += scores[last]
         by_blank = scores[-1] - negative
-        places.append((-_log_add(by_blank, by_label), row, by_blank, by_label, prefix, -1))
-    return places, continued
+        entries.append((-_log_add(by_blank, by_label), row, by_blank, by_label, prefix, -1))
+    return entries, continued
 
 
 def _extensions(
     prefixes: Prefixes,
-    beam: Sequence[Place],
+    beam: Sequence[BeamEntry],
     continued: Collection[tuple[int, int]],
     scores: Sequence[float],
     order: Sequence[int],
-    best: BestPlaces,
-) -> Iterator[Place]:
-    """The places of the extensions that may be among the best."""
+    best: BestTotals,
+) -> Iterator[BeamEntry]:
+    """The entries of the extensions that may be among the best."""
     number, lowest = len(beam), best.lowest
     for row, (negative, _, by_blank, _, prefix, _) in enumerate(beam):
         last = prefixes.labels[prefix]
@@ -191,21 +191,21 @@ def _extensions(
         number += len(scores)
 
 
-class BestPlaces:
-    """The log-probabilities of the best places; `lowest` of them must be exceeded by others."""
+class BestTotals:
+    """The log-probabilities of the best entries; `lowest` of them must be exceeded by others."""
 
-    def __init__(self, width: int, places: Sequence[Place]) -> None:
+    def __init__(self, width: int, entries: Sequence[BeamEntry]) -> None:
         self._width = width
-        self._totals = [-place[0] for place in places]
+        self._totals = [-entry[0] for entry in entries]
         heapify(self._totals)
 
     @property
     def lowest(self) -> float:
-        """The log-probability that another place must exceed."""
+        """The log-probability that another entry must exceed."""
         return self._totals[0] if len(self._totals) == self._width else -inf
 
     def add(self, total: float) -> float:
-        """Add a place, and return the lowest log-probability."""
+        """Add an entry, and return the lowest log-probability."""
         if len(self._totals) < self._width:
             heappush(self._totals, total)
             return self.lowest
@@ -247,11 +247,11 @@ class CTCBeamSearchDecoder(Op):
             for i, length in enumerate(lengths.tolist()):
                 reserve(length * inputs.shape[2] * _STEP_BYTES, "the beam")
                 steps, order = shares[i, :length].tolist(), orders[i, :length].tolist()
-                found = beam_search(steps, order, width)
-                if len(found) < paths:
-                    message = f"Less leaves in the beam search than requested: {len(found)}"
+                best = beam_search(steps, order, width)
+                if len(best) < paths:
+                    message = f"Less leaves in the beam search than requested: {len(best)}"
                     raise OpError(message)
-                for path, (prefix, score) in enumerate(found[:paths]):
+                for path, (prefix, score) in enumerate(best[:paths]):
                     rows[path].append(collapsed_labels(prefix, -1, merge=merge))
                     total[i, path] = score
             parts = [sparse_rows(row) for row in rows]

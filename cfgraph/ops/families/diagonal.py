@@ -228,7 +228,7 @@ class MatrixDiagPart(DiagonalOp):
 def replaced_diagonals(
     xp: ModuleType, matrices: Any, diagonal: Any, rows: Any, columns: Any, used: Any
 ) -> Any:
-    """Matrices with elements of packed diagonals at some places; arrays of NumPy are changed."""
+    """Matrices with elements of packed diagonals at some positions; arrays of NumPy are changed."""
     if xp is np:
         matrices[..., rows[used], columns[used]] = diagonal[..., used]
         return matrices

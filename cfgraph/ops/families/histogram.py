@@ -116,19 +116,19 @@ def bin_counter(xp: ModuleType, *, binary: bool = False) -> Kernel:
         length = int(check_bin_count(size))
         shape = (length,) if rows is None else (rows, length)
         reserve(math.prod(shape) * weights.dtype.itemsize)
-        places = values.astype(np.int64)
+        positions = values.astype(np.int64)
         if rows is not None:
-            places += length * xp.arange(rows)[:, None]
+            positions += length * xp.arange(rows)[:, None]
         inside = values < length
-        places = places[inside]
+        positions = positions[inside]
         if not (binary or weights.size):
-            counts = xp.bincount(places, minlength=math.prod(shape))
+            counts = xp.bincount(positions, minlength=math.prod(shape))
             return counts.astype(weights.dtype).reshape(shape)
         bins = xp.zeros(math.prod(shape), weights.dtype)
         if binary:
-            bins[places] = 1
+            bins[positions] = 1
         else:
-            bins = accumulated_at(xp, bins, places, weights[inside], "add")
+            bins = accumulated_at(xp, bins, positions, weights[inside], "add")
         return bins.reshape(shape)
 
     return count

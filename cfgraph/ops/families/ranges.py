@@ -234,11 +234,11 @@ def _marked(indices: Any, axis: int, depth: int, on_value: Any, off_value: Any) 
     flat = indices.reshape(-1)
     rows = np.arange(flat.size)
     if inner == 1:
-        places = rows * depth + flat
+        positions = rows * depth + flat
     else:
-        places = (rows // max(inner, 1) * depth + flat) * inner + rows % max(inner, 1)
+        positions = (rows // max(inner, 1) * depth + flat) * inner + rows % max(inner, 1)
     inside = (flat >= 0) & (flat < depth)
-    result.reshape(-1)[places if inside.all() else places[inside]] = on_value
+    result.reshape(-1)[positions if inside.all() else positions[inside]] = on_value
     return result
 
 

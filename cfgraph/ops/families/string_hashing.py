@@ -196,14 +196,14 @@ def legacy_hash(text: Any) -> Any:
 def _hashes(compute: Callable[[Any], Any], texts: list[bytes]) -> Any:
     """The hash of each text; many texts of one length are computed at once."""
     result = np.empty(len(texts), np.uint64)
-    positions: dict[int, list[int]] = defaultdict(list)
+    by_length: dict[int, list[int]] = defaultdict(list)
     for position, text in enumerate(texts):
-        positions[len(text)].append(position)
-    for length, places in positions.items():
-        if len(places) >= _MANY and 0 < length <= _LONGEST:
-            result[places] = compute(EqualTexts([texts[place] for place in places]))
+        by_length[len(text)].append(position)
+    for length, positions in by_length.items():
+        if len(positions) >= _MANY and 0 < length <= _LONGEST:
+            result[positions] = compute(EqualTexts([texts[position] for position in positions]))
         else:
-            result[places] = [compute(texts[place]) for place in places]
+            result[positions] = [compute(texts[position]) for position in positions]
     return result
 
 

@@ -83,9 +83,9 @@ class UnicodeReader:
             return None
         if self.replaces_controls and (codes <= _LAST_CONTROL).any():
             return None
-        places = np.flatnonzero(is_first)
-        counts = np.searchsorted(places, ends) - np.searchsorted(places, begins)
-        return counts, codes.astype(np.int32), places - np.repeat(begins, counts)
+        first_bytes = np.flatnonzero(is_first)
+        counts = np.searchsorted(first_bytes, ends) - np.searchsorted(first_bytes, begins)
+        return counts, codes.astype(np.int32), first_bytes - np.repeat(begins, counts)
 
     def characters(self, text: bytes) -> Iterator[Character]:
         """The characters of one string. Raises OpError for an invalid one in strict mode."""
@@ -245,9 +245,9 @@ class UnicodeTranscode(SameShape):
             if reader.valid_characters(strings) is not None:
                 result[:] = [text.decode().encode(encoding) for text in strings]
                 return result.reshape(texts.shape)
-            for place, text in enumerate(strings):
+            for position, text in enumerate(strings):
                 codes = "".join(chr(char.code) for char in reader.characters(text))
-                result[place] = codes.encode(encoding)
+                result[position] = codes.encode(encoding)
             return result.reshape(texts.shape)
 
         return transcode

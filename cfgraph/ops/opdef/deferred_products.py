@@ -1,4 +1,4 @@
-"""Matrix products that their only reader computes, which needs less of them or many at once.
+"""Matrix products that their only reader computes: it needs a part of one, or the sum of many.
 
 The gradient of a weight in a loop is a sum with one product per iteration. Each product has a short
 inner dimension, and adding it reads and writes the whole sum:
@@ -101,7 +101,7 @@ class DeferredProduct(Deferred):
         return multiply(self.left, self.right)
 
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
-        """As of the product, of which only the selected rows and columns are computed."""
+        """A part of the product; only its rows and columns are computed."""
         if len(index) > _RANK or any(type(entry) is not slice for entry in index):
             return self.value[index]
         rows, columns = [*index, slice(None), slice(None)][:_RANK]
@@ -190,7 +190,7 @@ def deferring(kernel: Kernel, node: Node) -> Kernel:
 
 
 def slicing(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel of a slice: it selects its part of a deferred product, as of an array."""
+    """The kernel of a slice, which indexes a deferred product like an array."""
     return kernel
 
 

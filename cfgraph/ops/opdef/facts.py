@@ -88,7 +88,7 @@ class AlgebraicFacts:
     # is complex
     neutral_second: float | None = None
     neutral_first: float | None = None
-    product_role: ProductRole = ""  # what it does with a product that its reader computes
+    product_role: ProductRole = ""  # in products that are computed jointly with their reader
 
 
 @dataclass(frozen=True)

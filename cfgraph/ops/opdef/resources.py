@@ -50,7 +50,7 @@ class Resource:
     """Referent of a handle: a variable, stack, tensor array, or table."""
 
     __slots__ = ()
-    # of the names in a container
+    # resources of two namespaces may have the same name in a container
     namespace: ClassVar[str] = VARIABLES
 
     def copy(self) -> Resource | None:

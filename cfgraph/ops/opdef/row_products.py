@@ -1,4 +1,4 @@
-"""Products of the rows of an unstacked tensor with one matrix, which are computed many at once.
+"""Products of the rows of an unstacked tensor with one matrix, computed for many rows at once.
 
 A recurrent layer multiplies the input of each step, with few rows, with the same weights:
 
