@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappush, heapreplace
 from math import exp, inf, log1p
 from types import ModuleType
@@ -80,13 +79,14 @@ class CTCGreedyDecoder(Op):
 BeamEntry = tuple[float, int, float, float, int, int]
 
 
-@dataclass(slots=True)
 class Prefixes:
     """Label sequences as a tree: each but the first, empty one extends another by one label."""
 
-    parents: list[int] = field(default_factory=lambda: [-1])
-    labels: list[int] = field(default_factory=lambda: [-1])
-    _known: dict[tuple[int, int], int] = field(default_factory=dict)
+    __slots__ = ("_known", "labels", "parents")
+
+    def __init__(self) -> None:
+        self.parents, self.labels = [-1], [-1]
+        self._known: dict[tuple[int, int], int] = {}
 
     def extension(self, prefix: int, label: int) -> int:
         """The number of a prefix with one more label."""
