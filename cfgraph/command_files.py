@@ -109,6 +109,23 @@ class FileCommand(TyperCommand):
             if text in options and name in options and not options[name].is_flag:
                 raise _value_error(ctx, options[name], f"and {text} is an option")
 
+    def make_parser(self, ctx: Any) -> Any:
+        """A parser that rejects a second value of an option that has one."""
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            words = [*args]
+            parsed = parse(args=args)
+            order = parsed[-1]
+            for option in options_of(self) if not ctx.resilient_parsing else ():
+                if not (option.multiple or option.is_flag) and order.count(option) > 1:
+                    raise _repeated_option_error(option, words)
+            return parsed
+
+        parser.parse_args = parse_args
+        return parser
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command within its limits; the time since the start of the process counts."""
         values = dict(ctx.params)
@@ -248,6 +265,15 @@ def _value_error(ctx: Any, option: TyperOption, reason: str) -> UsageError:
     name = option.opts[0]
     hint = f"{name} {option.metavar or 'TEXT'}, see `{ctx.command_path} --help`"
     return UsageError(f"{name} expects a value, {reason}", hint=hint)
+
+
+def _repeated_option_error(option: TyperOption, words: Sequence[str]) -> UsageError:
+    """The error of an option with several values, which `words` contain."""
+    texts = [text for name, text in pairwise(words) if name in option.opts]
+    parts = [word.partition("=") for word in words]
+    texts += [text for name, equals, text in parts if equals and name in option.opts]
+    values = f": {' and '.join(map(shlex.quote, texts))}" if len(texts) > 1 else ""
+    return UsageError(f"several values of {option.opts[0]}{values}", hint="remove all but one")
 
 
 def _quoted_texts(value: Any, message: str) -> Iterator[str]:

@@ -115,6 +115,27 @@ def test_an_argument_too_many_may_be_meant_for_an_option(
 
 
 @pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run {} --engine tokens --engine compiled", "--engine: tokens and compiled"),
+        ("run {} --memory cpu:0=1GiB --memory=/cpu:0=2GiB", "--memory is given twice for cpu:0"),
+        ("run {} --trace-out a.json --trace-out=b=c", "--trace-out: a.json and b=c"),
+        ("convert {} -o a.pb --output b.pb", "several values of --output: a.pb and b.pb"),
+        ("convert {} -oa.pb -ob.pb", "several values of --output"),
+        ("show {} --timeout 5 --timeout 5", "several values of --timeout: 5 and 5"),
+    ],
+)
+def test_an_option_with_one_value_is_not_repeated(
+    command: Any, counter: Path, line: str, message: str
+) -> None:
+    done = command(*line.format(counter).split())
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert not Path("a.pb").exists()
+    assert command("show", counter, "-q", "-q", "--nodes", "--nodes").code == 0
+
+
+@pytest.mark.parametrize(
     ("line", "note"),
     [
         ("run {} --feed n=3 --fetch nope:0", "in --fetch nope:0"),
