@@ -56,7 +56,7 @@ def run(path: str, options: RunOptions) -> int:
     if options.clock.no_values and (request.output_files or request.expected):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
-    taps, nonfinite = _make_taps(source, options), _nonfinite_tap(options)
+    taps, nonfinite = _make_taps(source, request, options), _nonfinite_tap(options)
     with StagedFiles() as files:
         if options.values.out_dir is not None:
             files.make_folder(options.values.out_dir)
@@ -108,12 +108,13 @@ def _note_unused_rules(session: Session, options: RunOptions) -> None:
             note(f"warning: in this run {warning}", options.printing.quiet)
 
 
-def _make_taps(source: Source, options: RunOptions) -> Taps | None:
+def _make_taps(source: Source, request: RunRequest, options: RunOptions) -> Taps | None:
     if not options.observers.taps:
         return None
     silent = options.printing.json or options.printing.ci_report is not None
     stream = None if silent else sys.stdout
-    return Taps(source.graph, options.observers.taps, stream, options.printing.full)
+    full, fed = options.printing.full, request.feeds
+    return Taps(source.graph, options.observers.taps, stream, full, fed)
 
 
 def _nonfinite_tap(options: RunOptions) -> NonfiniteTap | None:

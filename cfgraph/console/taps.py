@@ -25,6 +25,7 @@ from cfgraph.runtime.run_passes import lowered_copy
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 
 _ITERATION: Final = re.compile(r"(.+)\[(\d{1,18})\]")
+_ITERATIONS: Final = re.compile(r"(.+)\[[\d,]*,(\d{1,18})\]")
 
 # a node at the border of a loop runs in the frame that is printed; its value is in the other one
 _CROSSINGS: Final[dict[Role | None, str]] = {
@@ -60,6 +61,11 @@ class TapPattern:
 
     def check(self, graph: Graph) -> None:
         """Raise UsageError for a pattern that matches nothing in this graph."""
+        several = _ITERATIONS.fullmatch(self.text)
+        if several and not self.matches_any(graph):
+            message = f"{self.text!r} names iterations of several loops"
+            innermost = f"{several[1]}[{several[2]}]"
+            raise UsageError(message, hint=f"write {innermost}, for the innermost loop of the node")
         if not self.by_op:
             if self.port is not None and not is_glob(self.glob):
                 graph.tensor(self.tensor)
@@ -93,11 +99,17 @@ def _check_patterns(graph: Graph, patterns: Sequence[TapPattern]) -> None:
 class Taps:
     """An observer that prints or collects the outputs of tapped nodes.
 
-    Raises UsageError for a pattern that matches no node of the graph or of its lowered form.
+    `fed` are the names of fed tensors, whose nodes do not run. Raises UsageError for a pattern that
+    matches no node of the graph or of its lowered form.
     """
 
     def __init__(
-        self, graph: Graph, patterns: Iterable[str], stream: TextIO | None, full: bool
+        self,
+        graph: Graph,
+        patterns: Iterable[str],
+        stream: TextIO | None,
+        full: bool,
+        fed: Iterable[str] = (),
     ) -> None:
         self.patterns = tuple(map(TapPattern, dict.fromkeys(patterns)))
         _check_patterns(graph, self.patterns)
@@ -109,6 +121,7 @@ class Taps:
         # the last iteration that a pattern did not name, and its frame
         self._latest: dict[str, tuple[int, str]] = {}
         self._roles = ROLES
+        self._fed = [graph.tensor(name).node for name in fed]
         self._functions = frozenset(graph.functions)
         self._calling_ops = {node.op for node in graph if function_calls(node.op).kind}
 
@@ -171,6 +184,8 @@ class Taps:
         if function in self._functions:
             return pattern, f"nodes of functions have the names of their callers; use '*/{node}'"
         tapped = TapPattern(pattern)
+        if tapped.matches_any(self._fed):
+            return pattern, "a fed node does not run"
         if tapped.by_op and any(tapped.matches("", op) for op in self._calling_ops):
             return pattern, "a run replaces calls of functions by their nodes"
         return pattern, "no fetch depends on it"

@@ -136,6 +136,7 @@ def test_a_tensor_inside_a_loop_is_refused_with_two_ways_out(command: Any, count
         (["--color", "blue"], "color"),
         (["--fetsh", "count"], "--fetch"),
         (["--feed", "n=nan"], "write NaN, Infinity or -Infinity"),
+        (["--tap", "while/add[9,3]"], "write while/add[3], for the innermost loop"),
         (["--tap", "op:Swich"], "did you mean 'op:Switch'?"),
         (["--format", "sarif"], "add --expect NAME=VALUE"),
         (["--blas-threads", "0"], "in --blas-threads 0"),
@@ -575,11 +576,13 @@ def test_a_tap_beyond_the_last_iteration_names_the_number_of_iterations(
     command: Any, counter: Path
 ) -> None:
     done = command(
-        "run", counter, "--feed", "n=2", "--tap", "while/add[13]", "--tap", "while/Enter[1]"
-    )
+        "run", counter, "--feed", "n=2",
+        "--tap", "while/add[13]", "--tap", "while/Enter[1]", "--tap", "n[9]",
+    )  # fmt: skip
     assert done.err.splitlines() == [
         "--tap while/add[13] matched no executed node: its loop ended after 2 iterations",
         "--tap while/Enter[1] matched no executed node: it is in no loop",
+        "--tap n[9] matched no executed node: a fed node does not run",
     ]
 
 
