@@ -144,6 +144,15 @@ def test_an_x_without_a_gradient_is_warned_of_with_the_reason(command: Any, line
     assert "no x has a gradient" in command("grad", line, "--ys", "other").err
 
 
+def test_without_any_gradient_only_a_check_fails(command: Any, line: Path, tmp_path: Path) -> None:
+    options = ["grad", line, "--ys", "other", "--xs", "x", "-o", tmp_path / "out.pb"]
+    checked = command(*options, "--check", "--feed", "x=[1, 2]")
+    assert (checked.code, "nothing could be compared" in checked.err) == (1, True)
+    assert not (tmp_path / "out.pb").exists()
+    assert command(*options).code == 0
+    assert len(cfgraph.load(tmp_path / "out.pb")) == len(cfgraph.load(line))
+
+
 def test_an_x_without_a_gradient_may_get_zeros(command: Any, line: Path) -> None:
     made = command("grad", line, "--ys", "other", "--xs", "x", "--unconnected", "zero")
     assert "warning" not in made.err
