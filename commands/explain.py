@@ -118,5 +118,5 @@ def _explain_code(code: str, json: bool, color: Color) -> None:
         return
     out = page(color)
     out.heading(f"{entry.code}  {entry.title}", entry.level)
-    out.line(f"  {entry.explanation}")
-    out.line(f"  {entry.fix}", "green")
+    out.paragraph(f"  {entry.explanation}")
+    out.paragraph(f"  {entry.fix}", "green")

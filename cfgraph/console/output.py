@@ -331,7 +331,10 @@ class RichPage(Page):
 
     def paragraph(self, text: str, style: str = "") -> None:
         """Print a sentence, folded to the terminal."""
-        self.line(folded(text, self.console.width), style)
+        content = text.lstrip(" ")
+        indent = text[: len(text) - len(content)]
+        for line in folded(content, self.console.width - len(indent)).split("\n"):
+            self.line(indent + line, style)
 
     def command(self, text: str, style: str = "") -> None:
         """Print a command to copy; a long one continues in further lines."""

@@ -149,6 +149,18 @@ def test_an_output_that_there_is_not_is_refused(command: Command, graphs: Path) 
     assert "'T' (Identity) has 1 output, so output 3 does not exist" in done.err
 
 
+def test_a_code_is_folded_between_words_on_a_terminal(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = command("explain", "CFG037", "--color", "never").lines[1:]
+    for columns in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = command("explain", "CFG037", "--color", "never", terminal=True).lines[1:]
+        assert max(map(len, shown)) <= columns
+        assert all(line.startswith("  ") for line in shown)
+        assert " ".join(shown).split() == " ".join(plain).split()
+
+
 SENT = 'send_device_incarnation=1, recv_device="/cpu:1"'
 RECEIVED = """
 p = Placeholder() {dtype=bool, shape=[]} @"/cpu:1"
