@@ -194,6 +194,13 @@ def test_other_uses_of_an_element_or_other_factors_are_computed_as_they_are(
     assert not wrapped(source, ["result:0"])
 
 
+def test_a_reference_that_a_loop_may_assign_to_has_no_blocks() -> None:
+    source = FORWARD.replace("Enter(w)", "RefEnter(variable)").replace(
+        "w = Placeholder()", "variable = VariableV2()"
+    )
+    assert not wrapped(source, ["result:0"])
+
+
 def test_elements_that_differ_from_the_tensor_are_multiplied_as_they_are(calls: list[int]) -> None:
     fed = feeds(3)
     fed["x:0"] = np.moveaxis(np.ascontiguousarray(np.moveaxis(fed["x:0"], 0, 2)), 2, 0)

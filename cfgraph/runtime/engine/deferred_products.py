@@ -121,7 +121,9 @@ def _is_invariant(plan: Plan, known: NodePlan | None, reader: Node) -> bool:
         if known.node.device != reader.device:
             return False
         known = plan.nodes.get(known.node.inputs[0].node)
-    return known is not None and known.op.role is ENTER and bool(known.node.attr("is_constant"))
+    if known is None or known.op.role is not ENTER or known.op.parsed().has_references:
+        return False  # the loop may assign to a reference
+    return bool(known.node.attr("is_constant"))
 
 
 def _forwarding_pushes(
