@@ -35,6 +35,7 @@ from cfgraph.console.json_output import (
     schema,
     start_document,
 )
+from cfgraph.console.output import wrapped_error
 from cfgraph.environment import variable_that_sets
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
@@ -259,7 +260,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str], name: str = PROGR
     error = _to_cfgraph_error(failure)
     code = error.exit_code if error else _BUG_EXIT_CODE
     for line in _error_lines(failure, error, args, name):
-        typer.echo(clean_lines(line), err=True)
+        typer.echo(wrapped_error(clean_lines(line)), err=True)
     if _wants_json(args):
         member = error.to_json() if error else _bug_json(failure)
         findings = error.findings if error else ()

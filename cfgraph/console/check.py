@@ -137,8 +137,9 @@ def print_findings(out: Page, report: CheckReport, path: str = "", *, full: bool
 
 
 def _print_finding(out: Page, path: str, finding: Finding) -> None:
-    level = (f"{finding.level}[{finding.code}]", _STYLES[finding.level])
-    out.spans([level, (f": {finding.message}", "")])
+    level = f"{finding.level}[{finding.code}]"
+    message = out.wrapped(clean_lines(f"{level}: {finding.message}")).removeprefix(level)
+    out.spans([(level, _STYLES[finding.level]), (message, "")])
     where = [path] if path else []
     if finding.node:
         where.append(f"node '{finding.node}'")

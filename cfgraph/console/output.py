@@ -283,6 +283,10 @@ class Page:
         """Print a sentence, folded to a terminal."""
         self.line(text, style)
 
+    def wrapped(self, text: str) -> str:
+        """A line for this page, in several lines on a terminal; no path or word is broken."""
+        return text
+
     def command(self, text: str, style: str = "") -> None:
         """Print a command to copy."""
         self.line(f"  {text}", style)
@@ -331,10 +335,13 @@ class RichPage(Page):
 
     def paragraph(self, text: str, style: str = "") -> None:
         """Print a sentence, folded to the terminal."""
-        content = text.lstrip(" ")
-        indent = text[: len(text) - len(content)]
-        for line in folded(content, self.console.width - len(indent)).split("\n"):
+        indent = " " * (len(text) - len(text.lstrip(" ")))
+        for line in folded(text.lstrip(" "), self.console.width - len(indent)).split("\n"):
             self.line(indent + line, style)
+
+    def wrapped(self, text: str) -> str:
+        """A line for this page, in several lines on a terminal; no path or word is broken."""
+        return "\n".join(_lines_of_words(text, self.console.width))
 
     def command(self, text: str, style: str = "") -> None:
         """Print a command to copy; a long one continues in further lines."""
@@ -425,10 +432,18 @@ def _print_remark(text: str) -> None:
 
 def _wrapped(line: str) -> list[str]:
     """The lines of a remark; no path or command is broken."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return [line]
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return _lines_of_words(line, get_terminal_size().columns) if is_terminal else [line]
+
+
+def _lines_of_words(line: str, columns: int) -> list[str]:
     indent = "" if line.startswith(" ") else "  "
-    columns = get_terminal_size().columns
     return wrap(
         line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     ) or [line]
+
+
+def wrapped_error(text: str) -> str:
+    """The text of an error for stderr: its message wrapped on a terminal, what follows to copy."""
+    message, newline, rest = text.partition("\n")
+    return "\n".join(_wrapped(message)) + newline + rest

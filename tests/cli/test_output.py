@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +116,21 @@ def test_wide_characters_are_aligned() -> None:
     table = OutputTable([Column("a"), Column("b")], [("日本", 1), ("x", 2)], headings=False)
     assert list(plain_lines(table)) == ["日本  1", "x     2"]
     assert width(pad("日本", 6)) == 6
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_messages_of_errors_are_wrapped_on_a_terminal_and_hints_can_be_copied(
+    columns: int, command: Any, fixtures: Path, graphs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    message, hint = command("run", graphs / "lstm.pb").err.splitlines()
+    *wrapped, shown = command("run", graphs / "lstm.pb", terminal=True).err.splitlines()
+    assert (" ".join(map(str.strip, wrapped)), shown) == (message, hint)
+    assert len(wrapped) > 1
+    assert max(map(len, wrapped)) <= columns
+    file = fixtures / "errors" / "CFG201_inner_tensor_outside.graph"
+    plain = command("check", file).lines[0]
+    lines = command("check", file, "--color", "never", terminal=True).lines
+    first = lines[: next(index for index, line in enumerate(lines) if line.startswith("  at "))]
+    assert " ".join(map(str.strip, first)) == plain
+    assert max(map(len, first)) <= columns
