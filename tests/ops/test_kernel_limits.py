@@ -55,6 +55,9 @@ WORK: dict[str, Callable[[], object]] = {
         np.zeros(1, np.int32),
         np.array([1 << 20, 1 << 20], np.int32),
     ),
+    "counts of many values": lambda: compute(
+        "DenseBincount", int64(1), np.array(700_000), np.zeros(0, np.float32)
+    ),
     "beams without bound": lambda: compute(
         "CTCBeamSearchDecoder",
         np.zeros((20, 1, 9), np.float32),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -103,6 +103,10 @@ def check_bin_count(size: Any) -> Any:
     return size
 
 
+# bytes of a count of NumPy, which is cast to the type of the weights
+_COUNT_BYTES: Final = 8
+
+
 def bin_counter(xp: ModuleType, *, binary: bool = False) -> Kernel:
     """A kernel that counts all values, or those of each of `rows` rows."""
 
@@ -115,7 +119,7 @@ def bin_counter(xp: ModuleType, *, binary: bool = False) -> Kernel:
             raise OpError(message)
         length = int(check_bin_count(size))
         shape = (length,) if rows is None else (rows, length)
-        reserve(math.prod(shape) * weights.dtype.itemsize)
+        reserve(math.prod(shape) * (weights.dtype.itemsize + _COUNT_BYTES))
         positions = values.astype(np.int64)
         if rows is not None:
             positions += length * xp.arange(rows)[:, None]
