@@ -66,9 +66,9 @@ def call(engine: str, repeats: int) -> float:
 
 
 class _Silent:
-    """A step that nobody listens to."""
+    """A step without an observer."""
 
-    def note(self, device: str, text: str) -> None:
+    def note(self, device: str, text: str, seconds: float = 0.0) -> None:
         """Drop a note."""
 
 
