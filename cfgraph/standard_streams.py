@@ -15,6 +15,8 @@ _NO_OUTPUT_EXIT_CODE: Final = 3
 class _StandardOutput(io.FileIO):
     """File descriptor 1; an error of a write names it."""
 
+    failed = False
+
     def write(self, data: Any, /) -> int:
         """Write bytes; return their number."""
         try:
@@ -22,6 +24,7 @@ class _StandardOutput(io.FileIO):
         except BrokenPipeError:
             raise
         except OSError as error:
+            self.failed = True
             message = f"cannot write to standard output: {error.strerror}"
             raise OSError(error.errno, message) from None
 
@@ -59,21 +62,41 @@ def guard_standard_streams() -> None:
 
 def exit_code_with_output(command: Callable[[], int]) -> int:
     """Run a command and write its output; return its exit code, or that of a failed write."""
+    is_reported = False
     try:
         code = command()
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        is_reported = _has_failed()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except BrokenPipeError:
         # the reader closed the pipe, as `head` does: exit silently, as `cat` does
         code = _BROKEN_PIPE_EXIT_CODE
         _drop_output()
+        _drop_closed_messages()
     except OSError as failure:
         code = _NO_OUTPUT_EXIT_CODE
         _drop_output()
-        print(f"error: {failure.strerror}", file=sys.stderr)
+        if not is_reported:
+            print(f"error: {failure.strerror}", file=sys.stderr)
     return code
+
+
+def _has_failed() -> bool:
+    """True if a write to stdout has failed, which the command has reported."""
+    stream = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(stream, _StandardOutput) and stream.failed
 
 
 def _drop_output() -> None:
     """Redirect stdout to the null device, so that flushing its buffer at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _drop_closed_messages() -> None:
+    """Redirect stderr in the same way if its reader, as in `2>&1 | head`, closed the pipe."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -126,6 +126,7 @@ def test_closed_and_full_streams_are_no_bug(line: str, graphs: Path, tmp_path: P
     ("line", "code"),
     [
         ("run {} --feed n=3 --tap while/add > /dev/full", 3),
+        ("convert {} --to pb > /dev/full", 3),
         ("run {} --feed n=3 --trace 2> /dev/full", 0),
         ("run {} --feed m=3 2> /dev/full", 2),
         ("run {} --feed n=3 --expect count=4 2> /dev/full", 1),
@@ -139,7 +140,13 @@ def test_a_full_disk_changes_no_other_exit_status(
     assert done.returncode == code
     if code == 3:
         reason = "cannot write to standard output: No space left on device"
-        assert done.stderr.startswith(f"error: {reason}\n")
+        assert done.stderr == f"error: {reason}\n"
+
+
+def test_a_reader_of_both_streams_that_stops_ends_a_command(graphs: Path, tmp_path: Path) -> None:
+    line = f"cfgraph grad {graphs / 'lstm.pb'} --ys loss --xs W 2>&1 | head -c 1 > /dev/null"
+    done = run(["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"], tmp_path)
+    assert done.returncode in {0, 141}
 
 
 @pytest.mark.parametrize("command", ["show {} --nodes", "convert {} --to graph", "run {}"])
