@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.check_effects import effect_findings
+from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
 from cfgraph.compare.divergence import Divergence, difference_message, first_divergence
@@ -22,7 +24,7 @@ from cfgraph.compare.sample_point import (
     sample_point,
 )
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional
@@ -71,7 +73,8 @@ class RunDiff:
     `inputs` contains the inputs of the case that differs, `failure` is the error of the second
     graph, and `first` is its first wrong node. `missing` lists outputs that the second graph lacks,
     which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
-    so that errors of lowering that affect both graphs are not visible.
+    so that errors of lowering that affect both graphs are not visible. `races` are accesses of the
+    first graph in no defined order, if values differ.
     """
 
     fetches: tuple[str, ...]
@@ -82,6 +85,7 @@ class RunDiff:
     first: Divergence | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     lowered: bool = False
+    races: tuple[Finding, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.failure or self.missing)
@@ -105,7 +109,20 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
         delta = replace(case.compare(), cases=number + 1, lowered=delta.lowered or case.lowered)
         if delta:
             break
-    return replace(delta, missing=missing)
+    races = _races(a, options) if delta.gaps else ()
+    return replace(delta, missing=missing, races=races)
+
+
+def _races(graph: Graph, options: ComparisonRunOptions) -> tuple[Finding, ...]:
+    """Accesses to resources in no defined order: two runs of the graph itself may differ."""
+    findings = effect_findings(graph, frames(graph), None, _required(graph, options))
+    return tuple(finding for finding in findings if finding.code == "CFG225")
+
+
+def _required(graph: Graph, options: ComparisonRunOptions) -> list[Node]:
+    """Return the nodes that must run."""
+    nodes = [graph.tensor(name).node for name in dict.fromkeys(options.fetches)]
+    return nodes + [graph[name.removeprefix("^")] for name in options.targets]
 
 
 def _common_fetches(
@@ -172,7 +189,9 @@ class _ComparisonCase:
                 reserve(np.asarray(value).nbytes, name)
             return values
         fed = {self.a.tensor(name) for name in point.feeds}
-        self.lowered = is_functional(self.a, ancestors(self.a, self.required(self.a), fed))
+        self.lowered = is_functional(
+            self.a, ancestors(self.a, _required(self.a, self.options), fed)
+        )
         return self.run(point)
 
     def first_point(self) -> tuple[EvaluationPoint, list[Any], Any]:
@@ -214,16 +233,10 @@ class _ComparisonCase:
     def sample(self, graph: Graph, setting: SampleOptions, floats: Any) -> EvaluationPoint:
         """Return a point of a graph."""
         previous = self.points.get(graph)
-        required = self.required(graph)
+        required = _required(graph, self.options)
         point = sample_point(graph, required, setting, self.seed, floats, previous)
         self.points[graph] = point
         return point
-
-    def required(self, graph: Graph) -> list[Any]:
-        """Return the nodes that must run."""
-        names = dict.fromkeys(self.options.fetches)
-        nodes = [graph.tensor(name).node for name in names]
-        return nodes + [graph[name.removeprefix("^")] for name in self.options.targets]
 
     def gaps(self, pairs: Any, before: Any, after: Any, initial: Any) -> Iterator[ValueMismatch]:
         """Yield the differences of fetches and variables."""

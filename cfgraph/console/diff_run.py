@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change, run_findings
 from cfgraph.compare.divergence import Divergence
@@ -143,8 +144,17 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         if where := delta.failure.where():
             out.line(f"  at {where}")
     print_first_divergence(out, delta.first, graphs)
+    _print_races(out, delta.races)
     inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in delta.inputs.items())
     out.line(f"found in case {delta.cases}{inputs and ', with'}{inputs}", "dim")
+
+
+def _print_races(out: Page, races: Sequence[Finding]) -> None:
+    if races:
+        more = f" (and {len(races) - 1} more)" if len(races) > 1 else ""
+        text = f"two runs of A itself may differ: {races[0].message}{more}"
+        out.paragraph(text, "yellow")
+        out.line("  hint: name what to compare with --fetch, or run initializers first with --init")
 
 
 def _agreement_text(delta: RunDiff) -> str:

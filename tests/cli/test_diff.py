@@ -142,3 +142,23 @@ def test_an_output_that_is_lost_is_a_difference(command: Any, tmp_path: Path) ->
     assert not done.json["result"]["runs"]["equal"]
     assert "CFG806" in command("diff", "--run", *files, "--format", "github").out
     assert command("diff", "--run", *files, "--fetch", "y").code == 0
+
+
+def test_a_run_whose_order_is_not_defined_is_named(command: Any, tmp_path: Path) -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[]}
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+early = ReadVariableOp(v) {dtype=float32}
+assign = AssignVariableOp(v, x) {dtype=float32}
+late = ReadVariableOp(v, ^assign) {dtype=float32}
+value = Neg(late)
+"""
+    files = tmp_path / "a.graph", tmp_path / "b.graph"
+    files[0].write_text(text)
+    files[1].write_text(text.replace("Neg", "Square"))
+    done = command("diff", *files, "--run")
+    race = "ReadVariableOp 'early' and AssignVariableOp 'assign' both use 'v' in no defined order"
+    assert done.code == 1
+    assert f"two runs of A itself may differ: {race}" in done.lines
+    findings = command("diff", *files, "--run", "--json").json["findings"]
+    assert [item["code"] for item in findings] == ["CFG804", "CFG225"]
