@@ -251,6 +251,8 @@ def check_matrix_rank(value: Any) -> None:
 class BatchMatrixDiagPart(MatrixDiagPart):
     """Batch version of MatrixDiagPart in older graphs."""
 
+    compilation = replace(MatrixDiagPart.compilation, compiled=False)
+
 
 class MatrixDiagPartV2(MatrixDiagPart):
     """Band of diagonals of each matrix; shorter ones are padded on the right."""
@@ -344,6 +346,8 @@ def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int)
 class BatchMatrixDiag(MatrixDiag):
     """Batch version of MatrixDiag in older graphs."""
 
+    compilation = replace(MatrixDiag.compilation, compiled=False)
+
 
 class MatrixDiagV2(MatrixDiag):
     """Matrices with the input as a band of diagonals, and padding elsewhere."""
@@ -396,6 +400,8 @@ class MatrixSetDiag(DiagonalOp):
 
 class BatchMatrixSetDiag(MatrixSetDiag):
     """Batch version of MatrixSetDiag in older graphs."""
+
+    compilation = replace(MatrixSetDiag.compilation, compiled=False)
 
 
 class MatrixSetDiagV2(MatrixSetDiag):
