@@ -24,6 +24,28 @@ def test_what_is_no_graph_and_what_is_no_list_of_fetches_is_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fetches", "feeds", "targets"),
+    [
+        (lambda x: x, {}, ()),
+        (lambda x: [x], {}, ()),
+        (lambda x: ["x"], lambda x: {x: 1}, ()),
+        (lambda x: [], {}, lambda x: [x]),
+    ],
+)
+@pytest.mark.parametrize("part", ["node", "tensor", "builder"])
+def test_a_tensor_in_place_of_its_name_is_an_error(
+    fetches: Any, feeds: Any, targets: Any, part: str
+) -> None:
+    b = cfgraph.Builder()
+    tensor = b.placeholder("x", "float32", [])
+    x = {"node": b.graph["x"], "tensor": b.graph.tensor("x"), "builder": tensor}[part]
+    feeds, targets = (item(x) if callable(item) else item for item in (feeds, targets))
+    with pytest.raises(UsageError, match=r"a name is expected, as a string, got \w+") as caught:
+        Session(b.graph).run(fetches(x), feeds, targets)
+    assert caught.value.hint in {"use 'x'", "use 'x:0'"}
+
+
+@pytest.mark.parametrize(
     "call",
     [
         cfgraph.lower,
