@@ -23,6 +23,12 @@ def test_what_is_no_graph_and_what_is_no_list_of_fetches_is_said() -> None:
     assert caught.value.hint == "fetches=['x:0']"
 
 
+def test_text_in_place_of_bytes_is_an_error() -> None:
+    with pytest.raises(UsageError, match="expected bytes") as caught:
+        cfgraph.loads("x = NoOp()")  # type: ignore[arg-type]
+    assert caught.value.hint == "pass text.encode()"
+
+
 @pytest.mark.parametrize(
     ("fetches", "feeds", "targets"),
     [

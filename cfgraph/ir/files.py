@@ -48,9 +48,15 @@ def load(path: str | os.PathLike[str]) -> Graph:
 def loads(data: bytes, format: str | None = None) -> Graph:
     """Read a graph from bytes; the format is detected unless specified.
 
-    Raises InvalidInput if they contain no graph.
+    Raises InvalidInput if they contain no graph, UsageError for a str.
     """
+    _reject_text(data)
     return decode_graph(data, format).graph
+
+
+def _reject_text(data: object) -> None:
+    if isinstance(data, str):
+        raise UsageError("the graph is a str, expected bytes", hint="pass text.encode()")
 
 
 def open_graph(path: str | os.PathLike[str], format: str | None = None) -> LoadedGraph:
