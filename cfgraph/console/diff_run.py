@@ -153,7 +153,7 @@ def _print_races(out: Page, races: Sequence[Finding]) -> None:
     if races:
         more = f" (and {len(races) - 1} more)" if len(races) > 1 else ""
         text = f"two runs of A itself may differ: {races[0].message}{more}"
-        out.paragraph(text, "yellow")
+        out.spans([(out.wrapped(text), "yellow")])
         out.line("  hint: name what to compare with --fetch, or run initializers first with --init")
 
 
