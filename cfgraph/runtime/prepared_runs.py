@@ -90,7 +90,7 @@ class PreparedRun:
                 return None
             self.tier = XlaTier(self.run.plans[0].nodes)
         repeated = self.tier.repeated_run(feeds)
-        if self.xla is not None and not self.tier.uses_xla:
+        if self.xla is not None and not self.tier.may_use_xla:
             self.xla = None  # its code, and constants in it, take memory
         return repeated
 

@@ -5,7 +5,8 @@
 
 As in a just-in-time compiler, time that was spent predicts time that will be: a single run never
 pays for a compilation. Each combination of feed shapes is decided by itself. The time to compile is
-estimated from the nodes of the run, and the trial compares measured times of both.
+estimated from the nodes of the run. The trial runs both in turn and compares their times: after a
+compilation the same code of a process may take longer than before.
 """
 
 from __future__ import annotations
@@ -109,13 +110,20 @@ class RepeatedRun:
         self.estimate = estimate
         self.phase = Phase.GENERATED
         self.generated, self.xla = RunTimes(), RunTimes()
-        self.compiling = RunTimes()
+        # runs that compile, and those of generated code in turn with runs of XLA
+        self.compiling, self.compared = RunTimes(), RunTimes()
         self.misses = 0
         self.reason = ""
 
     @property
     def uses_xla(self) -> bool:
-        """True if the next run is one of XLA."""
+        """True if the next run is one of XLA: in a trial, every other run."""
+        is_turn = self.phase is Phase.TRIAL and self.xla.count <= self.compared.count
+        return is_turn or self.phase is Phase.XLA
+
+    @property
+    def may_use_xla(self) -> bool:
+        """True if a later run may be one of XLA."""
         return self.phase in (Phase.TRIAL, Phase.XLA)
 
     @property
@@ -146,6 +154,10 @@ class RepeatedRun:
 
     def add_generated(self, seconds: float) -> None:
         """Count a run of generated code; the next may be the first of XLA."""
+        if self.phase is Phase.TRIAL:
+            self.compared.add(seconds)
+            self._end_trial()
+            return
         self.generated.add(seconds)
         needed = PAYMENT * (self.estimate + (0.0 if "jax" in sys.modules else _IMPORT_JAX))
         is_paid = self.generated.total > needed and self.generated.count >= _TRIAL_RUNS
@@ -163,20 +175,26 @@ class RepeatedRun:
                 self.reject("shapes or constants in it change from run to run")
             return
         self.xla.add(seconds)
-        if self.phase is Phase.TRIAL and self.xla.count >= _TRIAL_RUNS:
-            times = f"{_duration(self.xla.least)} a run, generated code {self._generated_time}"
-            if self.xla.least > _WORTH * self.generated.least:
-                self.reject(f"it takes {times}")
-            else:
-                self.phase = Phase.XLA
+        if self.phase is Phase.TRIAL:
+            self._end_trial()
+
+    def _end_trial(self) -> None:
+        """Decide for an engine if both have run often enough."""
+        if min(self.xla.count, self.compared.count) < _TRIAL_RUNS:
+            return
+        if self.xla.least > _WORTH * self.compared.least:
+            self.reject(f"it takes {self._times}")
+        else:
+            self.phase = Phase.XLA
 
     def reject(self, reason: str) -> None:
         """Use generated code from now on."""
         self.phase, self.reason = Phase.REJECTED, reason
 
     @property
-    def _generated_time(self) -> str:
-        return _duration(self.generated.least)
+    def _times(self) -> str:
+        times = _duration(self.xla.least), _duration(self.compared.least)
+        return "{} a run, generated code {}".format(*times)
 
     def __str__(self) -> str:
         compiled = f"compiled in {_duration(self.compiling.total)}"
@@ -190,8 +208,7 @@ class RepeatedRun:
             case Phase.TRIAL:
                 return f"XLA {compiled}, and is compared with generated code"
             case Phase.XLA:
-                times = f"{_duration(self.xla.least)} a run, generated code {self._generated_time}"
-                return f"XLA {compiled}, and takes {times}"
+                return f"XLA {compiled}, and takes {self._times}"
         return f"XLA is not used: {self.reason}"
 
 
@@ -212,9 +229,9 @@ class XlaTier:
         self._runs: dict[tuple[Any, ...], RepeatedRun] = {}
 
     @property
-    def uses_xla(self) -> bool:
-        """True if a run with feeds of some shapes is one of XLA."""
-        return any(run.uses_xla for run in list(self._runs.values()))
+    def may_use_xla(self) -> bool:
+        """True if a run with feeds of some shapes may be one of XLA."""
+        return any(run.may_use_xla for run in list(self._runs.values()))
 
     def repeated_run(self, feeds: Iterable[Any]) -> RepeatedRun | None:
         """The repeated run with feeds of these shapes; None if there are too many."""

@@ -13,7 +13,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime import prepared_runs, xla_tier
-from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.cluster_runner import ClusterRunner, SignatureCounts
 from cfgraph.runtime.jax.compile import CompiledFunction
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.xla_tier import Phase, RepeatedRun
@@ -207,6 +207,27 @@ def test_time_in_generated_code_pays_for_a_compilation(monkeypatch: pytest.Monke
     assert run.may_compile
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(0.89, Phase.XLA), (0.91, Phase.REJECTED)])
+def test_a_trial_compares_runs_in_turn(
+    seconds: float, expected: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xla_tier, "_IMPORT_JAX", 0.0)
+    run, signatures, turns = RepeatedRun(0.0), SignatureCounts(), []
+    for _ in range(5):
+        run.add_generated(0.5)  # as fast as it never is after the compilation
+    while run.phase is Phase.TRIAL:
+        turns.append(run.uses_xla)
+        if run.uses_xla:
+            signatures.start_run(may_compile=run.may_compile)
+            signatures.compiled = len(turns) == 1
+            run.add_xla(60.0 if signatures.compiled else seconds, signatures)
+        else:
+            run.add_generated(1.0)
+    assert turns == [True, *(True, False) * 5]
+    assert run.phase is expected
+    assert "generated code 1 s" in str(run)
+
+
 @needs_jax
 def test_threads_count_their_own_runs(at_once: None) -> None:
     clusters, runs = ClusterRunner("xla"), [RepeatedRun(0.0), RepeatedRun(0.0)]
@@ -230,7 +251,7 @@ def test_a_run_of_generated_code_that_ends_in_the_trial_is_one_of_generated_code
 ) -> None:
     run = RepeatedRun(0.0)
     run.run(lambda: setattr(run, "phase", Phase.TRIAL), None)
-    assert (run.generated.count, run.xla.count) == (1, 0)
+    assert (run.compared.count, run.xla.count) == (1, 0)
 
 
 @needs_jax
