@@ -217,7 +217,7 @@ class NameResolver:
             names = self._resolved.get(key)
             if names is not None:
                 return names
-        _require_texts([*fetches, *targets, *key[2]])
+        _require_strings([*fetches, *targets, *key[2]])
         with self._lock:
             opened = self._unchanged
             if graph.functions:
@@ -237,12 +237,12 @@ def fetch_names(fetches: str | Iterable[str]) -> list[str]:
     if isinstance(fetches, Mapping):
         message = "fetches is a mapping, expected a list of names; results are in its order"
         raise UsageError(message, hint=f"fetches={list(fetches.values())}")
-    _require_texts([fetches] if hasattr(fetches, "name") else [])
+    _require_strings([fetches] if hasattr(fetches, "name") else [])
     return [fetches] if isinstance(fetches, str) else list(fetches)
 
 
-def _require_texts(names: Iterable[object]) -> None:
-    """Raises UsageError for a tensor or node in place of its name."""
+def _require_strings(names: Iterable[object]) -> None:
+    """Raise UsageError for a tensor or node in place of its name."""
     for name in names:
         if not isinstance(name, str):
             message = f"a name is expected, as a string, got {type(name).__name__}"

@@ -193,8 +193,8 @@ class RepeatedRun:
 
     @property
     def _times(self) -> str:
-        times = _duration(self.xla.least), _duration(self.compared.least)
-        return "{} a run, generated code {}".format(*times)
+        generated = _duration(self.compared.least)
+        return f"{_duration(self.xla.least)} a run, generated code {generated}"
 
     def __str__(self) -> str:
         compiled = f"compiled in {_duration(self.compiling.total)}"

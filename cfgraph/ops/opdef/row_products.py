@@ -118,7 +118,7 @@ class DeferredRow(Deferred):
         self.shape = value.shape
 
     def product(self, matrix: Any, right: Any) -> Any:
-        """The product with `right`, a part of `matrix`, which may be a view."""
+        """The product with `right`, the first rows of `matrix`."""
         return self.rows.product(self.index, matrix, right)
 
 
