@@ -4,17 +4,19 @@
 
 PATH is a folder or a .zip of recordings (`cases.jsonl`, `graphs/`, `arrays/`, `saved/`); without
 it, the SavedModel of fixtures/ is measured. Recordings are read before a time starts. Times are
-processor time with one thread a side, so that a busy machine changes little. Each side is a process
-of its own, since libraries read the number of threads when they are loaded. TensorFlow runs in its
-default configuration, and with graph rewrites and oneDNN off; the faster of the two counts. With
-the extra `xla`, a second process of ours runs each model until it has moved to XLA, or was
-rejected, at once instead of after the time that this takes to pay.
+processor time with one thread a side. Each side is a process of its own, since libraries read the
+number of threads when they are loaded; the processes run each model in turn, so that a machine
+whose speed changes changes it for all of them. TensorFlow runs in its default configuration, and
+with graph rewrites and oneDNN off; the faster of the two counts. With the extra `xla`, a second
+process of ours runs each model until it has moved to XLA, or was rejected, at once instead of after
+the time that this takes to pay.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -22,12 +24,11 @@ import sys
 import tempfile
 import zipfile
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from compileall import compile_dir
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import exp, log
 from pathlib import Path
 from time import process_time
 from types import FrameType, ModuleType
@@ -45,8 +46,8 @@ SAVED_MODEL: dict[str, Any] = {
     ],
 }
 SIDES = ("cfgraph", "tensorflow", "tensorflow without rewrites", "cfgraph with xla")
-# processor seconds of steady runs, and the most for one model
-BUDGET, LIMIT = 0.6, 60
+# processor seconds of the steady runs of one round, rounds, and the most seconds for one request
+BUDGET, ROUNDS, LIMIT = 0.1, 6, 60
 MOST_RUNS = 4096
 # goals of geometric mean and worst ratio, steady and first
 STEADY, WORST, FIRST, WORST_FIRST = 1.5, 4.0, 0.5, 1.5
@@ -136,8 +137,7 @@ def cfgraph_side(
 
     def make(loaded: Any) -> Run:
         graph, state = loaded
-        engine = "auto" if xla else "compiled"
-        session = cfgraph.Session(graph, state=state, soft_placement=True, engine=engine)
+        session = cfgraph.Session(graph, state=state, soft_placement=True)
         for run in case["runs"][:-1]:
             if run.get("init"):
                 session.run(targets=run["targets"])
@@ -151,12 +151,12 @@ def cfgraph_side(
     return load, make
 
 
-def xla_side() -> Side:
-    """Ours with XLA, which compiles a model as soon as it is run twice."""
+def our_side(*, xla: bool) -> Side:
+    """Ours without XLA, or with XLA as soon as a run is repeated."""
     from cfgraph.runtime import xla_tier
 
-    xla_tier.PAYMENT = 0.0
-    return partial(cfgraph_side, xla=True)
+    xla_tier.PAYMENT = 0.0 if xla else math.inf
+    return partial(cfgraph_side, xla=xla)
 
 
 def tensorflow_side(*, rewrites: bool) -> Side:
@@ -232,33 +232,33 @@ def stopped_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def times(
-    load: Run, make: Callable[[Any], Run], budget: float, limit: float = LIMIT
-) -> dict[str, Any]:
-    """Processor seconds of load and first run, and of one steady run; or the error."""
-    try:
-        with stopped_after(limit):
+class TimedModel:
+    """One model on one side: the time to load it and of its first run, and of steady runs."""
+
+    def __init__(self, load: Run, make: Callable[[Any], Run], limit: float = LIMIT) -> None:
+        self._load, self._make, self._limit = load, make, limit
+        self._run: Run | None = None
+        self._count = 0
+
+    def first(self) -> float:
+        """The processor seconds of load and first run."""
+        with stopped_after(self._limit):
             start = process_time()
-            run = make(load())
-            run()
-            first = process_time() - start
-            return {"first": first, "steady": _steady(run, budget)}
-    except TimeOver:
-        return {"error": f"over {limit} s"}
-    except Exception as error:  # a model that one side cannot run must not end the others
-        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+            self._run = self._make(self._load())
+            self._run()
+            return process_time() - start
 
-
-def _steady(run: Run, budget: float) -> float:
-    """The least time of a run: enough runs for a readable time, and the least of three such."""
-    count = 1
-    while True:
-        took = _repeated(run, count)
-        if took >= budget / 3 or count >= MOST_RUNS:
-            break
-        count = min(MOST_RUNS, max(2 * count, int(count * budget / 3 / max(took, 1e-3))))
-    again = 0 if took > budget else 2
-    return min([took, *(_repeated(run, count) for _ in range(again))]) / count
+    def steady(self, budget: float) -> float:
+        """The processor seconds of one of as many runs as take about `budget`."""
+        assert self._run is not None
+        with stopped_after(self._limit):
+            took, count = 0.0, self._count or 1
+            while True:
+                took = _repeated(self._run, count)
+                if self._count or took >= budget or count >= MOST_RUNS:
+                    self._count = count
+                    return took / count
+                count = min(MOST_RUNS, max(2 * count, int(count * budget / max(took, 1e-3))))
 
 
 def _repeated(run: Run, count: int) -> float:
@@ -270,23 +270,22 @@ def _repeated(run: Run, count: int) -> float:
 
 def measure(tf: ModuleType | None, *, tiny: bool, path: Path | None = None) -> Iterator[Row]:
     """Each model, and the geometric means and worst ratios of all."""
-    sides = SIDES[:3] if tf else SIDES[:1]
-    results = [_side_results(side, path, 0.2 if tiny else BUDGET) for side in sides]
-    by_xla = {} if tiny or not has_jax() else _side_results(SIDES[3], path, BUDGET)
+    sides = [*(SIDES[:3] if tf else SIDES[:1]), *(SIDES[3:] if has_jax() and not tiny else ())]
     steady, first, xla = [], [], []
-    for name, ours in results[0].items():
+    for name, results in _results(sides, path, tiny=tiny):
+        ours = results[SIDES[0]]
         if "error" in ours:
             print(f"{name}: {ours['error']}")
             continue
-        peers = [result[name] for result in results[1:] if "steady" in result[name]]
+        peers = [results[side] for side in sides[1:3] if "steady" in results[side]] if tf else []
         steady.append(_row(f"{name}, a run", ours, peers, "steady", WORST))
         first.append(_row(f"{name}, load and first run", ours, peers, "first", WORST_FIRST))
-        if "steady" in by_xla.get(name, ours):
-            times_of_xla = by_xla.get(name, ours)
-            xla.append(_row(f"{name}, a run with xla", times_of_xla, peers, "steady", WORST_XLA))
+        with_xla = results.get(SIDES[3], {})
+        if "steady" in with_xla:
+            xla.append(_row(f"{name}, a run with xla", with_xla, peers, "steady", WORST_XLA))
     yield from sorted(steady, key=lambda row: -(row.ratio or 0))
     yield from first
-    if by_xla:
+    if xla:
         yield from sorted(xla, key=lambda row: -(row.ratio or 0))
         yield from _summary("a run of a model with xla", xla, STEADY_XLA, WORST_XLA)
     yield from _summary("a run of a model", steady, STEADY, WORST)
@@ -314,45 +313,112 @@ def _row(
 def _summary(work: str, rows: list[Row], mean_goal: float, worst_goal: float) -> Iterator[Row]:
     ratios = [row.ratio for row in rows if row.ratio]
     if ratios:
-        mean = exp(sum(map(log, ratios)) / len(ratios))
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         yield Row(f"{work}, geometric mean of {len(ratios)}", mean, "x", 1, mean_goal)
         yield Row(f"{work}, worst", max(ratios), "x", 1, worst_goal)
 
 
-def _side_results(side: str, path: Path | None, budget: float) -> dict[str, dict[str, Any]]:
-    """The times of all models on one side, in a process of its own."""
-    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    variables = {**dict.fromkeys(threads, "1"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    if side == SIDES[3]:
-        variables["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-    if side == SIDES[2]:
-        variables["TF_ENABLE_ONEDNN_OPTS"] = "0"
-    command = [sys.executable, "-m", "benchmarks.models", side, str(path or ""), str(budget)]
+def _results(
+    sides: Sequence[str], path: Path | None, *, tiny: bool
+) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    """The times of each model on all sides, or its error there."""
     # without cached bytecode, the first use of an op compiles its module
-    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     compile_dir(ROOT / "cfgraph", quiet=2)
-    done = subprocess.run(
-        command, env={**inherited, **variables}, cwd=ROOT, stdout=subprocess.PIPE, check=True
-    )
-    results: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return results
+    names = [case["id"] for case in Recordings(path).cases()]
+    with ExitStack() as stack:
+        processes = {side: stack.enter_context(SideProcess(side, path)) for side in sides}
+        for index, name in enumerate(names):
+            results = {side: process.first(index) for side, process in processes.items()}
+            for _ in range(1 if tiny else ROUNDS):
+                for side, process in processes.items():
+                    if "error" not in results[side]:
+                        results[side] = _least(results[side], process.steady())
+            yield name, results
 
 
-def main(side: str, path: str, budget: str) -> None:
-    """Print the times of all models on one side as JSON."""
+def _least(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The times of two rounds together, or the error of the second."""
+    if "error" in after:
+        return after
+    return {**before, "steady": min(before.get("steady", math.inf), after["steady"])}
+
+
+class SideProcess:
+    """The process of a side, which measures one model after the other on request."""
+
+    def __init__(self, side: str, path: Path | None) -> None:
+        threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        variables = {**dict.fromkeys(threads, "1"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        if side == SIDES[3]:
+            variables["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        if side == SIDES[2]:
+            variables["TF_ENABLE_ONEDNN_OPTS"] = "0"
+        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.models", side, str(path or "")],
+            env={**inherited, **variables},
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def first(self, index: int) -> dict[str, Any]:
+        """The time of load and first run of a model, or its error."""
+        return self._answer(str(index))
+
+    def steady(self) -> dict[str, Any]:
+        """The time of a run of this model, or its error."""
+        return self._answer("steady")
+
+    def _answer(self, request: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(request + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            message = f"a side ended with status {self._process.wait()}"
+            raise RuntimeError(message)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> SideProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process, which ends with its input."""
+        self._process.communicate()
+
+
+def main(side: str, path: str) -> None:
+    """Answer the requests of `SideProcess` on standard input, one line of JSON each."""
+    # what a library prints is no answer
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     recordings = Recordings(Path(path) if path else None)
-    functions: Side = cfgraph_side
-    if side == SIDES[3]:
-        functions = xla_side()
-    elif side != SIDES[0]:
+    if side in SIDES[1:3]:
         functions = tensorflow_side(rewrites=side == SIDES[1])
+    else:
+        functions = our_side(xla=side == SIDES[3])
     limit = COMPILE_LIMIT if side == SIDES[3] else LIMIT
-    times(*functions(Recordings(None), SAVED_MODEL), 0.0)  # imports, and the first session
-    results = {
-        case["id"]: times(*functions(recordings, case), float(budget), limit)
-        for case in recordings.cases()
-    }
-    print(json.dumps(results))
+    TimedModel(*functions(Recordings(None), SAVED_MODEL)).first()  # imports, the first session
+    cases, model = recordings.cases(), None
+    for line in sys.stdin:
+        request = line.strip()
+        try:
+            if request == "steady":
+                assert model is not None
+                answer: dict[str, Any] = {"steady": model.steady(BUDGET)}
+            else:
+                model = None  # frees the last one before the next is loaded
+                model = TimedModel(*functions(recordings, cases[int(request)]), limit)
+                answer = {"first": model.first()}
+        except TimeOver:
+            answer = {"error": f"over {limit} s"}
+        except Exception as error:  # a model that one side cannot run must not end the others
+            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
