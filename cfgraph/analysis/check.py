@@ -31,6 +31,7 @@ from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ROLES, OpRoles
@@ -71,13 +72,13 @@ class CheckReport(Displayed):
         )
 
 
-def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
+def check(graph: Graph, fetches: str | Iterable[str] = ()) -> CheckReport:
     """Check a graph without changing it.
 
     `fetches` name tensors or nodes that a run fetches together. Raises UsageError for an unknown
     name.
     """
-    endpoints = [_fetched_endpoint(graph, name) for name in fetches]
+    endpoints = [_fetched_endpoint(graph, name) for name in name_list(fetches)]
     findings = list(verify(graph))
     if all(finding.level != "error" for finding in findings):
         functions = _function_bodies(graph)

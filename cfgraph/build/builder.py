@@ -58,6 +58,9 @@ class Builder:
 
     # -- values ----------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        return f"<Builder of {self.graph!r}>"
+
     def placeholder(self, name: str, dtype: Any = "float32", shape: Any = None) -> BuilderTensor:
         """A tensor to be fed; shape None has unknown rank, None in a shape is an unknown size."""
         if self.body.parent is not None:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from cfgraph.errors import UsageError
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, name_list
 
 _COMPONENT: Final = re.compile(
     r"/(?:job:(?P<job>[A-Za-z]\w*)|replica:(?P<replica>\d+|\*)|task:(?P<task>\d+|\*)"
@@ -99,7 +99,7 @@ def parse_devices(devices: str | Iterable[str]) -> tuple[str, ...]:
     for four devices, `/job:worker/task:0-1/gpu:0` for two. A string may list several, separated by
     commas. Raises UsageError for an invalid device, a duplicate, or an empty list.
     """
-    texts = [devices] if isinstance(devices, str) else list(devices)
+    texts = name_list(devices)
     parts = [item.strip() for text in texts for item in text.split(",") if item.strip()]
     names = [_full_name(name, item) for item in parts for name in _expand_ranges(item)]
     if not names:

@@ -261,6 +261,13 @@ _INDEX_SUFFIX: Final = ".index"
 GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
 
 
+def require_path(path: object, hint_for_bytes: str | None = None) -> None:
+    """Raise UsageError for anything but a path."""
+    if not isinstance(path, str | os.PathLike):
+        message = f"a path is expected, as a string, got {type(path).__name__}"
+        raise UsageError(message, hint=hint_for_bytes if isinstance(path, bytes) else None)
+
+
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file, or of the graph in a SavedModel folder, without decompression.
 

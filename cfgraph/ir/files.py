@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import StagedFiles, decompress, read_file
+from cfgraph.ir.file_io import StagedFiles, decompress, read_file, require_path
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
@@ -42,21 +42,23 @@ def load(path: str | os.PathLike[str]) -> Graph:
 
     Raises InvalidInput if the file is missing, unreadable, or contains no graph.
     """
+    require_path(path, "cfgraph.loads reads a graph from bytes")
     return open_graph(path).graph
 
 
 def loads(data: bytes, format: str | None = None) -> Graph:
     """Read a graph from bytes; the format is detected unless specified.
 
-    Raises InvalidInput if they contain no graph, UsageError for a str.
+    Raises InvalidInput if they contain no graph, UsageError for anything but bytes.
     """
-    _reject_text(data)
+    _require_bytes(data)
     return decode_graph(data, format).graph
 
 
-def _reject_text(data: object) -> None:
-    if isinstance(data, str):
-        raise UsageError("the graph is a str, expected bytes", hint="pass text.encode()")
+def _require_bytes(data: object) -> None:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        hint = "pass text.encode()" if isinstance(data, str) else None
+        raise UsageError(f"the graph is a {type(data).__name__}, expected bytes", hint=hint)
 
 
 def open_graph(path: str | os.PathLike[str], format: str | None = None) -> LoadedGraph:
@@ -169,6 +171,7 @@ def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) 
     For a path that ends in `/`, or the folder of a partitioned graph, one file per device is
     written. Raises UsageError if the file cannot be written or the graph is not partitioned.
     """
+    require_path(path)
     with StagedFiles() as files:
         stage_graph(graph, path, files, format)
 

@@ -10,7 +10,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.load_faults import LoadFaults, name_taken_error, unknown_input_error
-from cfgraph.ir.names import NODE_NAME, known_names_hint
+from cfgraph.ir.names import NODE_NAME, known_names_hint, require_names
 from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair, split_tensor_name
 from cfgraph.limits import check_deadline, reserve
 from cfgraph.rich_display import Pictured
@@ -84,6 +84,7 @@ class Graph(Pictured):
     def __getitem__(self, name: str) -> Node:
         node = self.nodes.get(name)
         if node is None:
+            require_names([name])
             message = f"no node {name!r} in the graph"
             raise UsageError(message, hint=known_names_hint(name, self.nodes))
         return node
@@ -93,7 +94,11 @@ class Graph(Pictured):
 
         Raises UsageError if there is no such node or output.
         """
-        base, port = split_tensor_name(name)
+        try:
+            base, port = split_tensor_name(name)
+        except (AttributeError, TypeError):
+            require_names([name])
+            raise
         if port is None:
             message = f"{name!r} names an operation, not a tensor"
             raise UsageError(message, hint=f"write {base!r} or {base + ':0'!r}")
@@ -417,7 +422,9 @@ def require_graph(value: object) -> None:
     """Raise UsageError unless the value is a Graph, for example if it is a file name."""
     if not isinstance(value, Graph):
         message = f"expected a Graph, got {value!r}"
-        raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
+        has_graph = isinstance(getattr(value, "graph", None), Graph)
+        hint = "use its attribute `graph`" if has_graph else None
+        raise UsageError(message, hint=hint or "cfgraph.load(path) reads one from a file")
 
 
 class Versions(NamedTuple):

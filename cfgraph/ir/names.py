@@ -9,6 +9,8 @@ from heapq import nlargest
 from itertools import islice
 from typing import Final
 
+from cfgraph.errors import UsageError
+
 # TensorFlow's rule; a leading `_` is reserved for nodes that its runtime creates
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
 # bounds of fuzzy matching, which is slow
@@ -18,6 +20,27 @@ _MAX_COMPARED: Final = 20
 _MIN_SIMILARITY: Final = 0.6
 # names that a hint lists
 _MAX_LISTED: Final = 4
+
+
+def require_names(names: Iterable[object]) -> None:
+    """Raise UsageError for a tensor or node in place of its name."""
+    for name in names:
+        if not isinstance(name, str):
+            message = f"a name is expected, as a string, got {type(name).__name__}"
+            text = getattr(name, "name", None)
+            raise UsageError(message, hint=f"use {text!r}" if isinstance(text, str) else None)
+
+
+def name_list(names: str | Iterable[str]) -> list[str]:
+    """One name or several as a list. Raises UsageError for anything else."""
+    if isinstance(names, str):
+        return [names]
+    is_list = isinstance(names, Iterable) and not isinstance(names, bytes)
+    if not is_list or hasattr(names, "name"):  # a tensor is a tuple
+        require_names([names])
+    several = list(names)
+    require_names(several)
+    return several
 
 
 def decode_text(data: bytes) -> str:

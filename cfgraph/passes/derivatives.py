@@ -25,6 +25,7 @@ from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.names import name_list
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ops.opdef.op import calls_functions, function_calls
 from cfgraph.passes.gradients.checkpointing import AUTO, differentiate_with_checkpoints
@@ -113,9 +114,7 @@ def _add_gradients(
 ) -> list[str | None]:
     """Add gradients, and record in `flow` where they end; the xs in `reachable` have one."""
     require_graph(graph)
-    ys, xs, stopped = (
-        [names] if isinstance(names, str) else list(names) for names in (ys, xs, stop_gradients)
-    )
+    ys, xs, stopped = map(name_list, (ys, xs, stop_gradients))
     _require_valid_options(graph, ys, xs, unconnected, recompute)
     zeros = _reachable_through_functions(graph, ys, xs, stopped)
     with_gradient = _lowered_but_calls_with_gradient(graph)

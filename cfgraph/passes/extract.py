@@ -23,7 +23,7 @@ from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.library import remove_uncalled_functions
-from cfgraph.ir.names import first_names
+from cfgraph.ir.names import first_names, name_list
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ROLES, ancestors, is_partitioned
@@ -73,8 +73,7 @@ def extract(
     if is_partitioned(graph):
         message = "a partitioned graph cannot be cut"
         raise Unsupported(message, hint="extract from the graph before it is partitioned")
-    wanted = [outputs] if isinstance(outputs, str) else list(outputs)
-    cut = [inputs] if isinstance(inputs, str) else list(inputs)
+    wanted, cut = name_list(outputs), name_list(inputs)
     plan = ExtractionPlan(graph, wanted, cut)
     arrays = {graph.tensor(name): array for name, array in (values or {}).items()}
     before = op_counts(graph)

@@ -39,6 +39,7 @@ import numpy as np
 from cfgraph.analysis.cost import Costs, DeviceSpeed
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.devices import DeviceName, has_own_memory
+from cfgraph.ir.file_io import require_path
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ops.opdef.op import Op, lookup
@@ -157,6 +158,7 @@ def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
 
 def read_costs(path: str) -> CostModel:
     """Read a cost model from a TOML file. Raises InvalidInput, naming the invalid entry."""
+    require_path(path)
     try:
         entries = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:

@@ -23,7 +23,7 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.file_io import StagedFiles, read_file
+from cfgraph.ir.file_io import StagedFiles, read_file, require_path
 from cfgraph.ir.files import decode_graph
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
@@ -41,6 +41,7 @@ from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.io_policy import NO_IO, IoPolicy
 from cfgraph.runtime.prepare import lower_run
+from cfgraph.runtime.run_config import require_state
 from cfgraph.runtime.session import Session
 
 _INDEX_SUFFIX: Final = ".index"
@@ -91,6 +92,8 @@ def save_variables(
     omitted. With `files` they become visible together with other files. Raises UsageError for a
     path that cannot be written, and for two variables of one name in different containers.
     """
+    require_state(state)
+    require_path(prefix)
     tensors: dict[str, Any] = {}
     for (_, name), variable in state.variables():
         if name in tensors:
@@ -228,6 +231,7 @@ def restore(
     with a graph for a path that is neither, ExecutionError for damaged files, and, unless
     `allow_io`, Unsupported for a file outside of the folder that a link or the graph names.
     """
+    require_path(path)
     io = IoPolicy.parse(allow_io)
     if graph is None:
         return saved_model_state(*_saved_model(path), io=io)

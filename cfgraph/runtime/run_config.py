@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import is_gpu
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
@@ -45,6 +47,7 @@ class RunConfig:
     workers: WorkerOptions | None = None
 
     def __post_init__(self) -> None:
+        self._require_types()
         if self.costs is not None and self.schedule != "fifo":
             message = "the virtual clock supports only the fifo schedule"
             raise UsageError(message, hint='schedule="fifo"')
@@ -59,6 +62,22 @@ class RunConfig:
             raise UsageError(message, hint="name several devices, such as cpu:0,gpu:0")
         if self.workers is not None:
             self._require_remote()
+
+    def _require_types(self) -> None:
+        """Raise UsageError for values of options of the command line."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        costs, memory, workers = (values[name] for name in ("costs", "memory", "workers"))
+        if not isinstance(costs, CostModel | None):
+            hint = "cfgraph.read_costs(path) reads one from a file"
+            raise UsageError(f"costs is {costs!r}, expected a CostModel", hint=hint)
+        if memory is not None and not (
+            isinstance(memory, Mapping) and all(isinstance(x, Real) for x in memory.values())
+        ):
+            hint = "write the bytes of each device, such as memory={'gpu:0': 4 << 30}"
+            raise UsageError(f"memory is {memory!r}, expected a mapping to numbers", hint=hint)
+        if isinstance(workers, int | str):
+            hint = "workers=cfgraph.Processes(2), or a cfgraph.Ray"
+            raise UsageError(f"workers is {workers!r}, expected a Processes or a Ray", hint=hint)
 
     def _require_remote(self) -> None:
         """Raise UsageError for an option that a run on workers does not support."""
@@ -93,6 +112,14 @@ class RunConfig:
         if self.memory is not None:
             return "memory is counted"
         return "devices are GPUs" if any(map(is_gpu, self.devices)) else ""
+
+
+def require_state(value: object) -> None:
+    """Raise UsageError for a path or a session in place of variables."""
+    if not isinstance(value, State | None):
+        hint = "state=cfgraph.restore(path, graph)" if isinstance(value, str) else None
+        hint = "use session.state" if hasattr(value, "state") else hint
+        raise UsageError(f"state is {value!r}, expected a State", hint=hint)
 
 
 def current_options(

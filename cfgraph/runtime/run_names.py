@@ -17,6 +17,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
+from cfgraph.ir.names import name_list, require_names
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
 from cfgraph.ops.opdef.op import is_cluster_call, lookup
@@ -217,7 +218,8 @@ class NameResolver:
             names = self._resolved.get(key)
             if names is not None:
                 return names
-        _require_strings([*fetches, *targets, *key[2]])
+        if not all(isinstance(name, str) for names in key for name in names):
+            require_names([*fetches, *targets, *key[2]])
         with self._lock:
             opened = self._unchanged
             if graph.functions:
@@ -234,20 +236,12 @@ class NameResolver:
 
 def fetch_names(fetches: str | Iterable[str]) -> list[str]:
     """The fetches as a list. Raises UsageError for a mapping: results are in list order."""
+    if type(fetches) is list:
+        return fetches
     if isinstance(fetches, Mapping):
         message = "fetches is a mapping, expected a list of names; results are in its order"
         raise UsageError(message, hint=f"fetches={list(fetches.values())}")
-    _require_strings([fetches] if hasattr(fetches, "name") else [])
-    return [fetches] if isinstance(fetches, str) else list(fetches)
-
-
-def _require_strings(names: Iterable[object]) -> None:
-    """Raise UsageError for a tensor or node in place of its name."""
-    for name in names:
-        if not isinstance(name, str):
-            message = f"a name is expected, as a string, got {type(name).__name__}"
-            text = getattr(name, "name", None)
-            raise UsageError(message, hint=f"use {text!r}" if isinstance(text, str) else None)
+    return name_list(fetches)
 
 
 def _resolve_roots(

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.devices import parse_devices
+from cfgraph.ir.devices import parse_devices, short_device_names
 from cfgraph.ir.graph import Graph, require_graph
+from cfgraph.ir.names import name_list
 from cfgraph.ir.traversal import named_devices
 from cfgraph.limits import limited, memory_errors_reported
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
@@ -38,7 +39,7 @@ from cfgraph.runtime.prepare import (
     make_executor,
 )
 from cfgraph.runtime.prepared_runs import TRACED, PreparedRun, PreparedRuns
-from cfgraph.runtime.run_config import RunConfig, current_options
+from cfgraph.runtime.run_config import RunConfig, current_options, require_state
 from cfgraph.runtime.run_names import NameResolver, fetch_names
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.trace.recording import RunTimeline
@@ -159,6 +160,7 @@ class Session:
             blas_threads=checked_threads(blas_threads),
             workers=workers,
         )
+        require_state(state)
         self.state = State() if state is None else state
         self._workers: Workers | None = None
         if workers is not None:
@@ -186,6 +188,16 @@ class Session:
         )
         self._end_lock = Lock()
         self._names = NameResolver(graph, self._lock)
+
+    def __repr__(self) -> str:
+        devices = short_device_names(self.config.devices or [DEFAULT_DEVICE])
+        parts = [f"{len(self.graph)} nodes on {devices}", f"engine {self.config.engine or 'auto'}"]
+        parts += ["virtual clock"] * (self.config.costs is not None)
+        # workers hold those of their runs
+        variables = 0 if self._workers is not None else sum(1 for _ in self.state.variables())
+        parts += [f"{variables} variable{'s' * (variables != 1)}"] * (variables > 0)
+        parts += [f"workers {self.config.workers}"] * (self._workers is not None)
+        return f"<Session of {', '.join(parts)}>"
 
     def __enter__(self) -> Self:
         return self
@@ -258,7 +270,7 @@ class Session:
         self,
         fetches: str | Iterable[str] = (),
         feeds: Mapping[str, Any] | None = None,
-        targets: Iterable[str] = (),
+        targets: str | Iterable[str] = (),
         *,
         trace: Observer | bool | None = None,
         max_iterations: int | None = None,
@@ -282,7 +294,8 @@ class Session:
         ExecutionError when the run fails (also when a fetch is dead or gets no value), RunTimeout
         after `timeout` seconds, which include the preparation of the run.
         """
-        names = self._names.resolve(fetch_names(fetches), list(targets), feeds or ())
+        nodes = name_list(targets) if targets else []
+        names = self._names.resolve(fetch_names(fetches), nodes, feeds or ())
         tensors, fed = names.fetches, names.fed_values(feeds or {})
         if self.config.costs is None and (without_values or until_iteration is not None):
             message = "only a run with a virtual clock can omit values and iterations"

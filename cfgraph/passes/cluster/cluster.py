@@ -24,7 +24,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, name_list
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.encapsulate import encapsulate
@@ -53,8 +53,8 @@ def cluster(
     max_size: int | None = None,
     only_ops: Collection[str] = (),
     exclude_ops: Collection[str] = (),
-    fetches: Iterable[str] | None = None,
-    feeds: Iterable[str] = (),
+    fetches: str | Iterable[str] | None = None,
+    feeds: str | Iterable[str] = (),
     explain: bool = False,
     gains: bool | None = None,
     what_if: Collection[str] = (),
@@ -84,8 +84,8 @@ def cluster(
     require_valid(graph)
     require_liveness_mode(deadness)
     sizes = ClusterSizes(min_size, max_size)
-    fetches = None if fetches is None else list(fetches)
-    feeds = list(feeds)
+    fetches = None if fetches is None else name_list(fetches)
+    feeds = name_list(feeds)
     constraints_of = partial(
         cluster_constraints,
         only_ops=only_ops,

@@ -24,7 +24,7 @@ from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, name_list
 from cfgraph.ir.node import node_name
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import check_deadline
@@ -59,7 +59,7 @@ def optimize(
     *,
     only: Collection[str] = (),
     skip: Collection[str] = (),
-    fetches: Iterable[str] | None = None,
+    fetches: str | Iterable[str] | None = None,
     feeds: Iterable[str] = (),
     keep: Iterable[str] = (),
 ) -> Optimization:
@@ -83,7 +83,7 @@ def optimize(
         message = "a partitioned graph is not optimized"
         raise Unsupported(message, hint="optimize the graph before it is partitioned")
     before, size = op_counts(graph), len(graph)
-    wanted = None if fetches is None else [graph[node_name(name)] for name in fetches]
+    wanted = None if fetches is None else [graph[node_name(name)] for name in name_list(fetches)]
     fed = frozenset(graph.tensor(name) for name in feeds)
     named = {
         *(wanted or ()),

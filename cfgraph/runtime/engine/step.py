@@ -47,6 +47,10 @@ class State:
         # copies a value to host memory, if values may be elsewhere
         self.to_host: Callable[[Any], Any] | None = None
 
+    def __repr__(self) -> str:
+        count = len(self._objects)
+        return f"<{type(self).__name__} of {count} resource{'s' * (count != 1)}>"
+
     def __getstate__(self) -> dict[str, Any]:
         """The state without its lock, for copy and pickle."""
         return {key: value for key, value in vars(self).items() if key != "lock"}
