@@ -19,7 +19,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles, is_transfer
+from cfgraph.ir.traversal import is_transfer
 from cfgraph.ops.opdef.op import role_of
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
@@ -178,8 +178,7 @@ def without_send(graph: Graph) -> None:
 
 
 def _sends(graph: Graph) -> Iterator[Node]:
-    roles = OpRoles()
-    return (n for n in graph if role_of(n) is Role.SEND and is_transfer(n, roles))
+    return (n for n in graph if role_of(n) is Role.SEND and is_transfer(n))
 
 
 _COUNTER: Final = (("n:0", 5),)

@@ -33,8 +33,8 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import name_list
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, OpRoles
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.rich_display import Displayed
@@ -130,15 +130,14 @@ def _graph_findings(
     graph: Graph, fetches: Collection[TokenSource], *, is_body: bool = False
 ) -> Iterator[Finding]:
     """Findings on one graph; deadness is analyzed only if the graph has a conditional or a race."""
-    roles = ROLES
     analysis: Deadness | None = None
-    if any(_needs_deadness(node, roles) for node in graph):
+    if any(_needs_deadness(node) for node in graph):
         analysis = deadness(graph)
         for node in graph:
-            if roles[node.op] is Role.MERGE:
-                yield from _race(analysis, node, roles)
+            if ROLES[node.op] is Role.MERGE:
+                yield from _race(analysis, node)
         yield from _never_runs(analysis, graph)
-        yield from _dead_fetches(analysis, graph, fetches, roles)
+        yield from _dead_fetches(analysis, graph, fetches)
     targets = list(dict.fromkeys(map(_node, fetches)))
     all_frames = analysis.frames if analysis else frames(graph)
     yield from effect_findings(graph, all_frames, analysis, targets, all_run=is_body)
@@ -147,51 +146,49 @@ def _graph_findings(
         yield Finding("CFG222", "note", message)
 
 
-def _needs_deadness(node: Node, roles: OpRoles) -> bool:
+def _needs_deadness(node: Node) -> bool:
     """True for a Switch, and for a Merge with two inputs that may arrive in one iteration."""
-    role = roles[node.op]
+    role = ROLES[node.op]
     return role is Role.SWITCH or (
-        role is Role.MERGE and any(len(meeting) > 1 for meeting in _concurrent_inputs(node, roles))
+        role is Role.MERGE and any(len(meeting) > 1 for meeting in _concurrent_inputs(node))
     )
 
 
-def _race(analysis: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
+def _race(analysis: Deadness, merge: Node) -> Iterator[Finding]:
     """The first input of a Merge that may be live together with an earlier one."""
-    for meeting in _concurrent_inputs(merge, roles):
+    for meeting in _concurrent_inputs(merge):
         formulas, before = analysis.formulas, analysis.formulas.any_of([])
         for position, tensor in enumerate(meeting):
-            mine = _merge_input_condition(analysis, tensor, roles)
+            mine = _merge_input_condition(analysis, tensor)
             if analysis.solver.is_satisfiable(formulas.all_of([before, mine])):
-                yield _race_finding(analysis, merge, meeting[:position], tensor, roles)
+                yield _race_finding(analysis, merge, meeting[:position], tensor)
                 return
             before = formulas.any_of([before, mine])
 
 
-def _concurrent_inputs(merge: Node, roles: OpRoles) -> tuple[list[Output], list[Output]]:
+def _concurrent_inputs(merge: Node) -> tuple[list[Output], list[Output]]:
     """Groups of Merge inputs that arrive together: in every iteration, and in the first one."""
     sources = dict.fromkeys(merge.inputs)
-    always = [tensor for tensor in sources if roles[tensor.node.op] not in _LOOP_INPUT_ROLES]
-    return always, [tensor for tensor in sources if roles[tensor.node.op] is Role.ENTER]
+    always = [tensor for tensor in sources if ROLES[tensor.node.op] not in _LOOP_INPUT_ROLES]
+    return always, [tensor for tensor in sources if ROLES[tensor.node.op] is Role.ENTER]
 
 
-def _merge_input_condition(analysis: Deadness, tensor: Output, roles: OpRoles) -> Predicate:
+def _merge_input_condition(analysis: Deadness, tensor: Output) -> Predicate:
     """The liveness condition of a Merge input, in the outer frame if an Enter produces it."""
     return (
         analysis.runs(tensor.node)
-        if roles[tensor.node.op] is Role.ENTER
+        if ROLES[tensor.node.op] is Role.ENTER
         else analysis.merge_input_condition(tensor)
     )
 
 
-def _race_finding(
-    analysis: Deadness, merge: Node, before: list[Output], tensor: Output, roles: OpRoles
-) -> Finding:
-    mine, both = _merge_input_condition(analysis, tensor, roles), analysis.formulas.all_of
+def _race_finding(analysis: Deadness, merge: Node, before: list[Output], tensor: Output) -> Finding:
+    mine, both = _merge_input_condition(analysis, tensor), analysis.formulas.all_of
     rival, formula = next(
         (source, formula)
         for source in before
         if analysis.solver.is_satisfiable(
-            formula := both([_merge_input_condition(analysis, source, roles), mine])
+            formula := both([_merge_input_condition(analysis, source), mine])
         )
     )
     message = f"two inputs of the Merge may be live at once, {rival.name!r} and {tensor.name!r}"
@@ -227,10 +224,10 @@ def _never_runs_finding(analysis: Deadness, node: Node) -> Finding:
 
 
 def _dead_fetches(
-    analysis: Deadness, graph: Graph, fetches: Collection[TokenSource], roles: OpRoles
+    analysis: Deadness, graph: Graph, fetches: Collection[TokenSource]
 ) -> Iterator[Finding]:
     """Fetched tensors that are dead in some runs; without fetches, tensors that have no reader."""
-    for tensor in fetches or _likely_fetches(analysis, graph, roles):
+    for tensor in fetches or _likely_fetches(analysis, graph):
         if analysis.always_live(tensor) or analysis.never_live(tensor):
             continue
         witness = analysis.witness(dead=[tensor])
@@ -253,11 +250,11 @@ def _node(source: TokenSource) -> Node:
     return source.node if isinstance(source, Output) else source
 
 
-def _likely_fetches(analysis: Deadness, graph: Graph, roles: OpRoles) -> Iterable[Output]:
+def _likely_fetches(analysis: Deadness, graph: Graph) -> Iterable[Output]:
     """Outputs without a reader, except for inputs of the graph, Switch outputs, and loop ends."""
     for tensor in sinks(graph, analysis.frames):
         inputs = tensor.node.inputs
-        if inputs and not roles[tensor.node.op] and roles[inputs[0].node.op] is not Role.SWITCH:
+        if inputs and not ROLES[tensor.node.op] and ROLES[inputs[0].node.op] is not Role.SWITCH:
             yield tensor
 
 

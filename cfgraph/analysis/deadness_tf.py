@@ -23,8 +23,8 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 
 
 def _tf_frame(node: Node, graph_frames: Frames) -> Frame:
@@ -60,7 +60,6 @@ class _BatchOrder:
     def __init__(self, graph: Graph, graph_frames: Frames) -> None:
         self.graph = graph
         self.frames = graph_frames
-        self.roles = ROLES
         self.ready: deque[Node] = deque()
         self.enters: dict[Frame, list[Node]] = {}
         self.exits: list[Node] = []
@@ -91,13 +90,12 @@ class _BatchOrder:
         return data + len(node.controls)
 
     def is_back_edge(self, source: Node, reader: Node) -> bool:
-        roles = self.roles
-        return roles[source.op] is Role.NEXT_ITERATION and roles[reader.op] is Role.MERGE
+        return ROLES[source.op] is Role.NEXT_ITERATION and ROLES[reader.op] is Role.MERGE
 
     def park(self, node: Node) -> None:
         """Queue a ready node; an Enter or Exit of an outermost loop is held back."""
         output_frame = _tf_frame(node, self.frames)
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         if output_frame.depth == 1 and role is Role.ENTER:
             self.enters.setdefault(output_frame, []).append(node)
         elif output_frame.depth == 1 and role is Role.EXIT:
@@ -154,7 +152,6 @@ def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
 class _TfTransferFunctions:
     def __init__(self, frame: dict[Node, Frame]) -> None:
         self.frame = frame
-        self.roles = ROLES
         self.predicates = TfPredicates()
         self.of: dict[Output, TfPredicate] = {}
         self.first_merges: dict[str, Node] | None = None
@@ -195,17 +192,15 @@ class _TfTransferFunctions:
 
     def back_edges(self, node: Node) -> list[Output]:
         """The inputs of a Merge that are NextIterations."""
-        if self.roles[node.op] is not Role.MERGE:
+        if ROLES[node.op] is not Role.MERGE:
             return []
-        return [
-            tensor for tensor in node.inputs if self.roles[tensor.node.op] is Role.NEXT_ITERATION
-        ]
+        return [tensor for tensor in node.inputs if ROLES[tensor.node.op] is Role.NEXT_ITERATION]
 
     # -- nodes -----------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> None:
         """Compute the predicates of a node from the predicates of its inputs."""
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         if role is Role.MERGE:
             self.merge(node)
         elif role is Role.SWITCH:

@@ -17,9 +17,10 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ir.traversal import ROLES, ancestors, rendezvous_key
+from cfgraph.ir.traversal import ancestors, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 
 # in graphs of older producers the shape [] of a Placeholder means any shape
@@ -170,9 +171,8 @@ def _run_stand_in(graph: Graph, name: str, kind: tuple[Role, Role], prefix: str)
     """The `_Arg`, `_Retval`, or client transfer with an index or for a tensor name."""
     base, port = split_tensor_name(name)
     indexed, client = kind
-    roles = ROLES
     for node in graph:
-        role = roles[node.op]
+        role = ROLES[node.op]
         if role is indexed:
             index = node.attrs.get("index")
             if name in (node.name, str(index)) or node.name == f"{prefix}{base}_{port}_{index}":

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, is_transfer, rendezvous_key, sends_by_recv
+from cfgraph.ir.traversal import is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 
@@ -57,8 +58,7 @@ class Partitions:
 def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
     """Summarize the partitions of a graph; a graph that is not partitioned has no routes."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
-    roles = ROLES
-    sends = [node for node in graph if roles[node.op] is Role.SEND and is_transfer(node, roles)]
+    sends = [node for node in graph if ROLES[node.op] is Role.SEND and is_transfer(node)]
     routes = _routes(_message_sizes(graph, sends) if sends else {}, graph_frames)
     nodes = Counter(node.device for node in graph)
     once, iteration = Counter[str](), Counter[str]()

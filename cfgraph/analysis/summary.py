@@ -25,7 +25,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ir.traversal import ROLES, ancestors, is_transfer, reachable_from
+from cfgraph.ir.traversal import ancestors, is_transfer, reachable_from
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.resource_variables import ReadVariableOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
@@ -236,7 +236,6 @@ def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
 
     A Send is excluded: it runs because its Recv is needed.
     """
-    roles = ROLES
     for node in graph:
         if (
             node.uses
@@ -244,7 +243,7 @@ def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
             or registry.output_count(node) != 0
         ):
             continue
-        if not is_transfer(node, roles):
+        if not is_transfer(node):
             yield node.name
 
 

@@ -28,8 +28,9 @@ from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import first_names
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import NEXT_ITERATION
-from cfgraph.ir.traversal import ROLES, ancestors
+from cfgraph.ir.traversal import ancestors
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.derivatives import gradient_with_flow
@@ -143,8 +144,7 @@ def _cycle_text(graph: Graph, graph_frames: Frames, source: Output, target: Node
     """Describe the cycle that an edge between two nodes would close, None if it closes none."""
     if source in target.inputs:
         return None
-    roles = ROLES
-    back_edges = {node.output() for node in graph if roles[node.op] is NEXT_ITERATION}
+    back_edges = {node.output() for node in graph if ROLES[node.op] is NEXT_ITERATION}
     if target not in ancestors(graph, [source.node], fed=back_edges):
         return None
     frame = graph_frames.of[target]

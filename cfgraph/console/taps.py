@@ -16,8 +16,8 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.printable import clean, clean_lines
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.opdef.op import function_calls
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.fetches import is_glob, matching_nodes
@@ -120,7 +120,6 @@ class Taps:
         self._known: dict[str, list[TapPattern]] = {}
         # the last iteration that a pattern did not name, and its frame
         self._latest: dict[str, tuple[int, str]] = {}
-        self._roles = ROLES
         self._fed = [graph.tensor(name).node for name in fed]
         self._functions = frozenset(graph.functions)
         self._calling_ops = {node.op for node in graph if function_calls(node.op).kind}
@@ -164,7 +163,7 @@ class Taps:
         if value is None:
             print(f"{name}  dead", file=self.stream)
             return
-        name += _CROSSINGS.get(self._roles[event.op], "")
+        name += _CROSSINGS.get(ROLES[event.op], "")
         text = value_text(value, self.full)
         gap = "\n" if "\n" in text else " "
         print(clean_lines(f"{name}  {type_text(value)} ={gap}{text}"), file=self.stream)

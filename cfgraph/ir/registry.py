@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.role import Role
 
 if TYPE_CHECKING:
     from cfgraph.ir.graph import Node, Output
@@ -90,8 +91,22 @@ class _SingleOutputTypes(dict[str, tuple[DType | str, ...]]):
         return types
 
 
+class _Roles(dict[str, Role | None]):
+    """Roles by op, with None for an ordinary op; only those of known ops are stored."""
+
+    def __missing__(self, op: str) -> Role | None:
+        definition = lookup(op)
+        if definition is None:
+            return None
+        role: Role | None = definition.role
+        self[op] = role
+        return role
+
+
 _output_counts: Final = _OutputCounts()
 _single_output_types: Final = _SingleOutputTypes()
+# the role of an op by name, for loops over all nodes; None for an ordinary or unknown op
+ROLES: Final = _Roles()
 
 
 def register(name: str, definition: Any) -> None:

@@ -11,25 +11,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import MERGE, NEXT_ITERATION, Role
-
-
-class OpRoles(dict[str, Role | None]):
-    """Roles by op name, with None for an ordinary op; only those of known ops are stored."""
-
-    def __missing__(self, op: str) -> Role | None:
-        definition = registry.lookup(op)
-        if definition is None:
-            return None
-        role: Role | None = definition.role
-        self[op] = role
-        return role
-
-
-ROLES: Final = OpRoles()
-
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 
@@ -53,7 +37,7 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
     outside of `nodes` are ignored.
     """
     todo = dict.fromkeys(nodes)
-    walk = _DepthFirstSort(todo, cut, ROLES)
+    walk = _DepthFirstSort(todo, cut)
     order = walk.order
     for node in list(todo):
         if node not in todo:
@@ -77,10 +61,9 @@ def topological_order(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) 
 class _DepthFirstSort:
     """Iterative depth-first search against the edges."""
 
-    def __init__(self, todo: dict[Node, None], cut: Collection[Output], roles: OpRoles) -> None:
+    def __init__(self, todo: dict[Node, None], cut: Collection[Output]) -> None:
         self.todo = todo
         self.cut = cut
-        self.roles = roles
         self.order: list[Node] = []
         self.cycles: list[tuple[Node, ...]] = []
 
@@ -117,8 +100,8 @@ class _DepthFirstSort:
         needs = [item for item in node.inputs if item[0] in todo]
         if needs and cut:
             needs = [item for item in needs if item not in cut]
-        if needs and self.roles[node.op] is MERGE:
-            needs = [item for item in needs if self.roles[item[0].op] is not NEXT_ITERATION]
+        if needs and ROLES[node.op] is MERGE:
+            needs = [item for item in needs if ROLES[item[0].op] is not NEXT_ITERATION]
         needed = [item[0] for item in needs]
         if node.controls:
             needed.extend(control for control in node.controls if control in todo)
@@ -145,17 +128,16 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def is_transfer(node: Node, roles: OpRoles) -> bool:
+def is_transfer(node: Node) -> bool:
     """True for a Send or Recv whose other end is a node, not the client."""
-    return roles[node.op] in (Role.SEND, Role.RECV) and not node.attrs.get("client_terminated")
+    return ROLES[node.op] in (Role.SEND, Role.RECV) and not node.attrs.get("client_terminated")
 
 
 def is_partitioned(graph: Graph) -> bool:
     """True if the graph contains transfers between devices."""
-    roles = ROLES
-    if not any(roles[op] in (Role.SEND, Role.RECV) for op in graph.ops):
+    if not any(ROLES[op] in (Role.SEND, Role.RECV) for op in graph.ops):
         return False
-    return any(is_transfer(node, roles) for node in graph)
+    return any(is_transfer(node) for node in graph)
 
 
 def named_devices(graph: Graph) -> list[str]:
@@ -165,17 +147,16 @@ def named_devices(graph: Graph) -> list[str]:
 
 def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The first Send of each key."""
-    roles, sends = ROLES, dict[RendezvousKey, Node]()
+    sends = dict[RendezvousKey, Node]()
     for node in nodes:
-        if roles[node.op] is Role.SEND and is_transfer(node, roles):
+        if ROLES[node.op] is Role.SEND and is_transfer(node):
             sends.setdefault(rendezvous_key(node), node)
     return sends
 
 
 def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
     """The Send of each Recv, without Recvs whose Send is not among the nodes."""
-    roles = ROLES
-    recvs = [node for node in nodes if roles[node.op] is Role.RECV and is_transfer(node, roles)]
+    recvs = [node for node in nodes if ROLES[node.op] is Role.RECV and is_transfer(node)]
     sent = sends_by_key(nodes) if recvs else {}
     pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
     return {node: send for node, send in pairs if send is not None}
@@ -194,11 +175,10 @@ def ancestors(
     """
     needed = set(targets)
     queue = list(needed)
-    roles = ROLES
     sends: dict[RendezvousKey, Node] | None = None
     while queue:
         node = queue.pop()
-        if not node.inputs and roles[node.op] is Role.RECV and is_transfer(node, roles):
+        if not node.inputs and ROLES[node.op] is Role.RECV and is_transfer(node):
             sends = sends_by_key(graph) if sends is None else sends
             send = sends.get(rendezvous_key(node))
             if send is not None and send not in needed:

@@ -24,9 +24,9 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.library import remove_uncalled_functions
 from cfgraph.ir.names import first_names, name_list
-from cfgraph.ir.registry import output_count
+from cfgraph.ir.registry import ROLES, output_count
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, ancestors, is_partitioned
+from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -102,7 +102,6 @@ class ExtractionPlan:
 
     def __init__(self, graph: Graph, outputs: Sequence[str], inputs: Sequence[str]) -> None:
         self.graph = graph
-        self.roles = ROLES
         self.frames = frames(graph)
         if not outputs:
             raise UsageError("no outputs to extract", hint="name a tensor, or a node as ^node")
@@ -164,7 +163,7 @@ class ExtractionPlan:
         return [
             node
             for node in merges
-            if any(self.roles[tensor.node.op] in loop_roles for tensor in node.inputs)
+            if any(ROLES[tensor.node.op] in loop_roles for tensor in node.inputs)
         ]
 
     def whole_loops(self) -> list[Frame]:
@@ -204,7 +203,7 @@ class ExtractionPlan:
         """Raise UsageError if an input would be live where the graph has it dead, and a Merge
         would notice.
         """
-        if not any(self.roles[node.op] is Role.SWITCH for node in self.graph):
+        if not any(ROLES[node.op] is Role.SWITCH for node in self.graph):
             return
         liveness = deadness(self.graph)
         groups: dict[tuple[Any, Frame], list[Output]] = {}
@@ -255,7 +254,7 @@ class ExtractionPlan:
         return [
             node
             for node in merges
-            if self.roles[node.op] is Role.MERGE and self.frames.of[node] in self.opened
+            if ROLES[node.op] is Role.MERGE and self.frames.of[node] in self.opened
         ]
 
     def warnings(self) -> tuple[str, ...]:
@@ -325,7 +324,7 @@ class ExtractionPlan:
 
     def _open_frame(self, node: Node) -> None:
         """Replace a node that belongs to the protocol of an opened loop by an Identity."""
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         frame = self.frames.of_outputs[node]
         if role in (Role.ENTER, Role.NEXT_ITERATION, Role.LOOP_COND) and frame in self.opened:
             dtype = node.inputs[0].dtype

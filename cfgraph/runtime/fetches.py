@@ -14,8 +14,8 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 
 MAX_EXITS = 3
 

@@ -15,8 +15,8 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import OpRoles
 
 Tag = tuple[tuple[str, int], ...]
 Choose = Callable[[Output, Tag], int]
@@ -123,7 +123,6 @@ class _Run:
         self.nodes = dict.fromkeys(nodes)
         self.fed = fed
         self.max_iterations = max_iterations
-        self.roles = OpRoles()
         self.frames = frames(graph, nodes, fed)
         self.queue: deque[tuple[Node, Tag, bool]] = deque()
         self.arrived: dict[tuple[Node, Tag], _ArrivedTokens] = {}
@@ -171,7 +170,7 @@ class _Run:
         to_merge = live if merge_input_condition is None else merge_input_condition
         for use in output.node.uses:
             if use.slot >= 0 and use.node.inputs[use.slot].port == output.port:
-                token = to_merge if self.roles[use.node.op] is Role.MERGE else live
+                token = to_merge if ROLES[use.node.op] is Role.MERGE else live
                 self.deliver(use.node, use.slot, tag, live=token)
 
     def send_control(self, node: Node, tag: Tag, *, live: bool) -> None:
@@ -188,7 +187,7 @@ class _Run:
             arrived.controls += 1
         else:
             arrived.data += 1
-        if self.roles[node.op] is not Role.MERGE:
+        if ROLES[node.op] is not Role.MERGE:
             arrived.dead += not live
             if (arrived.data, arrived.controls) == (len(node.inputs), len(node.controls)):
                 self.queue.append((node, tag, not arrived.dead))
@@ -197,7 +196,7 @@ class _Run:
             arrived.live += live
             if not live:
                 source = node.inputs[slot]
-                entered = self.roles[source.node.op] is Role.ENTER and source not in self.fed
+                entered = ROLES[source.node.op] is Role.ENTER and source not in self.fed
                 arrived.dead += len(node.inputs) if entered else 1
         decided = arrived.live or arrived.dead >= len(node.inputs)
         if decided and arrived.controls == len(node.controls) and not arrived.ready:
@@ -208,7 +207,7 @@ class _Run:
 
     def fire(self, node: Node, tag: Tag, live: bool) -> None:
         """Execute one node."""
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         live = live or role is Role.CONTROL_TRIGGER
         self.result.fired[node, tag] = live
         if role is Role.ENTER:

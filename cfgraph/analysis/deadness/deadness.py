@@ -22,6 +22,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.loops.happens_before import loop_aware_postorder
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
 from cfgraph.limits import check_deadline
 
@@ -73,13 +74,13 @@ class Deadness:
 
         The outputs of an Enter and an Exit are in another frame and have another condition.
         """
-        if self._rules.roles[node.op] in (ENTER, EXIT) and node in self.frames.of:
+        if ROLES[node.op] in (ENTER, EXIT) and node in self.frames.of:
             return self._rules.start(node)
         return self.of_control(node)
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The conditions of all edges into a node, data edges first."""
-        of = self.merge_input_condition if self._rules.roles[node.op] is MERGE else self.of
+        of = self.merge_input_condition if ROLES[node.op] is MERGE else self.of
         return (*map(of, node.inputs), *map(self.of_control, node.controls))
 
     def merge_input_condition(self, output: Output) -> Predicate:
@@ -184,7 +185,7 @@ def deadness(
     solver = Solver(Formulas(), max_formulas, max_conflicts)
     rules = TransferFunctions(graph_frames, solver, cut)
     limits: list[str] = []
-    order = loop_aware_postorder(graph_frames, frozenset(cut), rules.roles, rules.senders)
+    order = loop_aware_postorder(graph_frames, frozenset(cut), rules.senders)
     _solve_to_fixpoint(rules, order, limits)
     rules.loops.name_back_edge_symbols()
     return Deadness(rules, limits)
@@ -230,7 +231,7 @@ def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recu
         rules.stale_switches.clear()
         if changed_here or node in owners:
             stale.update(use.node for use in node.uses)
-            if rules.roles[node.op] in (ENTER, NEXT_ITERATION):
+            if ROLES[node.op] in (ENTER, NEXT_ITERATION):
                 stale.update(_exit_dependents(rules, rules.frames.of_outputs[node]))
             if node in recvs:
                 stale.add(recvs[node])

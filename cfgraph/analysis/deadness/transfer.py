@@ -27,24 +27,24 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SWITCH, Role
-from cfgraph.ir.traversal import ROLES, OpRoles
 
 
-def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
+def _needs_arrival_analysis(frames: Frames) -> bool:
     """True if a node of a graph with loops distinguishes dead inputs from missing ones."""
     if len(frames.all) == 1:
         return False
     return any(
-        roles[node.op] is CONTROL_TRIGGER
-        or (node.controls and (roles[node.op] is MERGE or _is_read_by_merge(node, roles)))
+        ROLES[node.op] is CONTROL_TRIGGER
+        or (node.controls and (ROLES[node.op] is MERGE or _is_read_by_merge(node)))
         for node in frames.of
     )
 
 
-def _is_read_by_merge(node: Node, roles: OpRoles) -> bool:
+def _is_read_by_merge(node: Node) -> bool:
     """True for a Recv with a Merge among its readers."""
-    return roles[node.op] is RECV and any(roles[use.node.op] is MERGE for use in node.uses)
+    return ROLES[node.op] is RECV and any(ROLES[use.node.op] is MERGE for use in node.uses)
 
 
 class ArrivalConditions:
@@ -52,7 +52,7 @@ class ArrivalConditions:
 
     def __init__(self, rules: TransferFunctions) -> None:
         self.rules = rules
-        self.formulas, self.frames, self.roles = rules.formulas, rules.frames, rules.roles
+        self.formulas, self.frames = rules.formulas, rules.frames
         self.of: dict[Node, int] = {}
 
     def visit(self, node: Node, role: Role | None) -> None:
@@ -68,7 +68,7 @@ class ArrivalConditions:
     def _any(self, node: Node) -> int:
         """The condition for a live input of a Merge, or for all the dead ones that it needs."""
         kinds = [
-            None if tensor in self.rules.cut else self.roles[tensor[0].op] for tensor in node.inputs
+            None if tensor in self.rules.cut else ROLES[tensor[0].op] for tensor in node.inputs
         ]
         formulas = self.formulas
         if ENTER not in kinds and NEXT_ITERATION not in kinds:
@@ -90,7 +90,7 @@ class ArrivalConditions:
 
     def after(self, node: Node) -> int:
         """The condition under which a node's tokens reach its readers, live or dead."""
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         if role is NEXT_ITERATION and node in self.rules.live:
             return self.rules.next(node)
         if role is ENTER and node in self.frames.of:
@@ -135,8 +135,7 @@ class TransferFunctions:
         self.solver = solver
         self.formulas: Formulas = solver.formulas
         self.cut = frozenset(cut)
-        self.roles = ROLES
-        self.senders = unique_sends_by_recv(frames, self.roles)
+        self.senders = unique_sends_by_recv(frames)
         self.values = PredicateValues(
             solver, frames, self.merge_input_condition, self.cut, self.senders
         )
@@ -147,15 +146,12 @@ class TransferFunctions:
         self.is_ordinary = not self.cut and not any(map(self._has_non_merge_reader, frames.of))
         self.loops = Recurrences(self.formulas, solver, self._fires)
         self.exits = ExitConditions(self.formulas, solver, self.loops)
-        self.arrivals = (
-            ArrivalConditions(self) if _needs_arrival_analysis(frames, self.roles) else None
-        )
+        self.arrivals = ArrivalConditions(self) if _needs_arrival_analysis(frames) else None
 
     def _has_non_merge_reader(self, node: Node) -> bool:
         """True for a NextIteration with a reader that is not a Merge."""
-        roles = self.roles
-        return roles[node.op] is NEXT_ITERATION and any(
-            use.slot < 0 or roles[use.node.op] is not MERGE for use in node.uses
+        return ROLES[node.op] is NEXT_ITERATION and any(
+            use.slot < 0 or ROLES[use.node.op] is not MERGE for use in node.uses
         )
 
     def _fires(self, node: Node) -> int:
@@ -167,7 +163,7 @@ class TransferFunctions:
         """The formula of a data edge."""
         if self.cut and output in self.cut:
             return TRUE
-        if self.roles[output[0].op] is NEXT_ITERATION and output[0] in self.live:
+        if ROLES[output[0].op] is NEXT_ITERATION and output[0] in self.live:
             return self.next(output[0])
         formula = self.ports.get(output)
         return self.live.get(output[0], TRUE) if formula is None else formula
@@ -183,7 +179,7 @@ class TransferFunctions:
 
     def control(self, node: Node) -> int:
         """The formula of a control edge."""
-        if self.roles[node.op] is NEXT_ITERATION and node in self.live:
+        if ROLES[node.op] is NEXT_ITERATION and node in self.live:
             return self.next(node)
         return self.live.get(node, TRUE)
 
@@ -217,7 +213,7 @@ class TransferFunctions:
         """Compute the formulas of a node and return true if one of them changed."""
         arrivals = self.arrivals
         before = self.live.get(node), arrivals and arrivals.of.get(node)
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         runs = FALSE if role is MERGE else self.formulas.all_of(self.inputs(node))
         if arrivals is not None:
             arrivals.visit(node, role)
@@ -307,8 +303,8 @@ class TransferFunctions:
         return self.formulas.all_of([live, *map(self.arrivals.after, node.controls)])
 
     def _joined(self, node: Node) -> int:
-        roles, inputs = self.roles, node.inputs
-        kinds = [None if tensor in self.cut else roles[tensor[0].op] for tensor in inputs]
+        inputs = node.inputs
+        kinds = [None if tensor in self.cut else ROLES[tensor[0].op] for tensor in inputs]
         if ENTER not in kinds and NEXT_ITERATION not in kinds:
             return self.formulas.any_of(map(self.merge_input_condition, inputs))
         enters = [tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is ENTER]

@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, Role
-from cfgraph.ir.traversal import ROLES, OpRoles, TopologicalOrder, topological_order
+from cfgraph.ir.traversal import TopologicalOrder, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10
@@ -154,8 +155,7 @@ def nodes_by_frame(of: Frames) -> dict[Frame, list[Node]]:
 
 def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
     result = Frames(topological_order(chosen, cut))
-    roles = ROLES
-    if not any(roles[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
+    if not any(ROLES[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
         result.of = dict.fromkeys(result.order, result.root)
         result.of_outputs = dict(result.of)
         result.root.nodes = chosen
@@ -173,13 +173,12 @@ class _FrameFinder:
     def __init__(self, result: Frames, cut: Collection[Output]) -> None:
         self.result = result
         self.cut = cut
-        self.roles = ROLES
         self.mixed: set[Node] = set()
         self.children: dict[tuple[Frame, bytes | None], Frame] = {}
 
     def assign_frames(self) -> None:
         """Assign every node the deepest frame of its inputs."""
-        result, roles, cut = self.result, self.roles, self.cut
+        result, cut = self.result, self.cut
         runs, outputs, root, frame_of = (
             result.of,
             result.of_outputs,
@@ -187,7 +186,7 @@ class _FrameFinder:
             result.of_outputs.get,
         )
         for node in result.order:
-            role = roles[node.op]
+            role = ROLES[node.op]
             sources = node.inputs if role is not MERGE else self.forward(node)
             frame: Frame | None = None
             for tensor in sources:
@@ -210,11 +209,11 @@ class _FrameFinder:
 
     def forward(self, merge: Node) -> tuple[Output, ...]:
         """The inputs of a Merge without its back edges."""
-        roles, cut = self.roles, self.cut
+        cut = self.cut
         return tuple(
             tensor
             for tensor in merge.inputs
-            if roles[tensor[0].op] is not NEXT_ITERATION or (cut and tensor in cut)
+            if ROLES[tensor[0].op] is not NEXT_ITERATION or (cut and tensor in cut)
         )
 
     def deeper(self, node: Node, a: Frame, b: Frame) -> Frame:
@@ -238,11 +237,11 @@ class _FrameFinder:
 
     def list_members(self, nodes: Iterable[Node]) -> None:
         """Add the nodes to the lists of their frames, in graph order."""
-        runs, outputs, roles = self.result.of, self.result.of_outputs, self.roles
+        runs, outputs = self.result.of, self.result.of_outputs
         for node in nodes:
             frame = runs[node]
             frame.nodes.append(node)
-            role = roles[node.op]
+            role = ROLES[node.op]
             if role is ENTER:
                 outputs[node].enters.append(node)
             elif role and role in _MEMBER_LISTS:
@@ -301,21 +300,20 @@ def verify_frames(
     graph_frames: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
 ) -> Iterator[Finding]:
     """Findings on the frames, in graph order; `mixed` are the nodes whose inputs disagree."""
-    roles = ROLES
     conditions: dict[Frame, Node] = {}
     named = 0
     for node in nodes:
         with_names = named < _MAX_NAMED and not cut
         if node in mixed:
-            yield _mixed_frames(graph_frames, node, cut, roles, with_names=with_names)
+            yield _mixed_frames(graph_frames, node, cut, with_names=with_names)
             named += 1
-        role = roles[node.op]
+        role = ROLES[node.op]
         if not role:
             continue
         if role is Role.ENTER:
             yield from _unnamed_frame(node)
         elif role is Role.MERGE:
-            faults = [*_merge_faults(graph_frames, node, cut, roles, with_names=with_names)]
+            faults = [*_merge_faults(graph_frames, node, cut, with_names=with_names)]
             yield from faults
             named += len(faults)
         elif role in _IN_ROOT and graph_frames.of[node] is graph_frames.root:
@@ -330,13 +328,13 @@ def _frame_label(frame: Frame) -> str:
 
 
 def _sources(
-    graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
+    graph_frames: Frames, node: Node, cut: Collection[Output]
 ) -> Iterator[tuple[str, Node, Frame]]:
     """The inputs that determine the frame of a node: name, node, and frame."""
-    is_merge = roles[node.op] is Role.MERGE
+    is_merge = ROLES[node.op] is Role.MERGE
     for tensor in node.inputs:
         fed = cut and tensor in cut
-        if is_merge and roles[tensor.node.op] is Role.NEXT_ITERATION and not fed:
+        if is_merge and ROLES[tensor.node.op] is Role.NEXT_ITERATION and not fed:
             continue
         if fed:
             yield tensor.name, tensor.node, graph_frames.root
@@ -351,13 +349,12 @@ def _mixed_frames(
     graph_frames: Frames,
     node: Node,
     cut: Collection[Output],
-    roles: OpRoles,
     *,
     with_names: bool,
 ) -> Finding:
     """The finding on inputs that disagree; its hint names the tensor to read on request."""
     own_frame = graph_frames.of[node]
-    sources = list(_sources(graph_frames, node, cut, roles))
+    sources = list(_sources(graph_frames, node, cut))
     name, source, _ = next(entry for entry in sources if entry[2] is own_frame)
     other_name, stranger, other_frame = next(
         entry for entry in sources if entry[2] is not own_frame
@@ -408,14 +405,13 @@ def _merge_faults(
     graph_frames: Frames,
     node: Node,
     cut: Collection[Output],
-    roles: OpRoles,
     *,
     with_names: bool,
 ) -> Iterator[Finding]:
     back = [
         tensor
         for tensor in node.inputs
-        if roles[tensor.node.op] is Role.NEXT_ITERATION and not (cut and tensor in cut)
+        if ROLES[tensor.node.op] is Role.NEXT_ITERATION and not (cut and tensor in cut)
     ]
     frame = graph_frames.of[node]
     if back and len(back) == len(node.inputs) and not node.controls:

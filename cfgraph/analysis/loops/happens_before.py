@@ -15,18 +15,18 @@ from operator import and_, or_
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, RECV, SEND
-from cfgraph.ir.traversal import ROLES, OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
 
 
-def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
+def unique_sends_by_recv(frames: Frames) -> dict[Node, Node]:
     """The Send of each Recv, if it is the only one with this key and frame."""
     sends: dict[tuple[object, ...], list[Node]] = {}
     recvs: list[tuple[tuple[object, ...], Node]] = []
     for node in frames.of:
-        role = roles[node.op]
+        role = ROLES[node.op]
         if role in (SEND, RECV):
             key = (*(node.attrs.get(name) for name in _KEY_ATTRS), frames.of[node])
             if role is SEND and node.inputs:
@@ -37,7 +37,7 @@ def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
 
 
 def loop_aware_postorder(
-    graph_frames: Frames, cut: Collection[Output], roles: OpRoles, senders: Mapping[Node, Node]
+    graph_frames: Frames, cut: Collection[Output], senders: Mapping[Node, Node]
 ) -> list[Node]:
     """All nodes in postorder, an Exit after the NextIterations of its frame, a Recv after its Send.
 
@@ -45,7 +45,7 @@ def loop_aware_postorder(
     """
     if len(graph_frames.all) == 1 and not senders:
         return list(graph_frames.order)
-    walk = _PostorderWalk(graph_frames, cut, roles, senders)
+    walk = _PostorderWalk(graph_frames, cut, senders)
     for node in graph_frames.order:
         walk.visit(node)
     return walk.order
@@ -58,12 +58,10 @@ class _PostorderWalk:
         self,
         graph_frames: Frames,
         cut: Collection[Output],
-        roles: OpRoles,
         senders: Mapping[Node, Node],
     ) -> None:
         self.frames = graph_frames
         self.cut = cut
-        self.roles = roles
         self.senders = senders
         self.order: list[Node] = []
         self.seen: set[Node] = set()
@@ -87,11 +85,11 @@ class _PostorderWalk:
 
     def needs(self, node: Node) -> Iterator[Node]:
         """Dependencies of a node; an Exit also depends on everything that drives its loop."""
-        graph_frames, roles = self.frames, self.roles
-        role = roles[node.op]
+        graph_frames = self.frames
+        role = ROLES[node.op]
         for tensor in node.inputs:
             source = tensor[0]
-            closes = role is MERGE and roles[source.op] is NEXT_ITERATION
+            closes = role is MERGE and ROLES[source.op] is NEXT_ITERATION
             if source in graph_frames.of and not closes and not (self.cut and tensor in self.cut):
                 yield source
         for source in node.controls:
@@ -119,9 +117,8 @@ class HappensBefore:
 
     def __init__(self, graph_frames: Frames, marked: Sequence[Node]) -> None:
         self.frames = graph_frames
-        self.roles = ROLES
-        self.senders = unique_sends_by_recv(graph_frames, self.roles)
-        self.order = loop_aware_postorder(graph_frames, frozenset(), self.roles, self.senders)
+        self.senders = unique_sends_by_recv(graph_frames)
+        self.order = loop_aware_postorder(graph_frames, frozenset(), self.senders)
         self.position = {node: index for index, node in enumerate(self.order)}
         self.bit = {node: 1 << index for index, node in enumerate(marked)}
         self.exit_predecessors: dict[Node, list[Node]] = {}
@@ -163,7 +160,7 @@ class HappensBefore:
         if back:
             return _intersection(map(self.predecessors, back))
         # a variable that only enters has no next value to depend on
-        return -1 if all(self.roles[tensor.node.op] is ENTER for tensor in merge.inputs) else 0
+        return -1 if all(ROLES[tensor.node.op] is ENTER for tensor in merge.inputs) else 0
 
     def back_edge(self, frame: Frame, node: Node) -> Node | None:
         """A NextIteration whose value a marked node of a loop depends on, if there is one."""
@@ -175,7 +172,7 @@ class HappensBefore:
 
     def _back_edges(self, merge: Node) -> list[Node]:
         sources = (tensor.node for tensor in merge.inputs)
-        return [source for source in sources if self.roles[source.op] is NEXT_ITERATION]
+        return [source for source in sources if ROLES[source.op] is NEXT_ITERATION]
 
     def _enclosing_loops(self, nodes: Iterable[Node]) -> set[Frame]:
         """The loops that contain one of the nodes, at any depth."""
@@ -199,9 +196,9 @@ class HappensBefore:
 
     def _sources(self, node: Node) -> Iterator[Node]:
         """The dependencies of a node within an iteration."""
-        roles, is_merge = self.roles, self.roles[node.op] is MERGE
+        is_merge = ROLES[node.op] is MERGE
         for tensor in node.inputs:
-            if not (is_merge and roles[tensor.node.op] is NEXT_ITERATION):
+            if not (is_merge and ROLES[tensor.node.op] is NEXT_ITERATION):
                 yield tensor.node
         yield from node.controls
         yield from self.exit_predecessors.get(node, ())

@@ -22,8 +22,8 @@ from typing import Final
 from cfgraph.analysis.loops.branch_decisions import BranchDecision, is_exhaustive
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import CONTROL_TRIGGER, ENTER, LOOP_COND, MERGE, SWITCH, Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
@@ -296,7 +296,6 @@ class PathConditions:
 
     def __init__(self) -> None:
         self.none: Final = PathCondition()
-        self._roles = ROLES
         self._of: dict[Node, PathCondition] = {}
         self._sources: dict[Output, tuple[Output, bool]] = {}
         self._trees: dict[Node, DecisionTree] = {}
@@ -313,7 +312,7 @@ class PathConditions:
         """The path condition of a tensor."""
         node = x[0]
         guard = self._of.get(node) or self.of_node(node)
-        return guard.also(self.decision(x)) if self._roles[node.op] is SWITCH else guard
+        return guard.also(self.decision(x)) if ROLES[node.op] is SWITCH else guard
 
     def of_node(self, node: Node) -> PathCondition:
         """The condition under which all inputs of a node are live; for a Merge, any input."""
@@ -324,7 +323,7 @@ class PathConditions:
         while todo:
             check_deadline()
             current = todo[-1]
-            kind = self._roles[current.op]
+            kind = ROLES[current.op]
             sources = _condition_sources(current, kind)
             unknown = [source for source in sources if source not in known]
             if unknown:

@@ -17,8 +17,8 @@ from cfgraph.analysis.loops.frames import Frame, Frames, cycle_findings, frames
 from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, MERGE, NEXT_ITERATION
-from cfgraph.ir.traversal import ROLES
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +41,6 @@ class Regions:
             self.of[frame] = Region(frame, outer)
         self.root = self.of[graph_frames.root]
         self.guards = PathConditions()
-        self._roles = ROLES
         self._order(links)
         for region in self.of.values():
             self._guard(region)
@@ -70,10 +69,10 @@ class Regions:
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, links: Iterable[Node]
     ) -> None:
         """Add a node, or the loop that contains it, to the sorters behind its sources."""
-        runs, role = self.frames.of[node], self._roles[node.op]
+        runs, role = self.frames.of[node], ROLES[node.op]
         sources = [item[0] for item in node.inputs]
         if role is MERGE:
-            sources = [item for item in sources if self._roles[item.op] is not NEXT_ITERATION]
+            sources = [item for item in sources if ROLES[item.op] is not NEXT_ITERATION]
         sources += [*node.controls, *links]
         if role is not ENTER and all(self._is_item(source, runs) for source in sources):
             sorters[runs].add(node, *sources)
@@ -84,14 +83,14 @@ class Regions:
 
     def _is_item(self, node: Node, frame: Frame) -> bool:
         """True if a node is an item in the order of a frame, not an Enter or in an inner loop."""
-        return self.frames.of[node] is frame and self._roles[node.op] is not ENTER
+        return self.frames.of[node] is frame and ROLES[node.op] is not ENTER
 
     def _after(
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node
     ) -> None:
         """Order a node behind a source, in the innermost region that contains both."""
         frame, source_frame = self.frames.of[node], self.frames.of_outputs[source]
-        if frame is source_frame and self._roles[source.op] is ENTER:
+        if frame is source_frame and ROLES[source.op] is ENTER:
             return
         while frame is not source_frame:
             if frame.depth >= source_frame.depth:
@@ -105,7 +104,7 @@ class Regions:
     def _item(self, node: Node, frame: Frame) -> Node | Region:
         """The item of a node in the order of a frame: the node, or the loop that contains it."""
         at = self.frames.of[node]
-        if self._roles[node.op] is ENTER and at is frame:
+        if ROLES[node.op] is ENTER and at is frame:
             at = self.frames.of_outputs[node]
         if at is frame:
             return node
@@ -119,7 +118,7 @@ class Regions:
         """
         guards = self.guards
         nodes = [item for item in region.order if isinstance(item, Node)]
-        decide = any(self._roles[op] in DECIDING_ROLES for op in {node.op for node in nodes})
+        decide = any(ROLES[op] in DECIDING_ROLES for op in {node.op for node in nodes})
         if not decide and len(nodes) == len(region.order):
             guards.put(guards.none, *nodes)
             return

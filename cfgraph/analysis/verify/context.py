@@ -16,9 +16,10 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.ir.signature import MAX_COUNT, ArgDef, Signature
-from cfgraph.ir.traversal import ROLES, OpRoles, is_transfer
+from cfgraph.ir.traversal import is_transfer
 from cfgraph.limits import reserve
 
 # types and the number of their repetitions
@@ -267,8 +268,8 @@ class VerifyContext:
     @cached_property
     def transfers(self) -> list[Node]:
         """The nodes that send to another device, or receive from one, by op."""
-        ops = [op for op in self.by_op if self.roles[op] in (SEND, RECV)]
-        return [node for op in ops for node in self.by_op[op] if is_transfer(node, self.roles)]
+        ops = [op for op in self.by_op if ROLES[op] in (SEND, RECV)]
+        return [node for op in ops for node in self.by_op[op] if is_transfer(node)]
 
     @cached_property
     def types(self) -> dict[Node, NodeTypes]:
@@ -287,11 +288,6 @@ class VerifyContext:
     def frames(self) -> Frames:
         """The frames of the graph."""
         return frames(self.graph)
-
-    @cached_property
-    def roles(self) -> OpRoles:
-        """Cache of the roles of ops, for the rules of this verification."""
-        return ROLES
 
 
 VerifyRule = Callable[[VerifyContext], Iterator[Finding]]

@@ -17,8 +17,9 @@ from cfgraph.analysis.loops.frames import describe_cycle
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, OpRoles, RendezvousKey, is_transfer, rendezvous_key
+from cfgraph.ir.traversal import RendezvousKey, is_transfer, rendezvous_key
 
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
@@ -45,13 +46,12 @@ def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
 
     A missing message may be fed, so it is not an error.
     """
-    roles = subject.roles
     yield from check_partition_edges(subject.nodes)
     keys = _rendezvous_keys(subject.transfers)
-    yield from _duplicate_keys(keys, roles)
+    yield from _duplicate_keys(keys)
     ends: dict[Role | None, dict[RendezvousKey, Node]] = {Role.SEND: {}, Role.RECV: {}}
     for node, key in keys.items():
-        ends[roles[node.op]].setdefault(key, node)
+        ends[ROLES[node.op]].setdefault(key, node)
     yield from _unmatched_transfers(ends, {node.device for node in subject.nodes})
     if not subject.frames.cycles:
         yield from _message_cycles(subject, ends)
@@ -79,16 +79,13 @@ def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
     """No two messages have the same key."""
-    roles = ROLES
-    return _duplicate_keys(
-        _rendezvous_keys(node for node in nodes if is_transfer(node, roles)), roles
-    )
+    return _duplicate_keys(_rendezvous_keys(node for node in nodes if is_transfer(node)))
 
 
-def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: OpRoles) -> Iterator[Finding]:
+def _duplicate_keys(keys: Mapping[Node, RendezvousKey]) -> Iterator[Finding]:
     first: dict[tuple[Role | None, RendezvousKey], Node] = {}
     for node, key in keys.items():
-        other = first.setdefault((roles[node.op], key), node)
+        other = first.setdefault((ROLES[node.op], key), node)
         if other is not node:
             message = f"{other.name!r} has the same key: {key}"
             yield Finding("CFG431", "error", message, node.name, None, (other.name,))
@@ -160,13 +157,13 @@ def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Fin
         return
     import rustworkx
 
-    nodes, roles = list(subject.graph), subject.roles
+    nodes = list(subject.graph)
     places = {node: position for position, node in enumerate(nodes)}
     edges = [(places[send], places[recv]) for send, recv in pairs]
     for position, node in enumerate(nodes):
-        merges = roles[node.op] is Role.MERGE
+        merges = ROLES[node.op] is Role.MERGE
         for source, _ in node.inputs:
-            if not (merges and roles[source.op] is Role.NEXT_ITERATION) and source in places:
+            if not (merges and ROLES[source.op] is Role.NEXT_ITERATION) and source in places:
                 edges.append((places[source], position))
         for source in node.controls:
             if source in places:

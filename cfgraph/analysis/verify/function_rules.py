@@ -27,9 +27,9 @@ from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.library import body_calls
 from cfgraph.ir.load_faults import name_taken_error
 from cfgraph.ir.node import make_pair, port_number
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef, Signature
-from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import function_calls
 

@@ -16,6 +16,7 @@ from cfgraph.ir.devices import COLOCATION_PREFIX
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import NODE_NAME, misspelled_op_hint
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import MAX_COUNT, AttrDef, Signature
@@ -141,10 +142,9 @@ def check_parallel_iterations(subject: VerifyContext) -> Iterator[Finding]:
 
 def check_next_iterations(subject: VerifyContext) -> Iterator[Finding]:
     """Every NextIteration feeds a Merge."""
-    roles = subject.roles
     for frame in _sound_loops(subject):
         for node in frame.next_iterations:
-            if not any(use.slot >= 0 and roles[use.node.op] is Role.MERGE for use in node.uses):
+            if not any(use.slot >= 0 and ROLES[use.node.op] is Role.MERGE for use in node.uses):
                 message = "the NextIteration feeds no Merge, so its value is lost"
                 hint = "let the Merge of the loop variable read it"
                 yield Finding("CFG212", "warning", message, node.name, hint, (), str(frame))

@@ -20,9 +20,9 @@ from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.lower.lower import drop_dangling_colocation
@@ -83,7 +83,6 @@ class _Removal:
         self.graph = graph
         self.removed = removed
         self.stand_ins = stand_ins
-        self.roles = ROLES
         self.frames = frames(graph)
         self.shapes: StaticShapes | None = None
         self.opened = {frame for frame in self.frames.all if frame.path in opened}
@@ -122,10 +121,10 @@ class _Removal:
     def _is_back_edge(self, node: Node) -> bool:
         """True for a Merge that remains in its loop, but loses the edge that makes it one."""
         return (
-            self.roles[node.op] is Role.MERGE
+            ROLES[node.op] is Role.MERGE
             and self.frames.of[node] not in self.opened
             and any(
-                item.node in self.removed and self.roles[item.node.op] in _ENTERING
+                item.node in self.removed and ROLES[item.node.op] in _ENTERING
                 for item in node.inputs
             )
         )
@@ -137,7 +136,7 @@ class _Removal:
 
     def _anchor(self, tensor: Output, frame: Frame) -> Output | None:
         """Return an output in a frame that is live whenever a removed tensor was."""
-        node, role = tensor.node, self.roles[tensor.node.op]
+        node, role = tensor.node, ROLES[tensor.node.op]
         if role is Role.MERGE or role is Role.ENTER:
             merges = (merge for merge in frame.merges if is_loop_merge(merge))
             return next((item.output() for item in merges if item not in self.removed), None)
@@ -154,7 +153,7 @@ class _Removal:
                     continue
                 if source.node not in self.removed:
                     return source
-                if self.roles[source.node.op] in (Role.SWITCH, Role.MERGE, Role.ENTER):
+                if ROLES[source.node.op] in (Role.SWITCH, Role.MERGE, Role.ENTER):
                     return self._anchor(source, frame)
                 seen.add(source)
                 queue.append(source)
@@ -207,7 +206,7 @@ class _Removal:
 
     def _open_frame(self, copy: Graph, node: Node, target: Node) -> None:
         """Replace a node of the protocol of an opened loop by an Identity."""
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         frame = self.frames.of[node] if role is Role.EXIT else self.frames.of_outputs[node]
         if role in _LOOP_ROLES and frame in self.opened:
             annotations = {key: value for key, value in node.attrs.items() if key[:1] == "_"}

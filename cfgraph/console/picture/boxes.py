@@ -16,8 +16,8 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import MERGE, NEXT_ITERATION
-from cfgraph.ir.traversal import ROLES
 
 # the most members of a box, the members of a chunk, and the fewest nodes of a scope
 MAX_MEMBERS: Final = 80
@@ -213,16 +213,15 @@ class _MemberOrder:
 
     def _readers(self) -> dict[Member, set[Member]]:
         """Return the members of the same box that read each member, or nodes in it."""
-        roles = ROLES
         readers: dict[Member, set[Member]] = {}
         for node in self.outer:
             if isinstance(node, PictureBox):
                 continue
-            merges = roles[node.op] is MERGE
+            merges = ROLES[node.op] is MERGE
             sources = [
                 item.node
                 for item in node.inputs
-                if not (merges and roles[item.node.op] is NEXT_ITERATION)
+                if not (merges and ROLES[item.node.op] is NEXT_ITERATION)
             ]
             for source in (*sources, *node.controls):
                 if source in self.outer:

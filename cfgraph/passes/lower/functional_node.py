@@ -18,8 +18,8 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.library import select_implementation
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.ops.families.constants import Identity, IdentityN
 from cfgraph.ops.opdef.facts import FunctionCalls
 from cfgraph.ops.opdef.op import CUSTOM_GRADIENT_ATTR, function_calls, has_effect, is_a
@@ -330,10 +330,10 @@ def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> 
 
 def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
     """The nodes downstream of a Switch outside loops: they may be dead."""
-    frame_of, roles, downstream = frames(function.graph).of, ROLES, set()
+    frame_of, downstream = frames(function.graph).of, set()
     for node in order:
         in_loop = frame_of[node].parent is not None
-        if (roles[node.op] is Role.SWITCH and not in_loop) or (
+        if (ROLES[node.op] is Role.SWITCH and not in_loop) or (
             any(x.node in downstream for x in node.inputs)
             or any(control in downstream for control in node.controls)
         ):

@@ -17,6 +17,7 @@ from cfgraph.ir.devices import COLOCATION_PREFIX, merge_device_names
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.node import make_pair
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import remote_target
@@ -111,7 +112,7 @@ class _BodyCopier:
     def node(self, node: Node) -> Node:
         """Copy a node without its edges."""
         attrs = dict(node.attrs)
-        if self.summary.guarded_nodes and self.rewriter.roles[node.op] is Role.ENTER:
+        if self.summary.guarded_nodes and ROLES[node.op] is Role.ENTER:
             attrs["frame_name"] = self.frame_name(attrs.get("frame_name", b""))
         device = _merged_device(node.device, self.scope.device)
         name = f"{self.scope.prefix}/{node.name}"
@@ -138,7 +139,7 @@ class _BodyCopier:
         if not controls and (not has_inner_source or node in self.summary.functional_nodes):
             controls.extend(self.scope.start_after)
         always_live = [x for x in inputs if x.node in self.scope.always_live]
-        if always_live and self.rewriter.roles[node.op] is Role.MERGE:
+        if always_live and ROLES[node.op] is Role.MERGE:
             pivot = self.pivot()
             inputs = [self.rewriter.with_pivot(x, pivot) if x in always_live else x for x in inputs]
         elif (not has_inner_source and not controls and len(always_live) == len(inputs)) or (

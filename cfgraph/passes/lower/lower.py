@@ -27,8 +27,9 @@ from cfgraph.ir.function_graph import FunctionGraphs
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, topological_order
+from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.fused import FusedOp
 from cfgraph.ops.opdef.op import OpError, calls_functions, lookup
@@ -209,9 +210,8 @@ def _lower_node(rewriter: Rewriter, node: Node) -> list[Node]:
 
 def _require_unpartitioned(graph: Graph) -> None:
     """Raise Unsupported for a partitioned graph, whose transfers would no longer match."""
-    roles = ROLES
     for node in graph:
-        if roles[node.op] in (Role.SEND, Role.RECV):
+        if ROLES[node.op] in (Role.SEND, Role.RECV):
             message = "the graph is already partitioned"
             hint = "lower it before partitioning"
             raise Unsupported(message, node=node, hint=hint, code="CFG411")

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import LoweringPlan
 
@@ -34,14 +34,13 @@ class Rewriter:
     def __init__(self, graph: Graph, plan: LoweringPlan) -> None:
         self.graph = graph
         self.plan = plan
-        self.roles = ROLES
         self.stack: list[CallSite] = []
         self.added: list[Node] = []
         self.lowered = 0
         self._pending: set[Node] = set()
         self._open: dict[Node, None] = {}
         self._frame_names = {
-            node.attrs.get("frame_name") for node in graph if self.roles[node.op] is Role.ENTER
+            node.attrs.get("frame_name") for node in graph if ROLES[node.op] is Role.ENTER
         }
 
     # -- adding nodes ----------------------------------------------------------------------------
@@ -177,7 +176,7 @@ class Rewriter:
             self.rewire(site, self.waiting_results(site, results))
         awaited = [*completed, *(node for result in results for node in result.awaited)]
         awaited.extend(self.ordering_inputs(site))
-        known = {output.node for output in outputs if self.roles[output.node.op] is not Role.SWITCH}
+        known = {output.node for output in outputs if ROLES[output.node.op] is not Role.SWITCH}
         controls = [wait for wait in dict.fromkeys(awaited) if wait not in known]
         if not outputs:
             self.convert_to(node, "NoOp", (), dict.fromkeys([*site.controls, *controls]))
@@ -196,7 +195,7 @@ class Rewriter:
             self.graph.remove(node)
             return
         controls = dict.fromkeys([*completed, *self.ordering_inputs(site), *site.controls])
-        if all(self.roles[wait.op] is Role.CONTROL_TRIGGER for wait in completed):
+        if all(ROLES[wait.op] is Role.CONTROL_TRIGGER for wait in completed):
             pivot = site.pivot()
             controls.update({} if pivot is None else {pivot: None})
         self.convert_to(node, "NoOp", (), controls)
@@ -266,7 +265,7 @@ class Rewriter:
             return inputs
         pivot = scope.pivot()
         assert pivot is not None
-        if self.roles[reader.op] is Role.MERGE:
+        if ROLES[reader.op] is Role.MERGE:
             always_live = scope.always_live
             return [self.with_pivot(x, pivot) if x.node in always_live else x for x in inputs]
         self.graph.add_control(reader, pivot)

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup
 
@@ -36,7 +36,6 @@ class BranchConditions:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.roles = ROLES
         self._origins: dict[Output, Output] = {}
         self._sides: dict[Node, BranchSides] = {}
         for node in frames.order:
@@ -66,7 +65,7 @@ class BranchConditions:
         return origin
 
     def _node_sides(self, node: Node) -> BranchSides:
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         if role is Role.CONTROL_TRIGGER:
             return ALWAYS_LIVE
         if role is Role.MERGE:
@@ -83,15 +82,14 @@ class BranchConditions:
 
     def _output_sides(self, tensor: Output) -> BranchSides:
         node = tensor.node
-        sides, role = self._sides.get(node, ALWAYS_LIVE), self.roles[node.op]
+        sides, role = self._sides.get(node, ALWAYS_LIVE), ROLES[node.op]
         if role is Role.SWITCH:
             count = registry.output_count(node) or 0
             return sides | {BranchSide(self.origin(node.inputs[1]), tensor.port, count)}
         return sides | {BranchSide(tensor, 0, 0)} if role is Role.RECV else sides
 
     def _merge_sides(self, node: Node) -> BranchSides:
-        roles = self.roles
-        forward = [t for t in node.inputs if roles[t.node.op] is not Role.NEXT_ITERATION]
+        forward = [t for t in node.inputs if ROLES[t.node.op] is not Role.NEXT_ITERATION]
         if not forward:
             return ALWAYS_LIVE
         inputs = [self._output_sides(tensor) for tensor in forward]

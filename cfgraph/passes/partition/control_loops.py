@@ -36,8 +36,8 @@ from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.passes.partition.branch_conditions import BranchConditions
 from cfgraph.passes.partition.device_crossings import NodeDevices, sorted_devices
@@ -243,7 +243,6 @@ class DistributedLoops:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.roles = ROLES
 
     @cached_property
     def conditions(self) -> BranchConditions:
@@ -252,16 +251,15 @@ class DistributedLoops:
 
     def is_variable(self, node: Node) -> bool:
         """Return true for the Merge of a loop variable: one of an Enter and a NextIteration."""
-        roles = self.roles
-        if roles[node.op] is not Role.MERGE:
+        if ROLES[node.op] is not Role.MERGE:
             return False
-        sources = {roles[tensor.node.op] for tensor in node.inputs}
+        sources = {ROLES[tensor.node.op] for tensor in node.inputs}
         return sources == {Role.ENTER, Role.NEXT_ITERATION}
 
     def is_loop_switch(self, switch: Node) -> bool:
         """Return true for a Switch on the predicate of its enclosing loop."""
         frame = self.frames.of[switch]
-        if self.roles[switch.op] is not Role.SWITCH or not frame.loop_conds:
+        if ROLES[switch.op] is not Role.SWITCH or not frame.loop_conds:
             return False
         origin = self.conditions.origin
         return origin(switch.inputs[1]) == origin(frame.loop_conds[0].output())

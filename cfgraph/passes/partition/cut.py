@@ -28,6 +28,7 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import has_effect, makes_handle, may_write, role_of
@@ -91,8 +92,7 @@ class LocalControlEdges:
             return [pivot]
         if not available <= required:
             return None
-        roles = self._loops.roles
-        enter = next(t.node for t in merge.inputs if roles[t.node.op] is Role.ENTER)
+        enter = next(t.node for t in merge.inputs if ROLES[t.node.op] is Role.ENTER)
         return [pivot, entry_tensor(enter, device).node]
 
     def _are_ordered(self, first: Node, second: Node) -> bool:
@@ -212,7 +212,7 @@ class EdgeCutter:
         source = tensor.node
         if self.device_of[source] == device:
             return tensor
-        if self.loops.roles[source.op] in COPIED_ROLES:
+        if ROLES[source.op] in COPIED_ROLES:
             return self._copy(source, device).output()
         known = self._received.get((tensor, device))
         if known is None:
@@ -231,7 +231,7 @@ class EdgeCutter:
         tree in which each sends to at most that many.
         """
         source = tensor.node
-        if self.fan_out is None or self.loops.roles[source.op] is not Role.LOOP_COND:
+        if self.fan_out is None or ROLES[source.op] is not Role.LOOP_COND:
             return self.device_of[source]
         senders = self._senders.get(frame)
         if senders is None:
@@ -285,7 +285,7 @@ class EdgeCutter:
             check_deadline()
             chain.append(node)
             source = node.inputs[0].node
-            if self.loops.roles[source.op] not in COPIED_ROLES:
+            if ROLES[source.op] not in COPIED_ROLES:
                 break
             node = source
         for each in reversed(chain):
@@ -318,7 +318,7 @@ class EdgeCutter:
         """
         if self.crossings.is_copied(node):
             return [self._copy(node, device)]
-        if self.loops.roles[node.op] is Role.ENTER and node.attrs.get("is_constant"):
+        if ROLES[node.op] is Role.ENTER and node.attrs.get("is_constant"):
             return [self._entry_tensor(node, device).node]
         local = self.local_control_edges.replacements(node, device, reader, self._entry_tensor)
         return [self._wait(node, device)] if local is None else local
@@ -365,7 +365,7 @@ class EdgeCutter:
 
     def _outer_entry_tensor(self, tensor: Output, device: str) -> Output:
         """Return a tensor on a device that is live if `tensor` is."""
-        source, role = tensor.node, self.loops.roles[tensor.node.op]
+        source, role = tensor.node, ROLES[tensor.node.op]
         source_device = self.device_of[source]
         dtype = _known_dtype(tensor)
         if source_device == device and not dtype.is_ref:

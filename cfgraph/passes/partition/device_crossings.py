@@ -9,8 +9,8 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 
 # every device that reads one of these has a copy, so that only its source crosses
@@ -29,7 +29,6 @@ class DeviceCrossings:
 
     def __init__(self, device_of: NodeDevices) -> None:
         self.device_of = device_of
-        self.roles = ROLES
         self.types: dict[Output, DType] = {}
         self.carriers: dict[tuple[Node, str], Output] = {}
         self._added: set[tuple[Output, str]] = set()
@@ -60,7 +59,7 @@ class DeviceCrossings:
 
         A handle stays on its device: a message without data replaces its control edges.
         """
-        if self.roles[control.op] not in COPIED_ROLES:
+        if ROLES[control.op] not in COPIED_ROLES:
             return False
         return not any(dtype.is_handle for dtype in registry.output_types(control) or ())
 
@@ -74,7 +73,7 @@ class DeviceCrossings:
             check_deadline()
             if is_reference:
                 raise self._reference_error(node, tensor, device)
-            if self.roles[tensor.node.op] not in COPIED_ROLES:
+            if ROLES[tensor.node.op] not in COPIED_ROLES:
                 self._add_tensor(tensor, node, device)
                 return
             node, tensor = tensor.node, tensor.node.inputs[0]
@@ -90,7 +89,7 @@ class DeviceCrossings:
                 hint = f"keep {source} and {reader.name!r} on one device"
                 raise Unsupported(message, node=tensor.node, hint=hint, code="CFG422")
             self.types[tensor] = dtype
-        if not dtype.is_ref and self.roles[tensor.node.op] not in (Role.SWITCH, Role.RECV):
+        if not dtype.is_ref and ROLES[tensor.node.op] not in (Role.SWITCH, Role.RECV):
             self.carriers.setdefault((tensor.node, device), tensor)
 
     def _reads_reference(self, node: Node, slot: int) -> bool:

@@ -21,6 +21,7 @@ from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, NEXT_ITERATION, SWITCH, Role
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import check_deadline
@@ -261,21 +262,20 @@ def _move_to_sources(device_of: NodeDevices, loops: DistributedLoops) -> None:
 
     A Switch of a conditional moves too if it has no consumer on its device, which saves a message.
     """
-    roles = loops.roles
     for node in _nodes_of_roles(loops, SWITCH, EXIT):
         check_deadline()
-        role = roles[node.op]
+        role = ROLES[node.op]
         source = node.inputs[0].node
         of_variable = role is SWITCH and loops.is_variable(source) and loops.is_loop_switch(node)
         follows = of_variable or role is EXIT or _has_no_local_consumer(node, device_of)
-        if follows and roles[source.op] not in COPIED_ROLES:
+        if follows and ROLES[source.op] not in COPIED_ROLES:
             device_of[node] = device_of[source]
 
 
 def _nodes_of_roles(loops: DistributedLoops, *roles: Role) -> list[Node]:
     """The nodes whose ops have one of these roles, in topological order."""
     order = loops.frames.order
-    ops = {op for op in {node.op for node in order} if loops.roles[op] in roles}
+    ops = {op for op in {node.op for node in order} if ROLES[op] in roles}
     return [node for node in order if node.op in ops] if ops else []
 
 

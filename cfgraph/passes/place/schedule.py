@@ -15,8 +15,8 @@ from functools import cached_property
 from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES
 from cfgraph.limits import check_deadline
 from cfgraph.ops.shape_inference import infer_shapes
 
@@ -40,7 +40,6 @@ class DeviceScheduler:
         self.group_of = group_of
         self.frames = frames(graph)
         self.costs = costs
-        self.roles = ROLES
         self.kinds = [costs.kind_of(device) for device in devices]
         number = {device: number for number, device in enumerate(devices)}
         numbers = {
@@ -129,7 +128,7 @@ class DeviceScheduler:
         """Return the seconds to send an input of a node from another device."""
         source, port = tensor
         frame = self.frames.of[node]
-        if self.roles[source.op] is Role.ENTER and source.attr("is_constant"):
+        if ROLES[source.op] is Role.ENTER and source.attr("is_constant"):
             frame = self.frames.of[source]  # a loop invariant is sent once per entry of the loop
         return self._message_seconds(
             frame, _EMPTY_MESSAGE_BYTES if port == CONTROL else self.estimates.size(tensor)

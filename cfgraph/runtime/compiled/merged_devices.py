@@ -22,8 +22,9 @@ from typing import Any, Final
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
-from cfgraph.ir.traversal import ROLES, ancestors, sends_by_recv
+from cfgraph.ir.traversal import ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.deferred_products import defer_products_like
@@ -104,7 +105,6 @@ class _MergedGraph:
         self.source = source
         self.senders = senders
         self.running = running
-        self.roles = ROLES
         self.graph = Graph()
         self.copies: dict[Node, Node] = {}
         self.triggers: dict[Node, Node] = {}
@@ -124,7 +124,7 @@ class _MergedGraph:
         return spec.on(graph)
 
     def _op(self, node: Node) -> tuple[str, dict[str, Any]]:
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         if role is SEND:
             return "Identity", {"T": node.attr("T")}
         if role is RECV:
@@ -138,7 +138,7 @@ class _MergedGraph:
         if node in self.senders:
             return [self.copies[self.senders[node]].output()]
         sources = list(node.inputs)
-        if self.roles[node.op] is MERGE:
+        if ROLES[node.op] is MERGE:
             for slot, (source, _) in enumerate(sources):
                 if source in self.senders:
                     sources[slot] = self.senders[source].output()
@@ -146,12 +146,12 @@ class _MergedGraph:
 
     def _controls(self, node: Node) -> dict[Node, None]:
         """The control inputs of the copy of a node."""
-        role = self.roles[node.op]
+        role = ROLES[node.op]
         controls: dict[Node, None] = {}
         if role is SEND:
             for control in node.controls:
                 # the Merge of a loop variable is live in all iterations
-                is_pivot = self.roles[control.op] is MERGE and back_edge_of(control) is not None
+                is_pivot = ROLES[control.op] is MERGE and back_edge_of(control) is not None
                 controls[self.copies[control] if is_pivot else self._trigger(control)] = None
             return controls
         self._add_controls(controls, node.controls, is_trigger=role is CONTROL_TRIGGER)
@@ -168,7 +168,7 @@ class _MergedGraph:
         worklist, seen = list(sources), set(sources)
         while worklist:
             source = worklist.pop()
-            role = self.roles[source.op]
+            role = ROLES[source.op]
             if is_trigger or role not in _TRANSFERS or source not in self.running:
                 controls[self.copies[source]] = None
                 continue

@@ -16,8 +16,9 @@ from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ROLES, ancestors, is_partitioned
+from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel

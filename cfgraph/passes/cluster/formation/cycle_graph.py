@@ -16,8 +16,8 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION
-from cfgraph.ir.traversal import ROLES, OpRoles
 
 # between neighbors at first
 _GAP: Final = 1 << 32
@@ -163,24 +163,23 @@ class CycleGraph:
     # -- edges -----------------------------------------------------------------------------------
 
     def _connect(self, frames: Frames, transparent: Collection[Node]) -> None:
-        roles = ROLES
-        send_of = unique_sends_by_recv(frames, roles)
+        send_of = unique_sends_by_recv(frames)
         for node in frames.order:
-            target = self._target_vertex(node, frames, roles)
-            for source in _iteration_predecessors(node, roles, transparent):
-                if roles[source.op] is not NEXT_ITERATION and source in self.vertex_of:
-                    self._add_edge(self._source_vertex(source, frames, roles), target)
+            target = self._target_vertex(node, frames)
+            for source in _iteration_predecessors(node, transparent):
+                if ROLES[source.op] is not NEXT_ITERATION and source in self.vertex_of:
+                    self._add_edge(self._source_vertex(source, frames), target)
             if node in send_of:
-                self._add_edge(self._source_vertex(send_of[node], frames, roles), target)
+                self._add_edge(self._source_vertex(send_of[node], frames), target)
 
-    def _target_vertex(self, node: Node, frames: Frames, roles: OpRoles) -> Vertex:
+    def _target_vertex(self, node: Node, frames: Frames) -> Vertex:
         """Return the vertex that depends on the inputs of a node: for an Enter, its loop."""
-        is_enter = roles[node.op] is ENTER
+        is_enter = ROLES[node.op] is ENTER
         return self._loops[frames.of_outputs[node]] if is_enter else self.vertex_of[node]
 
-    def _source_vertex(self, node: Node, frames: Frames, roles: OpRoles) -> Vertex:
+    def _source_vertex(self, node: Node, frames: Frames) -> Vertex:
         """Return the vertex that consumers of a node depend on: for an Exit, its loop."""
-        return self._loops[frames.of[node]] if roles[node.op] is EXIT else self.vertex_of[node]
+        return self._loops[frames.of[node]] if ROLES[node.op] is EXIT else self.vertex_of[node]
 
     def _add_edge(self, source: Vertex, target: Vertex) -> None:
         self.successors[source][target] = None
@@ -372,14 +371,12 @@ class CycleGraph:
         self.nodes[absorbed] = []
 
 
-def _iteration_predecessors(
-    node: Node, roles: OpRoles, transparent: Collection[Node]
-) -> Iterator[Node]:
+def _iteration_predecessors(node: Node, transparent: Collection[Node]) -> Iterator[Node]:
     """Yield the predecessors of a node in its iteration, looking through transparent nodes."""
-    is_merge = roles[node.op] is MERGE
+    is_merge = ROLES[node.op] is MERGE
     data = [tensor.node for tensor in node.inputs]
     if is_merge:
-        data = [source for source in data if roles[source.op] is not NEXT_ITERATION]
+        data = [source for source in data if ROLES[source.op] is not NEXT_ITERATION]
     yield from skip_transparent([*data, *node.controls], transparent)
 
 
