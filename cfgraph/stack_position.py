@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -34,15 +34,18 @@ class StackPosition:
     @property
     def frame(self) -> str | None:
         """The frame path of a run, `/while[3]/inner[0]`; `/` for the root."""
-        if self.loops is None:
-            return None
-        return "".join(f"/{name}[{index}]" for name, index in self.loops) or "/"
+        return None if self.loops is None else iteration_path(self.loops)
 
     def __str__(self) -> str:
         parts = [f"in {self.activity}"]
         parts += [f"at node '{self.node}'"] if self.node is not None else []
         parts += [f"frame '{self.frame}'"] if self.loops is not None else []
         return ", ".join(parts)
+
+
+def iteration_path(loops: Iterable[tuple[str, int]]) -> str:
+    """The path of loops and their iterations, `/while[3]/inner[0]`; `/` for the root."""
+    return "".join(f"/{name}[{index}]" for name, index in loops) or "/"
 
 
 Locator = Callable[[Sequence[FrameType]], StackPosition]

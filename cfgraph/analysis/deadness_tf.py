@@ -275,7 +275,7 @@ class _TfTransferFunctions:
         starts = [self.of[tensor] for tensor in node.inputs if tensor != back]
         starts.extend(self.of[Output(source, CONTROL)] for source in node.controls)
         make = self.predicates
-        path = ";".join(_frame_names(self.frame[node]))
+        path = ";".join(frame.name for frame in reversed(self.frame[node].loops))
         return make.recurrence(make.any_of(starts), make.all_of(rest), path)
 
     # -- results ---------------------------------------------------------------------------------
@@ -316,12 +316,3 @@ def _scalar_constant(output: Output) -> int | None:
         if value.shape.dims == () and value.dtype.kind in ("bool", "int")
         else None
     )
-
-
-def _frame_names(frame: Frame) -> list[str]:
-    """The names of a frame and of its ancestors, innermost first."""
-    names = []
-    while frame.parent is not None:
-        names.append(frame.name)
-        frame = frame.parent
-    return names

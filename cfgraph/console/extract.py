@@ -35,6 +35,7 @@ from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.stack_position import iteration_path
 
 _ITERATIONS = re.compile(r"\d{1,18}(,\d{1,18})*")
 _MAX_SHOWN = 40
@@ -147,12 +148,7 @@ class CutValues:
 
     def _path(self, frame: Frame) -> str:
         """The path of a frame with iterations, as in events."""
-        names: list[str] = []
-        current: Frame | None = frame
-        while current is not None and current.parent is not None:
-            names.append(f"/{current.name}[{self.iterations.get(current, 0)}]")
-            current = current.parent
-        return "".join(reversed(names)) or "/"
+        return iteration_path((loop.name, self.iterations.get(loop, 0)) for loop in frame.loops)
 
 
 def captured_values(

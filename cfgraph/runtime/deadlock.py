@@ -75,8 +75,7 @@ def blocked_recvs(state: QuiescentState, rendezvous: Rendezvous) -> list[Blocked
         iteration = waiting.iteration
         executor = next(each for each in state.executors if each.ready is waiting.ready)
         node = executor.linked.owners[waiting.receive].node.name
-        path = _frame_path(iteration)
-        recvs.append(BlockedRecv(node, iteration.path, executor.device, key, path))
+        recvs.append(BlockedRecv(node, iteration.path, executor.device, key, iteration.loops))
     return recvs
 
 
@@ -188,16 +187,6 @@ def _sender_iteration(state: QuiescentState, send: NodePlan, path: FramePath) ->
     if current.frame is not send.frame:
         return None, f"{name!r} is in the loop {send.frame.name!r}, the Recv is not", None
     return current, "", None
-
-
-def _frame_path(iteration: Iteration) -> FramePath:
-    """The names of the enclosing frames, outermost first, with the iteration of each."""
-    path = []
-    current: Iteration | None = iteration
-    while current is not None and current.frame.parent is not None:
-        path.append((current.frame.plan.name, current.index))
-        current = current.frame.parent
-    return tuple(reversed(path))
 
 
 def _iteration_at(frame: FrameState, index: int) -> Iteration | None:

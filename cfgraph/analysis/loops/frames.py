@@ -68,6 +68,15 @@ class Frame:
         return "/" + "/".join(reversed(chain))
 
     @property
+    def loops(self) -> tuple[Frame, ...]:
+        """The frames from the outermost loop to this one, without the root."""
+        chain, frame = list[Frame](), self
+        while frame.parent is not None:
+            chain.append(frame)
+            frame = frame.parent
+        return tuple(reversed(chain))
+
+    @property
     def invariants(self) -> list[Node]:
         """The constant Enters of the loop."""
         return [node for node in self.enters if node.attr("is_constant")]

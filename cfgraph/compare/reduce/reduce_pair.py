@@ -214,10 +214,8 @@ class _RegionCut:
         known, opened = frames(graph), set[Frame]()
         for name in self.seeds:
             node = graph.nodes.get(name)
-            frame = known.of_outputs[node] if node is not None else None
-            while frame is not None and frame.parent is not None:
-                opened.add(frame)
-                frame = frame.parent
+            if node is not None:
+                opened.update(known.of_outputs[node].loops)
         return opened
 
     def _add_sources(self, graph: Graph) -> None:

@@ -318,13 +318,8 @@ def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> 
     """The effects, with each one in a loop replaced by the Exits of the outermost loop."""
     frame_of, outside = frames(function.graph).of, []
     for node in effects:
-        frame = frame_of[node]
-        if frame.parent is None:
-            outside.append(node)
-            continue
-        while frame.parent is not None and frame.parent.parent is not None:
-            frame = frame.parent
-        outside.extend(frame.exits)
+        loops = frame_of[node].loops
+        outside.extend(loops[0].exits if loops else [node])
     return outside
 
 

@@ -26,6 +26,7 @@ from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import CONTROL_TRIGGER, MERGE, RECV, SEND
 from cfgraph.ir.traversal import ancestors, sends_by_recv
 from cfgraph.ops.opdef.op import back_edge_of
+from cfgraph.runtime.compiled.node_writer import frame_names
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.engine.deferred_products import defer_products_like
 from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
@@ -43,7 +44,7 @@ def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
             send = senders.get(recv)
             if send is None:
                 raise NotCompiled("no _Send has the key of a _Recv", recv)
-            if _names(frame_of[send]) != _names(frame_of[recv]):
+            if frame_names(frame_of[send]) != frame_names(frame_of[recv]):
                 raise NotCompiled("a _Recv is in another frame than its _Send", recv)
     _require_common_loops(plans)
     run = _MergedGraph(spec.graph, senders, frozenset(frame_of)).run(spec)
@@ -58,21 +59,12 @@ def merge_devices(spec: RunSpec, plans: Sequence[Plan]) -> tuple[RunSpec, Plan]:
     return run, plan
 
 
-def _names(frame: Frame) -> tuple[str, ...]:
-    """The names of a frame and of those that contain it, which identify it on all devices."""
-    names, current = [], frame
-    while current.parent is not None:
-        names.append(current.name)
-        current = current.parent
-    return tuple(names)
-
-
 def _require_common_loops(plans: Sequence[Plan]) -> None:
     """Raise NotCompiled for a loop that does not iterate on all devices with nodes of it."""
     loops: dict[tuple[str, ...], list[Frame]] = {}
     for plan in plans:
         for frame in plan.frames.all[1:]:
-            loops.setdefault(_names(frame), []).append(frame)
+            loops.setdefault(frame_names(frame), []).append(frame)
     for frames in loops.values():
         if any(frame.next_iterations or frame.loop_conds for frame in frames):
             for frame in frames:

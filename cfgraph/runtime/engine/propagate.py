@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.limits import iteration_limit_error
+from cfgraph.stack_position import iteration_path
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import FramePlan
@@ -62,7 +63,7 @@ class Iteration:
     @property
     def path(self) -> str:
         """The path of loops and iterations, `/while[3]/inner[0]`; `/` for the root."""
-        return "".join(f"/{name}[{index}]" for name, index in self.loops) or "/"
+        return iteration_path(self.loops)
 
 
 class FrameState:
