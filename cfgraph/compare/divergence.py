@@ -18,7 +18,7 @@ from cfgraph.compare.differences import value_difference
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.errors import CfgraphError
 from cfgraph.ops.families.variables import Variable
-from cfgraph.runtime.engine.link import message_bytes
+from cfgraph.runtime.engine.token_trace import message_bytes
 from cfgraph.runtime.trace.events import TraceEvent
 
 RunFunction = Callable[[EvaluationPoint, Any], object]
@@ -121,7 +121,7 @@ class _RecordedTokens:
             self.stopped = self.seen
 
 
-_IGNORED_KINDS: Final = ("frame", "note")
+_IGNORED_KINDS: Final = ("note",)
 
 
 class _UnmatchedTokens:

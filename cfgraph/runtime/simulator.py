@@ -15,10 +15,11 @@ from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits, timeout_error
 from cfgraph.runtime.deadlock import blocked_error, explain_deadlock
 from cfgraph.runtime.engine.executor import MISSING, Executor
-from cfgraph.runtime.engine.link import FireWrapper, trace_wrapper
+from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.token_trace import trace_wrapper
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
 from cfgraph.runtime.memory.instrument import MemoryInstrumentation, memory_owners

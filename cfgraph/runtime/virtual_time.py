@@ -21,11 +21,12 @@ from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.runtime.cost_model import CostModel, launches_kernel
 from cfgraph.runtime.engine.executor import Executor
-from cfgraph.runtime.engine.link import FireWrapper, message_bytes, trace_wrapper
+from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteration_tag
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.token_trace import message_bytes, trace_wrapper
 from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import CopyTimer, Observer, TraceEvent, record_copy

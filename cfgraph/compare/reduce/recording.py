@@ -10,10 +10,9 @@ import numpy as np
 from cfgraph.compare.sample_point import EvaluationPoint
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.engine.link import message_bytes
+from cfgraph.runtime.engine.token_trace import message_bytes
 from cfgraph.runtime.trace.events import TraceEvent
 
-_IGNORED_KINDS: Final = ("frame", "note")
 MAX_BYTES: Final = 1 << 28
 
 
@@ -33,7 +32,7 @@ class ValueRecorder:
     def event(self, event: TraceEvent) -> None:
         """Store the outputs of a node."""
         self.iterations = max(self.iterations, event.iteration + 1)
-        if event.kind in _IGNORED_KINDS or event.dead or event.node not in self.graph.nodes:
+        if event.kind == "note" or event.dead or event.node not in self.graph.nodes:
             return
         is_wanted = event.frame in self.paths
         for port, value in enumerate(event.outputs):

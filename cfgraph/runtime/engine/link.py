@@ -16,22 +16,17 @@ the same. A frame with one live Enter runs, and then receives the dead ones that
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import rendezvous_key
 from cfgraph.ops.opdef.blocking import Blocked
-from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan, Plan
@@ -48,7 +43,6 @@ from cfgraph.runtime.engine.propagate import (
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous
 from cfgraph.runtime.engine.step import ParkedToken, RunStep
-from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 # their control edges may be live while an output is dead
 _OWN_CONTROL: Final = (Role.SWITCH, Role.MERGE, Role.RECV)
@@ -272,88 +266,6 @@ def _moving_inputs(plan: NodePlan, live: Fire) -> Fire:
         live(iteration)
 
     return fire
-
-
-def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrapper:
-    """A wrapper for `link` that reports every token to `observer`, with times since `run_start`."""
-
-    def wrap(plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
-        node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
-        outputs: list[Any] = list(none)
-        sends, receives = role is Role.SEND, role is Role.RECV
-        forwards = role in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
-        for port, consumers in enumerate(() if forwards else ports):
-            consumers.senders.insert(0, _capture(outputs, port, shares=bool(plan.forwarded_slots)))
-        pair = _transfer_name(node) if role in TRANSFER_NODES else ""
-        kind = role.value if role and pair else "op"
-
-        def fire(iteration: Iteration) -> None:
-            size = message_bytes(iteration.values[plan.base]) if sends else 0
-            if forwards:
-                value = iteration.values[plan.base]
-                outputs[0] = dereference(value) if plan.forwarded_slots else value
-            start = time.perf_counter_ns() - run_start
-            live(iteration)
-            values = tuple(outputs)
-            outputs[:] = none
-            report(iteration, False, start, values, size)
-
-        def fire_dead(iteration: Iteration) -> None:
-            size = message_bytes(iteration.values[plan.base]) if sends else 0
-            start = time.perf_counter_ns() - run_start
-            dead(iteration)
-            report(iteration, True, start, none, size)
-
-        def report(
-            iteration: Iteration, is_dead: bool, start: int, values: tuple[Any, ...], size: int
-        ) -> None:
-            end = time.perf_counter_ns() - run_start
-            flow = f"{pair} {iteration.path}" if pair else None
-            if receives:
-                size = message_bytes(values[0])
-            observer.event(
-                TraceEvent(
-                    device,
-                    node.name,
-                    node.op,
-                    iteration.path,
-                    iteration.index,
-                    is_dead,
-                    start,
-                    end,
-                    tuple(map(evaluated, values)),
-                    kind,
-                    flow,
-                    size,
-                    joint=plan.wrapper is not None,
-                )
-            )
-
-        return fire, fire_dead
-
-    return wrap
-
-
-def _transfer_name(node: Node) -> str:
-    """The name of a transfer at both ends, without the tag of a message."""
-    key = rendezvous_key(node)
-    sender, receiver = short_device_name(key.send_device), short_device_name(key.recv_device)
-    return f"{sender}>{receiver} {key.tensor_name}"
-
-
-def message_bytes(value: Any) -> int:
-    """The size of a message; 0 for deadness and for values that are not arrays."""
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return sum(len(text) for text in value.flat if isinstance(text, bytes))
-    return int(getattr(value, "nbytes", 0))
-
-
-def _capture(outputs: list[Any], port: int, *, shares: bool) -> Send:
-    def capture(iteration: Iteration, value: Any) -> int:
-        outputs[port] = dereference(value) if shares else value
-        return 0
-
-    return capture
 
 
 _NEVER_SKIPPED: Final = (Role.CONTROL_TRIGGER, Role.SEND, Role.RECV)

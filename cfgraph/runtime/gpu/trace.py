@@ -11,9 +11,10 @@ import time
 from typing import Any, NamedTuple
 
 from cfgraph.ir.shapes import AbstractTensor
-from cfgraph.runtime.engine.link import FireWrapper, trace_wrapper
+from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, Iteration
+from cfgraph.runtime.engine.token_trace import trace_wrapper
 from cfgraph.runtime.gpu.plan import map_contained
 from cfgraph.runtime.gpu.stream import SMALL_COPY, DeviceCopy, GpuStream, TimedCopy
 from cfgraph.runtime.memory.accounting import MemoryTrace
@@ -47,10 +48,8 @@ class GpuTrace:
         self._memory = observer if isinstance(observer, MemoryTrace) else None
         inner = observer.observer if isinstance(observer, MemoryTrace) else observer
         observers = inner.observers if isinstance(inner, Tee) else (inner,)
-        self._deferred = [
-            deferred for deferred in observers if getattr(deferred, "deferred", False)
-        ]
-        self._immediate = [deferred for deferred in observers if deferred not in self._deferred]
+        self._deferred = [each for each in observers if getattr(each, "deferred", False)]
+        self._immediate = [each for each in observers if each not in self._deferred]
         self._pending: list[_DeferredEvent] = []
         # a GPU event, and its time
         self._origin: tuple[Any, int] = (None, 0)

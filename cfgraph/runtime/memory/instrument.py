@@ -19,10 +19,11 @@ from cfgraph.ops.families.tensor_array import TensorArray
 from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.executor import Executor
-from cfgraph.runtime.engine.link import FireWrapper, message_bytes
+from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.engine.propagate import Consumers, Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.engine.token_trace import message_bytes
 from cfgraph.runtime.memory.accounting import (
     ITERATIONS,
     STACK,

@@ -31,7 +31,7 @@ class TraceEvent(NamedTuple):
     start_ns: int
     end_ns: int
     outputs: tuple[Any, ...] = ()
-    kind: str = "op"  # or "send", "recv", "frame", "note", "copy"
+    kind: str = "op"  # or "send", "recv", "note", "copy"
     flow: str | None = None
     bytes: int = 0
     text: str = ""
