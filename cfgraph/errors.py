@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 # hostile files contain names of megabytes
@@ -93,6 +93,23 @@ class InvalidInput(CfgraphError):
     """A file that is missing, unreadable, or not a valid graph or tensor."""
 
     exit_code = 3
+
+    @classmethod
+    def of_faults(cls, faults: Sequence[Any], count: int | None = None) -> InvalidInput:
+        """The first of the faults (errors or findings) as an error that has all as findings.
+
+        `count` is the number of faults if `faults` lists only the first ones.
+        """
+        first, others = faults[0], (count or len(faults)) - 1
+        more = f" (and {others} more fault{'s' * (others > 1)})" if others else ""
+        return cls(
+            first.message + more,
+            node=first.node,
+            frame=first.frame,
+            hint=first.hint,
+            code=first.code,
+            findings=faults,
+        )
 
 
 class Unsupported(CfgraphError):

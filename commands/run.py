@@ -1,11 +1,16 @@
 """Run a graph and print the fetched values."""
 
-from dataclasses import replace
-from typing import Annotated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cfgraph import options, run_options
+
+if TYPE_CHECKING:
+    from cfgraph.console.ci_formats import CiReport
+    from cfgraph.console.picture.pages import RunPage
 
 Format = Annotated[
     str,
@@ -77,45 +82,46 @@ def main(
     from cfgraph.console import run_request
     from cfgraph.console.run import run
 
-    report = None
-    if format not in ("text", "json"):
-        from cfgraph.console.ci_formats import ci_report
-        from cfgraph.errors import UsageError
-
-        report = ci_report("run", format)
-        if not expect:
-            message = f"--format {format} reports comparisons, and nothing is compared"
-            raise UsageError(message, hint="add --expect NAME=VALUE, or use --format json")
-    json = json or format == "json"
-    observers = run_request.ObserverOptions(
-        tap, trace, trace_out, timeline, html, nonfinite=tap_nonfinite
-    )
-    if html is not None:
-        from cfgraph.console.picture.pages import RunPage
-
-        observers = replace(observers, page=RunPage)
     request = run_request.RunOptions(
-        run_request.FeedFetchOptions(
-            feed,
-            feeds,
-            fetch,
-            target,
-            init,
-            out,
-            out_dir,
-            variables,
-            signature,
-            save_variables,
+        values=run_request.FeedFetchOptions(
+            feed, feeds, fetch, target, init, out, out_dir, variables, signature, save_variables
         ),
-        run_request.ExpectedValues(expect, rtol, atol),
-        observers,
-        run_request.RunLimits(max_iterations, seed, schedule, schedule_seed, allow_io),
-        run_request.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu),
-        run_request.PrintOptions(json, full, quiet, color, report),
-        run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
-        run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
-        blas_threads,
-        run_request.RemoteOptions(workers, ray, lost_after, spread, retries),
-        not no_cache,
+        expected=run_request.ExpectedValues(expect, rtol, atol),
+        observers=run_request.ObserverOptions(
+            tap, trace, trace_out, timeline, html, _page_type(html), tap_nonfinite
+        ),
+        limits=run_request.RunLimits(max_iterations, seed, schedule, schedule_seed, allow_io),
+        devices=run_request.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu),
+        printing=run_request.PrintOptions(
+            json or format == "json", full, quiet, color, _ci_report(format, expect)
+        ),
+        clock=run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
+        clusters=run_request.ClusteringOptions(jit, engine, lazy, regions, explain_engine),
+        blas_threads=blas_threads,
+        remote=run_request.RemoteOptions(workers, ray, lost_after, spread, retries),
+        cache=not no_cache,
     )
     raise options.Exit(run(graph, request))
+
+
+def _page_type(html: str | None) -> type[RunPage] | None:
+    """The page that --html writes, or None without the option."""
+    if html is None:
+        return None
+    from cfgraph.console.picture.pages import RunPage
+
+    return RunPage
+
+
+def _ci_report(format: str, expect: list[str]) -> CiReport | None:
+    """The report of --expect in a CI service's format; None for other formats."""
+    if format in ("text", "json"):
+        return None
+    from cfgraph.console.ci_formats import ci_report
+    from cfgraph.errors import UsageError
+
+    report = ci_report("run", format)
+    if not expect:
+        message = f"--format {format} reports comparisons, and nothing is compared"
+        raise UsageError(message, hint="add --expect NAME=VALUE, or use --format json")
+    return report

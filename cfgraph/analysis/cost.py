@@ -88,7 +88,6 @@ class CostEstimates:
 
     def __init__(self, shapes: StaticShapes, graph_frames: Frames) -> None:
         self._shapes = shapes
-        self._frames = graph_frames
         self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _TensorSize] = {}
         self._sizes: dict[Node, tuple[_TensorSize, ...]] = {}
         self._works: dict[

@@ -90,15 +90,5 @@ class Finding:
 
 def require_no_findings(faults: Sequence[Finding]) -> None:
     """Raise InvalidInput for the first finding, carrying all of them, if there are any."""
-    if not faults:
-        return
-    first = faults[0]
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    raise InvalidInput(
-        first.message + more,
-        node=first.node,
-        frame=first.frame,
-        hint=first.hint,
-        code=first.code,
-        findings=faults,
-    )
+    if faults:
+        raise InvalidInput.of_faults(faults)

@@ -42,12 +42,4 @@ class LoadFaults:
 
     def error(self) -> InvalidInput:
         """The first fault as an error, with the listed faults as findings."""
-        first, others = self.first[0], self.count - 1
-        more = f" (and {others} more fault{'s' * (others > 1)})" if others else ""
-        return InvalidInput(
-            first.message + more,
-            node=first.node,
-            hint=first.hint,
-            code=first.code,
-            findings=self.first,
-        )
+        return InvalidInput.of_faults(self.first, self.count)

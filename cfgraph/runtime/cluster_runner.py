@@ -129,12 +129,12 @@ class ClusterRunner:
         """The cluster of a call; calls of one function on one device share it."""
         if self._instances is None or self._instances.library != graph.functions:
             self._instances = FunctionInstances(dict(graph.functions))
-        func, constants = node.attr("function"), len(node.attr("Tconstants"))
+        func, constant_count = node.attr("function"), len(node.attr("Tconstants"))
         function = self._instances.get(func.name, func.attrs)
-        key = function, constants, stream
+        key = function, constant_count, stream
         if key not in self.clusters:
             self.clusters[key] = self._make_cluster(
-                func.name, function, constants, self._instances, stream
+                func.name, function, constant_count, self._instances, stream
             )
         return self.clusters[key]
 
@@ -142,7 +142,7 @@ class ClusterRunner:
         self,
         name: str,
         function: FunctionGraph,
-        constants: int,
+        constant_count: int,
         instances: FunctionInstances,
         stream: GpuStream | None,
     ) -> CompiledCluster:
@@ -157,7 +157,7 @@ class ClusterRunner:
         if self.engine == "xla" and not (stream and self.auto_engine):
             try:
                 transfer = gpu_transfer(stream) if stream else None
-                cluster.traceable = TraceableFunction(function, constants, instances, transfer)
+                cluster.traceable = TraceableFunction(function, constant_count, instances, transfer)
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
         return cluster
@@ -355,11 +355,11 @@ class _XlaCall:
         _store(cluster.compiled, key, compiled)
 
 
-def _store(constants: dict[InputSignature, Any], key: InputSignature, compiled: Any) -> None:
+def _store(entries: dict[InputSignature, Any], key: InputSignature, entry: Any) -> None:
     """Store the entry of a signature, and drop the oldest beyond the limit."""
-    while len(constants) >= MAX_SIGNATURES:
-        del constants[next(iter(constants))]
-    constants[key] = compiled
+    while len(entries) >= MAX_SIGNATURES:
+        del entries[next(iter(entries))]
+    entries[key] = entry
 
 
 def _input_signature(value: Any) -> Any:

@@ -82,7 +82,7 @@ class CompiledCluster:
         return any(call.takes_step for call in self.line.calls)
 
     def count_call(self, *, fused: bool) -> None:
-        """Count a call of the cluster; `fused` is true if XLA computed it."""
+        """Count a call of the cluster; `fused` is true if its NumPy kernels ran."""
         with self.lock:
             self.calls += 1
             self.fused += fused

@@ -126,11 +126,11 @@ def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
     """The nodes whose names match a glob. Raises UsageError if there are none."""
     if not is_glob(pattern):
         return [graph[split_tensor_name(pattern)[0]]]
-    outputs = [node for node in graph if fnmatchcase(node.name, pattern)]
-    if not outputs:
+    nodes = [node for node in graph if fnmatchcase(node.name, pattern)]
+    if not nodes:
         hint = did_you_mean(pattern.strip("*?"), graph.nodes)
         raise UsageError(f"no node matches {pattern!r}", hint=hint)
-    return outputs
+    return nodes
 
 
 def _body_node_hint(graph: Graph, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """Preparation of a run: from a graph and a `RunSpec` to one plan per device, or generated code.
 
-    open clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
+    inline clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
 
 Each step returns a spec, over a copy of the graph where the step edits it. Runs share the plans of
 a fetch-set, and link simulators from them.
@@ -69,7 +69,7 @@ _LARGEST_BLOCK: Final = (32 << 20) - (64 << 10)
 
 def prepare(
     spec: RunSpec,
-    opened: InlinedClusters,
+    inlined: InlinedClusters,
     config: RunConfig,
     clusters: ClusterKernels,
     *,
@@ -77,11 +77,10 @@ def prepare(
 ) -> tuple[RunSpec, list[Plan]]:
     """Return the run as the token executor executes it, and its plans.
 
-    `opened` contains the clusters to run in part.
+    `inlined` contains the clusters to run in part.
     """
-    return prepare_lowered(
-        lowered_run(spec, opened), config, clusters, without_values=without_values
-    )
+    spec = recluster_and_lower(spec, inlined)
+    return prepare_lowered(spec, config, clusters, without_values=without_values)
 
 
 def prepare_lowered(
@@ -102,9 +101,9 @@ def prepare_lowered(
     return spec, plans
 
 
-def lowered_run(spec: RunSpec, opened: InlinedClusters) -> RunSpec:
-    """Lower the graph of a run; the nodes needed of inlined clusters are clustered again first."""
-    return lower_run(recluster_run(opened.groups, spec) if opened.groups else spec)
+def recluster_and_lower(spec: RunSpec, inlined: InlinedClusters) -> RunSpec:
+    """Cluster the nodes that the run needs of inlined clusters again, then lower its graph."""
+    return lower_run(recluster_run(inlined.groups, spec) if inlined.groups else spec)
 
 
 def runnable_plans(
@@ -148,7 +147,7 @@ def lower_run(spec: RunSpec) -> RunSpec:
     return lowered_copy(spec)
 
 
-class ExecutorPlans:
+class TokenPlans:
     """The run as the token executor executes it, and its plans; made when first used."""
 
     def __init__(self, make: Callable[[], tuple[RunSpec, Sequence[Plan]]]) -> None:
@@ -167,49 +166,49 @@ class ExecutorPlans:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A planned run: its generated function, or None and the reason, and its token executor.
+    """A planned run: its generated function, or None and the reason, and its token plans.
 
     `spec` and `plans` are those of the engine that runs it.
     """
 
     spec: RunSpec
     plans: Sequence[Plan]
-    executor: ExecutorPlans
+    token_plans: TokenPlans
     compiled: CompiledRun | None
     fallback: str
 
 
 def plan_run(
     spec: RunSpec,
-    opened: InlinedClusters,
+    inlined: InlinedClusters,
     config: RunConfig,
     clusters: ClusterKernels,
-    observed: str,
+    token_reason: str,
     *,
     without_values: bool = False,
     entry: CacheEntry | None = None,
 ) -> PlannedRun:
     """Plan a run for generated code where that is possible, else for the token executor.
 
-    A run that is `observed`, for a reason that is not empty, uses the token executor. Workers
-    generate their own code. Generated code merges the devices of a run: a graph that is not
-    partitioned is only placed for it.
+    `token_reason` is the reason why the token executor must run it, or empty. Workers generate
+    their own code. Generated code merges the devices of a run: a graph that is not partitioned is
+    only placed for it.
     """
     _retain_freed_memory()
-    spec = lowered_run(spec, opened)
+    spec = recluster_and_lower(spec, inlined)
     is_placed = len(config.devices) > 1 and not is_partitioned(spec.graph)
     is_local = config.workers is None
-    if not observed and is_local and is_placed and config.jit is None:
+    if not token_reason and is_local and is_placed and config.jit is None:
         return _plan_placed(spec, config, clusters, entry)
     spec, plans = prepare_lowered(spec, config, clusters, without_values=without_values)
-    executor = ExecutorPlans(lambda: (spec, plans))
+    token_plans = TokenPlans(lambda: (spec, plans))
     devices = {plan.device for plan in plans} - {DEFAULT_DEVICE}
-    if not observed and any(map(is_gpu, devices)):
-        observed = "devices are GPUs"
-    if observed or not is_local:
-        return PlannedRun(spec, plans, executor, None, observed)
-    compiled, reason = _compiled(spec, plans, entry=entry)
-    return PlannedRun(spec, plans, executor, compiled, reason)
+    if not token_reason and any(map(is_gpu, devices)):
+        token_reason = "devices are GPUs"
+    if token_reason or not is_local:
+        return PlannedRun(spec, plans, token_plans, None, token_reason)
+    compiled, token_reason = _compiled(spec, plans, entry=entry)
+    return PlannedRun(spec, plans, token_plans, compiled, token_reason)
 
 
 @cache
@@ -239,11 +238,11 @@ def _plan_placed(
         partition(run.graph)
         return run, runnable_plans(run, None, config, clusters)
 
-    executor = ExecutorPlans(partitioned)
-    compiled, reason = _compiled(spec, plans, device_of, entry)
+    token_plans = TokenPlans(partitioned)
+    compiled, token_reason = _compiled(spec, plans, device_of, entry)
     if compiled is None:
-        spec, plans = executor.get()
-    return PlannedRun(spec, plans, executor, compiled, reason)
+        spec, plans = token_plans.get()
+    return PlannedRun(spec, plans, token_plans, compiled, token_reason)
 
 
 def _compiled(
@@ -336,7 +335,7 @@ def make_executor(
     """The executor of a run in this process: generated code, tokens, a virtual clock, or a GPU."""
     if run.compiled is not None and trace is None:
         return run.compiled.simulator(run.spec, step, partial(_token_simulator, run, step))
-    spec, plans = run.executor.get()
+    spec, plans = run.token_plans.get()
     graph, fetches = spec.graph, spec.fetches
     if config.costs is not None:
         return VirtualSimulator(graph, plans, step, fetches, config.costs, trace, meter)
@@ -349,5 +348,5 @@ def make_executor(
 
 def _token_simulator(run: PlannedRun, step: RunStep) -> Simulator:
     """The token executor of a run that generated code runs otherwise."""
-    spec, plans = run.executor.get()
+    spec, plans = run.token_plans.get()
     return Simulator(spec.graph, plans, step, spec.fetches)

@@ -67,7 +67,7 @@ class PreparedRun:
     @property
     def graph(self) -> Graph:
         """The graph as the token executor executes it."""
-        return self.run.executor.get()[0].graph
+        return self.run.token_plans.get()[0].graph
 
     @property
     def is_shared(self) -> bool:
@@ -153,7 +153,8 @@ class PreparedRuns:
         self.clusters = clusters
         self._state = state
         self._graph, self._config, self._make, self._lock = graph, config, make, lock
-        self._observed, self._may_use_xla = config.token_executor_reason(), config.has_xla_choice
+        self._token_reason = config.token_executor_reason()
+        self._may_use_xla = config.has_xla_choice
         self._prepared: dict[RunKey, PreparedRun] = {}
         self._planned: Any = None  # the version of the graph that the runs are prepared for
         self._cache = cache
@@ -193,7 +194,7 @@ class PreparedRuns:
     def get(
         self,
         key: RunKey,
-        opened: InlinedClusters,
+        inlined: InlinedClusters,
         trace: Observer | None,
         timeout: float | None,
         fed: dict[Output, Any],
@@ -203,7 +204,7 @@ class PreparedRuns:
         If plans cannot be shared, a traced run has its own. A traced run compiles nothing. A run
         does not read a variable before a loop if it has no value.
         """
-        prepared, seconds = self._get(key, opened, trace, timeout, fed)
+        prepared, seconds = self._get(key, inlined, trace, timeout, fed)
         early = prepared.run.spec.early_reads
         if not early or early <= self._state.initialized_variables():
             return prepared, seconds
@@ -212,15 +213,15 @@ class PreparedRuns:
             with self._lock, self._graph.paused_gc(), limited(timeout=timeout):
                 start = time.monotonic()
                 if prepared.without_early_reads is None:  # not prepared by another run meanwhile
-                    observed = self._observation(key)
-                    prepared.without_early_reads = self._prepare(key, opened, observed, fed, config)
+                    reason = self._token_reason_of(key)
+                    prepared.without_early_reads = self._prepare(key, inlined, reason, fed, config)
                 seconds += time.monotonic() - start
         return prepared.without_early_reads, seconds
 
     def _get(
         self,
         key: RunKey,
-        opened: InlinedClusters,
+        inlined: InlinedClusters,
         trace: Observer | None,
         timeout: float | None,
         fed: dict[Output, Any],
@@ -237,10 +238,10 @@ class PreparedRuns:
             prepared = self._known_run(key, trace)
             if prepared is not None:
                 return prepared, 0.0
-            observed = self._observation(key)
-            if trace is not None and not observed:
-                observed, key = TRACED, (*key[:4], True)
-            prepared = self._prepare(key, opened, observed, fed, self._config)
+            reason = self._token_reason_of(key)
+            if trace is not None and not reason:
+                reason, key = TRACED, (*key[:4], True)
+            prepared = self._prepare(key, inlined, reason, fed, self._config)
             if trace is None or not prepared.is_shared:
                 prepared.idle.append(self._make(prepared.run, trace))
             if trace is None or prepared.is_shared:
@@ -249,9 +250,9 @@ class PreparedRuns:
                 self._prepared[key] = prepared
             return prepared, time.monotonic() - start
 
-    def _observation(self, key: RunKey) -> str:
+    def _token_reason_of(self, key: RunKey) -> str:
         """The reason why the token executor runs a key without a trace, or empty."""
-        return self._observed or ("values are omitted" if key[3] else "")
+        return self._token_reason or ("values are omitted" if key[3] else "")
 
     def _known_run(self, key: RunKey, trace: Observer | None) -> PreparedRun | None:
         """The prepared run of a key; for a traced run also one that is only traced, if shared."""
@@ -265,22 +266,22 @@ class PreparedRuns:
     def _prepare(
         self,
         key: RunKey,
-        opened: InlinedClusters,
-        observed: str,
+        inlined: InlinedClusters,
+        token_reason: str,
         fed: dict[Output, Any],
         config: RunConfig,
     ) -> PreparedRun:
-        """Plan a run; if `observed`, for the token executor."""
+        """Plan a run; with a `token_reason`, for the token executor."""
         fetches, targets, feeds, without_values, _ = key
-        spec = RunSpec(opened.graph, fetches, targets, feeds)
+        spec = RunSpec(inlined.graph, fetches, targets, feeds)
         run = plan_run(
             spec,
-            opened,
+            inlined,
             config,
             self.clusters,
-            observed,
+            token_reason,
             without_values=without_values,
-            entry=None if observed else self._cache_entry(spec, config),
+            entry=None if token_reason else self._cache_entry(spec, config),
         )
         guard = self._lock if _is_exclusive(config, self._graph) else nullcontext()
         threads = config.blas_threads
@@ -288,8 +289,8 @@ class PreparedRuns:
             values = dict(zip(run.spec.feeds, fed.values(), strict=True))
             threads = auto_threads(run.spec.graph, run.plans, values)
         prepared = PreparedRun(run, self._make, guard, self.clusters, threads)
-        if run.compiled is not None and self._may_use_xla and not opened.groups:
-            prepared.plan_xla = partial(_plan_xla_run, spec, opened, config, run)
+        if run.compiled is not None and self._may_use_xla and not inlined.groups:
+            prepared.plan_xla = partial(_plan_xla_run, spec, inlined, config, run)
         return prepared
 
     def _cache_entry(self, spec: RunSpec, config: RunConfig) -> CacheEntry | None:
@@ -313,7 +314,7 @@ def _is_exclusive(config: RunConfig, graph: Graph) -> bool:
 
 def _plan_xla_run(
     spec: RunSpec,
-    opened: InlinedClusters,
+    inlined: InlinedClusters,
     config: RunConfig,
     generated: PlannedRun,
     state: State,
@@ -333,7 +334,7 @@ def _plan_xla_run(
             message = f"the variable {node.name} has no value"
             raise Unsupported(message)
     clusters = ClusterRunner("xla", prefixes_errors=False)
-    run = plan_run(spec, opened, replace(config, jit="xla", regions=True), clusters, "")
+    run = plan_run(spec, inlined, replace(config, jit="xla", regions=True), clusters, "")
     remaining, count = len(run.plans[0].nodes), len(generated.plans[0].nodes)
     compiled, original = run.compiled, generated.compiled
     if compiled is None or original is None:
@@ -344,4 +345,4 @@ def _plan_xla_run(
     repeatable = original.is_repeatable
     needs_tokens = compiled.code.may_be_dead and not repeatable
     compiled = replace(compiled, is_repeatable=repeatable, needs_tokens_for_dead=needs_tokens)
-    return replace(run, compiled=compiled, executor=generated.executor), clusters
+    return replace(run, compiled=compiled, token_plans=generated.token_plans), clusters

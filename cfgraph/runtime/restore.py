@@ -56,8 +56,8 @@ def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
     prefix = str(index).removesuffix(_INDEX_SUFFIX)
     if Path(prefix + _INDEX_SUFFIX).is_file():
         return prefix
-    saved = [str(output) for output in index.glob(f"*{_INDEX_SUFFIX}")] if index.is_dir() else []
-    return saved[0].removesuffix(_INDEX_SUFFIX) if len(saved) == 1 else None
+    indices = [str(file) for file in index.glob(f"*{_INDEX_SUFFIX}")] if index.is_dir() else []
+    return indices[0].removesuffix(_INDEX_SUFFIX) if len(indices) == 1 else None
 
 
 def checkpoint_state(
@@ -205,9 +205,9 @@ def _read_only_used(graph: Graph, node: Node) -> None:
     lists = [constant_value(names), constant_value(slices)]
     dtypes = node.attr("dtypes")
     read = sorted({use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0})
-    if not read or any(output is None or output.size != len(dtypes) for output in lists):
+    if not read or any(value is None or value.size != len(dtypes) for value in lists):
         return
-    constants = [_subset_constant(graph, output, read) for output in lists]
+    constants = [_subset_constant(graph, value, read) for value in lists]
     reader = graph.add(
         node.op, prefix, *constants, name=node.name, dtypes=tuple(dtypes[port] for port in read)
     )
@@ -215,8 +215,8 @@ def _read_only_used(graph: Graph, node: Node) -> None:
         graph.replace_uses(node.output(port), reader.output(index))
 
 
-def _subset_constant(graph: Graph, texts: Any, places: list[int]) -> Output:
-    value = TensorValue(texts.reshape(-1)[places])
+def _subset_constant(graph: Graph, texts: Any, indices: list[int]) -> Output:
+    value = TensorValue(texts.reshape(-1)[indices])
     return graph.add("Const", dtype=value.dtype, value=value).output()
 
 

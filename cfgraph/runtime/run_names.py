@@ -182,7 +182,7 @@ _MAX_RESOLVED: Final = 32
 class RunNames:
     """The tensors and nodes that a run names, in a graph where named clusters are inlined."""
 
-    opened: InlinedClusters
+    inlined: InlinedClusters
     fetches: tuple[Output, ...]
     targets: tuple[Node, ...]
     feeds: Mapping[str, FeedConverter]
@@ -221,11 +221,11 @@ class NameResolver:
         if not all(isinstance(name, str) for names in key for name in names):
             require_names([*fetches, *targets, *key[2]])
         with self._lock:
-            opened = self._unchanged
+            inlined = self._unchanged
             if graph.functions:
-                opened = self._members.resolve([*fetches, *targets, *key[2]])
-            tensors, nodes = _resolve_roots(opened.graph, fetches, targets)
-            names = RunNames(opened, tensors, nodes, _converters(opened.graph, key[2]))
+                inlined = self._members.resolve([*fetches, *targets, *key[2]])
+            tensors, nodes = _resolve_roots(inlined.graph, fetches, targets)
+            names = RunNames(inlined, tensors, nodes, _converters(inlined.graph, key[2]))
             if self._version != version:
                 self._resolved, self._version = {}, version
             while len(self._resolved) >= _MAX_RESOLVED:

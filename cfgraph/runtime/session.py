@@ -297,12 +297,11 @@ class Session:
         nodes = name_list(targets) if targets else []
         names = self._names.resolve(fetch_names(fetches), nodes, feeds or ())
         tensors, fed = names.fetches, names.fed_values(feeds or {})
-        if self.config.costs is None and (without_values or until_iteration is not None):
-            message = "only a run with a virtual clock can omit values and iterations"
-            raise UsageError(message, hint="costs=CostModel()")
+        if without_values or until_iteration is not None:
+            self._require_virtual_clock()
         timeline, trace = self._observers(trace)
         key = tensors, names.targets, tuple(fed), without_values, False
-        prepared, seconds = self._prepared.get(key, names.opened, trace, timeout, fed)
+        prepared, seconds = self._prepared.get(key, names.inlined, trace, timeout, fed)
         repeated = xla = None
         if trace is None and timeout is None and max_iterations is None:
             repeated, xla = self._repeated_run(prepared, fed.values())
@@ -341,6 +340,12 @@ class Session:
                 self._end_run(
                     prepared, simulator, repeated, traced=trace is not None, completed=completed
                 )
+
+    def _require_virtual_clock(self) -> None:
+        """Raise UsageError if the clock is real."""
+        if self.config.costs is None:
+            message = "only a run with a virtual clock can omit values and iterations"
+            raise UsageError(message, hint="costs=CostModel()")
 
     def _observers(
         self, trace: Observer | bool | None
@@ -430,7 +435,7 @@ class Session:
             from cfgraph.runtime.remote.driver import RemoteRun
 
             compiles = not run.fallback and trace is None
-            planned, devices = run.executor.get(), self.config.devices
+            planned, devices = run.token_plans.get(), self.config.devices
             is_auto = self.config.engine in (None, "auto")
             return RemoteRun(
                 self._workers, *planned, step, trace, devices, compiles=compiles, is_auto=is_auto

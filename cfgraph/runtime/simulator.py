@@ -199,7 +199,7 @@ class Simulator:
     def timeout(self) -> RunTimeout:
         """The error of a run that exceeds its timeout."""
         busy = next((executor for executor in self.executors if executor.ready), None)
-        where = busy.busiest() if busy else None
+        where = busy.next_token_iteration() if busy else None
         error = timeout_error("the run exceeded its timeout", where.path if where else None)
         error.device = busy.device if busy else None
         return error

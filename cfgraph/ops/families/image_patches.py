@@ -60,7 +60,7 @@ class PatchOp(Op, abstract=True):
         x = require_rank(context.inputs[0], cls.rank)
         window, slide = patch_window(context.node, cls.rank)
         assert x.dims is not None
-        counts = [slide.windows(d, x.dims[1 + d], k) for d, k in enumerate(window)]
+        counts = [slide.static_output_size(d, x.dims[1 + d], k) for d, k in enumerate(window)]
         depth = None if x.dims[-1] is None else x.dims[-1] * math.prod(window)
         return [Shape((x.dims[0], *counts, depth))]
 

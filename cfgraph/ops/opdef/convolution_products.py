@@ -80,7 +80,7 @@ def _convolve_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
     if xp is np and x.shape[-1] >= _WIDE_PIXEL and x.size and 0 not in fit.window:
         filters = w.reshape((*fit.window, w.shape[-1]))
         image, offsets, channel = _window_axes(fit)
-        parts = fit.windows(x), [*image, *offsets, channel], filters, [*offsets, channel]
+        parts = fit.window_view(x), [*image, *offsets, channel], filters, [*offsets, channel]
         return np.einsum(*parts, [*image, channel])
     padded = fit.pad(xp, x)
     weights = _repeated_weights(xp, fit, w)
@@ -126,7 +126,7 @@ def _correlate_depthwise(xp: ModuleType, fit: WindowGrid, x: Any, dy: Any) -> An
     channels = x.shape[-1]
     if xp is np and channels >= _WIDE:
         image, offsets, channel = _window_axes(fit)
-        windows, axes = fit.windows(x), [*image, *offsets, channel]
+        windows, axes = fit.window_view(x), [*image, *offsets, channel]
         total = np.zeros((*fit.window, channels), dy.dtype)
         for block in _blocks(dy.shape):
             parts = windows[block], axes, dy[block], [*image, channel]

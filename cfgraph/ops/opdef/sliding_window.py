@@ -69,8 +69,10 @@ class SlidingWindow(NamedTuple):
         """The sizes of the dilated window."""
         return tuple((k - 1) * d + 1 for k, d in zip(window, self.dilations, strict=True))
 
-    def count_and_padding(self, d: int, size: int, extent: int) -> tuple[int, tuple[int, int]]:
-        """The number of windows in one dimension, and the padding before and after it."""
+    def output_size_and_padding(
+        self, d: int, size: int, extent: int
+    ) -> tuple[int, tuple[int, int]]:
+        """The output size in one dimension for a dilated window, and the padding at both ends."""
         stride = self.strides[d]
         if self.padding == "SAME":
             count = -(-size // stride)
@@ -79,17 +81,17 @@ class SlidingWindow(NamedTuple):
         pad = self.explicit[d] if self.padding == "EXPLICIT" else (0, 0)
         return int((size + sum(pad) - extent + stride) / stride), pad
 
-    def windows(self, d: int, size: int | None, extent: int | None) -> int | None:
-        """The number of windows in one dimension, or None if not static."""
+    def static_output_size(self, d: int, size: int | None, window: int | None) -> int | None:
+        """The output size in one dimension, or None if it depends on an unknown size."""
         if self.padding == "SAME" and size is not None:
             return -(-size // self.strides[d])
-        if size is None or extent is None:
+        if size is None or window is None:
             return None
-        reach = (extent - 1) * self.dilations[d] + 1
-        if size + sum(self.explicit[d]) < reach and self.padding != "SAME":
-            message = f"a window of {reach} does not fit into an image of {size}"
+        extent = (window - 1) * self.dilations[d] + 1
+        if size + sum(self.explicit[d]) < extent:
+            message = f"a window of {extent} does not fit into an image of {size}"
             raise ValueError(message)
-        count, _ = self.count_and_padding(d, size, reach)
+        count, _ = self.output_size_and_padding(d, size, extent)
         return count
 
 
@@ -97,7 +99,7 @@ class SlidingWindow(NamedTuple):
 def _grid(slide: SlidingWindow, sizes: tuple[int, ...], window: tuple[int, ...]) -> WindowGrid:
     out, pads = [], []
     for d, (size, extent) in enumerate(zip(sizes, slide.extents(window), strict=True)):
-        count, pad = slide.count_and_padding(d, size, extent)
+        count, pad = slide.output_size_and_padding(d, size, extent)
         if count < 0:
             message = (
                 f"Computed output size would be negative: {count} "
@@ -188,10 +190,10 @@ class WindowGrid:
             width = x.shape[-1] * math.prod(self.window)
             windows = x.shape[0] * math.prod(self.out)
             return self.patches(xp, x).reshape((windows, width))
-        windows = self.windows(x)
+        windows = self.window_view(x)
         return windows.reshape((-1, x.shape[-1] * math.prod(self.window)))
 
-    def windows(self, x: Any) -> Any:
+    def window_view(self, x: Any) -> Any:
         """A view of the windows of a NumPy image: batch, windows, offsets, channels."""
         padded = np.ascontiguousarray(self.pad(np, x))
         batch, *spatial, channel = padded.strides
@@ -304,7 +306,7 @@ def _require_size(name: str, sizes: Sequence[int], expected: int) -> None:
 
 
 def windowed_shape(
-    layout: ImageLayout, move: SlidingWindow, image: Shape, window: Any, channels: Any
+    layout: ImageLayout, slide: SlidingWindow, image: Shape, window: Any, channels: Any
 ) -> Shape:
     """The static shape of an output with one value per window."""
     dims = image.dims
@@ -312,5 +314,7 @@ def windowed_shape(
         dims = (None,) * layout.rank
     if len(dims) != layout.rank:
         return UNKNOWN_SHAPE
-    sizes = [move.windows(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)]
+    sizes = [
+        slide.static_output_size(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)
+    ]
     return Shape(layout.shape_of(sizes, dims[0], channels))

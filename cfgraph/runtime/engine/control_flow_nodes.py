@@ -65,8 +65,10 @@ class NodeContext:
 
     def send_control(self) -> Send | None:
         """A function that delivers to consumers of the control edges, or None if there are none."""
-        wired = self.control is not None and self.control.has_consumers
-        return value_sender(self.control, self.ready) if self.control and wired else None
+        control = self.control
+        if control is None or not control.has_consumers:
+            return None
+        return value_sender(control, self.ready)
 
     def kill_all(self) -> Kill:
         """A function that delivers deadness to all consumers."""

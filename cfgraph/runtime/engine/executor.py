@@ -148,7 +148,7 @@ class Executor:
         plan = self.linked.owners.get(fire)
         return located_error(error, plan.node if plan else None, iteration.path, self.device)
 
-    def busiest(self) -> Iteration | None:
+    def next_token_iteration(self) -> Iteration | None:
         """The iteration of the next token, if there is one."""
         return self.ready[self.consumed][1] if self.ready else None
 

@@ -112,30 +112,30 @@ def run_partitions(
     if device is not None and not is_partitioned(graph):
         whole = RunPartition(device, list(nodes), dict(enumerate(fetches)), dict(enumerate(feeds)))
         return [whole]
-    graph_frames: dict[str, RunPartition] = {}
+    partitions: dict[str, RunPartition] = {}
 
-    def part(node: Node) -> RunPartition:
+    def partition_of(node: Node) -> RunPartition:
         name = node.device
-        return graph_frames.get(name) or graph_frames.setdefault(name, RunPartition(name))
+        return partitions.get(name) or partitions.setdefault(name, RunPartition(name))
 
     chosen = list(nodes)
     require_no_findings(list(check_partition_edges(chosen)))
     require_no_findings(list(check_duplicate_keys(chosen)))
     for node in chosen:
-        part(node).nodes.append(node)
+        partition_of(node).nodes.append(node)
     for index, output in enumerate(fetches):
-        part(output.node).fetches[index] = output
+        partition_of(output.node).fetches[index] = output
     for index, output in enumerate(feeds):
-        part(output.node).feeds[index] = output
-    return [graph_frames[name] for name in sorted(graph_frames)]
+        partition_of(output.node).feeds[index] = output
+    return [partitions[name] for name in sorted(partitions)]
 
 
 @dataclass(slots=True, eq=False)
 class FramePlan:
     """Layout of a frame: the number of slots of an iteration, and its initial pending counts.
 
-    Slot 0 receives values that no input reads. `back_edge` is the node that errors of the iteration
-    limit name, whichever NextIteration is first.
+    Slot 0 receives values that no input reads. `back_edge` is the first NextIteration in graph
+    order, which errors of the iteration limit name.
     """
 
     name: str

@@ -38,10 +38,11 @@ def with_bfloat16_outputs(node: Node, kernel: Kernel) -> Kernel:
     return run
 
 
-def _rounded(value: Any, dtypes: Any) -> Any:
-    if dtypes is None or getattr(value, "dtype", dtypes) == dtypes:
+def _rounded(value: Any, dtype: Any) -> Any:
+    """The value in a dtype; unchanged without one."""
+    if dtype is None or getattr(value, "dtype", dtype) == dtype:
         return value
-    return value.astype(dtypes)
+    return value.astype(dtype)
 
 
 def gpu_line(

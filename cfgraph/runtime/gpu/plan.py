@@ -100,19 +100,15 @@ class SharedVariables:
 def map_contained(value: Any, move: Callable[[Any], Any]) -> Any:
     """Apply `move` to a value, or to all elements of a container."""
     if isinstance(value, TensorList):
-        items = [None if output is None else map_contained(output, move) for output in value.all()]
-        return value.replaced(items)
+        elements = [None if x is None else map_contained(x, move) for x in value.all()]
+        return value.replaced(elements)
     if isinstance(value, OptionalVariant):
         values = value.values
-        return (
-            value
-            if values is None
-            else OptionalVariant(tuple(map_contained(output, move) for output in values))
-        )
+        if values is None:
+            return value
+        return OptionalVariant(tuple(map_contained(x, move) for x in values))
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return (
-            map_objects(lambda output: map_contained(output, move), value) if value.size else value
-        )
+        return map_objects(lambda x: map_contained(x, move), value) if value.size else value
     return value if isinstance(value, bytes) else move(value)
 
 
@@ -380,9 +376,9 @@ def _with_local_variables(kernel: Kernel, localize: Callable[[Variable], None]) 
     """A stateful kernel that first moves its variables to where it computes."""
 
     def run(step: Any, *inputs: Any) -> Any:
-        for output in inputs:
-            if isinstance(output, Variable):
-                localize(output)
+        for value in inputs:
+            if isinstance(value, Variable):
+                localize(value)
         result = kernel(step, *inputs)
         if isinstance(result, Variable):
             localize(result)

@@ -79,7 +79,7 @@ def jax_line(
         has_loops |= is_loop or any(line.has_loops for line in lines)
         has_checks |= any(line.has_checks for line in lines) or (is_loop and guarded)
         if is_loop:
-            traced = _while_loop(jax, lines, loop_invariant_arguments(inner[1]))
+            traced: Kernel = _Loop(jax, lines, loop_invariant_arguments(inner[1])).run
         else:
             traced = _conditional(jax, lines)
         if node not in static:
@@ -121,67 +121,94 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
     return bound
 
 
-def _while_loop(jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -> Kernel:
-    """A loop; invariant values are not carried, and stay constant if they were.
+class _Loop:
+    """A loop as a kernel; invariant values are not carried, and stay constant if they were.
 
     A loop with checks carries their conjunction as the last value, and ends when one fails; a
     guarded one carries the number of its iterations before it. Tracing finds the checks of kernels:
     the loop is then traced again.
     """
-    condition, step = (_as_tuple(line) for line in lines)
-    carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
-    condition_checked, body_checked = (line.has_checks for line in lines)
 
-    def run(*values: Any) -> Any:
-        result, is_complete = traced(*values)
-        return result if is_complete else traced(*values)[0]
+    def __init__(self, jax: Any, lines: Sequence[JaxLine], invariant: Sequence[bool]) -> None:
+        self.jax = jax
+        self.condition, self.body = (_as_tuple(line) for line in lines)
+        self.carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
+        # as far as earlier traces have found checks
+        self.condition_has_checks, self.body_has_checks = (line.has_checks for line in lines)
 
-    def traced(*values: Any) -> tuple[Any, bool]:
-        nonlocal condition_checked, body_checked
-        guard = current_guard()
-        has_checks = condition_checked or body_checked or guard is not None
-        repeats_condition = condition_checked
+    def run(self, *values: Any) -> Any:
+        """Trace the loop with these first values."""
+        trace = _LoopTrace(self, values)
+        result = trace.run()
+        if not trace.is_complete:
+            result = _LoopTrace(self, values).run()
+        return result[0] if len(result) == 1 else tuple(result) if result else None
 
-        def filled(state: Sequence[Any]) -> list[Any]:
-            all_values = list(values)
-            for index, value in zip(carried, state, strict=False):
-                all_values[index] = value
-            return all_values
 
-        def cond(state: Any) -> Any:
-            nonlocal condition_checked
-            with collected_checks() as checks:
-                holds = jax.numpy.asarray(condition(*filled(state))[0])
-            condition_checked |= bool(checks)
-            return jax.numpy.logical_and(holds, state[-1]) if has_checks else holds
+class _LoopTrace:
+    """One trace of a loop, with the checks that are known before it."""
 
-        def body(state: Any) -> Any:
-            nonlocal body_checked
-            with collected_checks() as checks:
-                if repeats_condition:  # the condition itself returns no checks
-                    condition(*filled(state))
-                results = step(*filled(state))
-            body_checked |= bool(checks)
-            after = tuple(_as_jax(jax, results[index]) for index in carried)
-            if guard is not None:
-                count = state[-2] + 1
-                checks.append(guard.holds(jax, count, after))
-                after += (count,)
-            return (*after, all_hold(jax, [state[-1], *checks])) if has_checks else after
+    def __init__(self, loop: _Loop, values: Sequence[Any]) -> None:
+        self.loop, self.values = loop, values
+        self.guard = current_guard()
+        self.repeats_condition = loop.condition_has_checks
+        self.has_checks = (
+            loop.condition_has_checks or loop.body_has_checks or self.guard is not None
+        )
 
-        start = tuple(_as_jax(jax, values[index]) for index in carried)
-        start += _counters(jax, guarded=guard is not None, checked=has_checks)
-        start = _with_list_shapes(jax, body, start)
-        state = jax.lax.while_loop(cond, body, start) if start else start
-        is_complete = condition_checked == repeats_condition and (has_checks or not body_checked)
-        result = filled(state)
-        if has_checks and is_complete:
-            require(state[-1])
-        if repeats_condition and is_complete:
-            condition(*result)
-        return result[0] if len(result) == 1 else tuple(result) if result else None, is_complete
+    @property
+    def is_complete(self) -> bool:
+        """True if the trace has found no further checks."""
+        loop = self.loop
+        return loop.condition_has_checks == self.repeats_condition and (
+            self.has_checks or not loop.body_has_checks
+        )
 
-    return run
+    def run(self) -> list[Any]:
+        """The values after the loop."""
+        loop, jax = self.loop, self.loop.jax
+        start = tuple(_as_jax(jax, self.values[index]) for index in loop.carried)
+        start += _counters(jax, guarded=self.guard is not None, checked=self.has_checks)
+        start = _with_list_shapes(jax, self._step, start)
+        state = jax.lax.while_loop(self._continues, self._step, start) if start else start
+        result = self._all_values(state)
+        if self.is_complete:
+            if self.has_checks:
+                require(state[-1])
+            if self.repeats_condition:
+                loop.condition(*result)
+        return result
+
+    def _all_values(self, state: Sequence[Any]) -> list[Any]:
+        """The values of the loop, of which the state has those that are carried."""
+        values = list(self.values)
+        for index, value in zip(self.loop.carried, state, strict=False):
+            values[index] = value
+        return values
+
+    def _continues(self, state: Any) -> Any:
+        """The condition on a state."""
+        loop, jax = self.loop, self.loop.jax
+        with collected_checks() as checks:
+            holds = jax.numpy.asarray(loop.condition(*self._all_values(state))[0])
+        loop.condition_has_checks |= bool(checks)
+        return jax.numpy.logical_and(holds, state[-1]) if self.has_checks else holds
+
+    def _step(self, state: Any) -> Any:
+        """The state after an iteration."""
+        loop, jax = self.loop, self.loop.jax
+        values = self._all_values(state)
+        with collected_checks() as checks:
+            if self.repeats_condition:  # the condition itself returns no checks
+                loop.condition(*values)
+            results = loop.body(*values)
+        loop.body_has_checks |= bool(checks)
+        after = tuple(_as_jax(jax, results[index]) for index in loop.carried)
+        if self.guard is not None:
+            count = state[-2] + 1
+            checks.append(self.guard.holds(jax, count, after))
+            after += (count,)
+        return (*after, all_hold(jax, [state[-1], *checks])) if self.has_checks else after
 
 
 def _counters(jax: Any, *, guarded: bool, checked: bool) -> tuple[Any, ...]:

@@ -80,23 +80,23 @@ def memory_owners(
         for executor in executors
         if short_device_name(executor.plan.device) == memory.device
     ]
-    slots = [
-        slot
+    waiting = [
+        pair
         for executor in local
         if executor.root is not None
-        for slot in _waiting_values(executor.root)
+        for pair in _waiting_values(executor.root)
     ]
-    for _, value in slots:
+    for _, value in waiting:
         contents = _container_contents(value, meter.makers.get(id(value), ""))
         if contents is not None:
             search.add(*contents)
-    for path, value in slots:
+    for path, value in waiting:
         kind = ITERATIONS if path else "values outside of"
         search.add(kind, path or "loops", [value])
     for key, counted in meter.buffers.items():
         plan = counted.plan
         constant = plan is not None and not plan.node.inputs and not plan.op.effects.is_input
-        search.add_buffer(*(("", "constants") if constant else ("", "others")), key, counted)
+        search.add_buffer("", "constants" if constant else "others", key, counted)
     owners = (MemoryOwner(kind, name, *total) for (kind, name), total in search.totals.items())
     return sorted(owners, key=lambda owner: (-owner.bytes, owner.kind, owner.name))
 
@@ -183,9 +183,9 @@ class MemoryInstrumentation:
 
         def run_stateful(*inputs: Any) -> Any:
             result = run(*inputs)
-            for output in inputs:
-                if isinstance(output, Variable):
-                    count(output.value, memory)
+            for value in inputs:
+                if isinstance(value, Variable):
+                    count(value.value, memory)
             if isinstance(result, Stack | TensorArray):
                 makers[id(result)] = plan.node.name
             return result

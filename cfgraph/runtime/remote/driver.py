@@ -22,7 +22,6 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, WorkerLost
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.traversal import sends_by_key
 from cfgraph.limits import current_limits
 from cfgraph.runtime.compiled.engine import MAX_REPEATED, exceeds_iterations
 from cfgraph.runtime.deadlock import BlockedRecv, NotSent, deadlock_error
@@ -81,11 +80,25 @@ class RemoteRun:
         workers.start(devices or sorted(used))
         self._used = sorted({workers.worker_of[device] for device in used})
         require_sendable([node for plan in plans for node in plan.nodes], workers.worker_of)
-        self._keys = tuple(sends_by_key(spec.graph))
         self._number = next(workers.loads)
         # only noted, since garbage collection may run anywhere; the next load carries it
         weakref.finalize(self, workers.released_loads.append, self._number).atexit = False
-        remaining = current_limits().deadline - time.monotonic()
+        loaded = self._load(spec, compiles=compiles)
+        results = [loaded[worker] for worker in self._used]
+        self._reason = self._token_reason(results, is_auto=is_auto) if compiles else ""
+        self._is_compiled = compiles and not self._reason
+        self._is_repeatable = all(result.is_repeatable for result in results)
+        self._needs_tokens = any(result.needs_tokens_for_dead for result in results)
+        self._feeds: dict[int, set[int]] = {worker: set() for worker in self._used}
+        for plan in plans:
+            self._feeds[workers.worker_of[plan.device]].update(plan.feeds)
+        for worker, result in zip(self._used, results, strict=True):
+            self._feeds[worker].update(result.feeds)
+        self._variables = {variable_key(node): workers.worker_of[node.device] for node in variables}
+
+    def _load(self, spec: RunSpec, *, compiles: bool) -> list[LoadResult]:
+        """Plan the run on all workers. Raises the error of a worker."""
+        workers, remaining = self._workers, current_limits().deadline - time.monotonic()
         request = LoadRequest(
             self._number,
             dumps(spec.graph),
@@ -93,7 +106,7 @@ class RemoteRun:
             [node.name for node in spec.targets],
             [tensor.name for tensor in spec.feeds],
             workers.worker_of,
-            step.io,
+            self.step.io,
             compiles,
             None if remaining == math.inf else max(0.0, remaining),
             _emptied(workers.released_loads),
@@ -102,23 +115,19 @@ class RemoteRun:
         for result in loaded:
             if result.error is not None:
                 raise result.error
-        used_results = [loaded[worker] for worker in self._used]
-        self._reason = next((result.reason for result in used_results if result.reason), "")
-        if compiles and not self._reason and len({each.digest for each in used_results}) > 1:
-            self._reason = "the workers generate different code"
-        is_slow = workers.round_trip >= _SLOW_ROUND_TRIP
-        if compiles and is_auto and is_slow and any(one.waits_in_turn for one in used_results):
-            delay = workers.round_trip * 1e3
-            self._reason = f"iterations overlap, since a message and its answer take {delay:.0f} ms"
-        self._is_compiled = compiles and not self._reason
-        self._is_repeatable = all(result.is_repeatable for result in used_results)
-        self._needs_tokens = any(result.needs_tokens_for_dead for result in used_results)
-        self._feeds: dict[int, set[int]] = {worker: set() for worker in self._used}
-        for plan in plans:
-            self._feeds[workers.worker_of[plan.device]].update(plan.feeds)
-        for worker, result in zip(self._used, used_results, strict=True):
-            self._feeds[worker].update(result.feeds)
-        self._variables = {variable_key(node): workers.worker_of[node.device] for node in variables}
+        return loaded
+
+    def _token_reason(self, results: Sequence[LoadResult], *, is_auto: bool) -> str:
+        """The reason why token executors run the run although it is compiled, or empty."""
+        reason = next((result.reason for result in results if result.reason), "")
+        if not reason and len({result.digest for result in results}) > 1:
+            reason = "the workers generate different code"
+        round_trip = self._workers.round_trip
+        is_slow = round_trip >= _SLOW_ROUND_TRIP
+        if is_auto and is_slow and any(result.waits_in_turn for result in results):
+            delay = round_trip * 1e3
+            reason = f"iterations overlap, since a message and its answer take {delay:.0f} ms"
+        return reason
 
     def clear(self) -> None:
         """Drop the values of the run."""

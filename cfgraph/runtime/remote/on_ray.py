@@ -25,7 +25,7 @@ from cfgraph.runtime.remote.worker import Worker
 from cfgraph.runtime.remote.workers import WorkerDied
 
 _STRATEGIES: Final = {"": "PACK", "hosts": "STRICT_SPREAD"}
-# calls that run beside all others: a step, and the pings of the driver
+# calls that run in parallel to others: a step, and the pings of the driver
 _GROUPS: Final = {"step": "steps", "ping": "pings"}
 _PLACEMENT_SECONDS: Final = 60
 

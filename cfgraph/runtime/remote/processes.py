@@ -236,7 +236,7 @@ def _serve(pipe: Connection) -> None:
     """Answer calls until the driver closes its end."""
     lock = threading.Lock()
     workers: list[Worker] = []
-    # a step runs beside the calls that look at it
+    # a step runs in parallel to the calls that look at it
     steps = ThreadPoolExecutor(1, "cfgraph-step")
     calls = ThreadPoolExecutor(1, "cfgraph-call")
 

@@ -120,7 +120,7 @@ class SharedArrays:
         fitting = [name for name, most in free.items() if size <= most <= 2 * size]
         if fitting:
             return min(fitting, key=free.__getitem__)
-        # segments of other sizes are not needed any more
+        # segments of other sizes are no longer needed
         for name, most in free.items():
             if sum(free.values()) + size > _MAX_FREE_BYTES or len(self._sent) >= _MAX_SEGMENTS:
                 self._sent.pop(name).set_state(_DROPPED)
@@ -184,7 +184,7 @@ class SharedArrays:
             os.close(file)
 
     def _release(self, name: bytes) -> None:
-        """Free the segment of an array that is no longer used, in whichever thread used it last."""
+        """Free the segment of an array that is no longer used, in the thread that used it last."""
         received = list(self._received.items())
         states = {each: segment.state for each, (segment, _) in received}
         sizes = {each: segment.size for each, (segment, _) in received}

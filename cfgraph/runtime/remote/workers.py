@@ -34,7 +34,7 @@ class WorkerHandle(Protocol):
     pid: int
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Call a method of the worker; `step` and `ping` run beside all others."""
+        """Call a method of the worker; `step` and `ping` run in parallel to others."""
 
     def kill(self) -> None:
         """End the process of the worker."""
@@ -54,7 +54,7 @@ class WorkerDied(Exception):
     """A worker whose process has ended."""
 
 
-def assign_devices(devices: Sequence[str], workers: int | None) -> dict[str, int]:
+def assign_workers(devices: Sequence[str], workers: int | None) -> dict[str, int]:
     """Return the worker of each device.
 
     `workers` is their number, None for one per task. Raises UsageError if there are fewer devices
@@ -190,7 +190,7 @@ class Workers:
                 message = f"no worker runs {short_device_name(unknown[0])}"
                 raise UsageError(message, hint="name all devices when the session is created")
             return
-        self.worker_of = assign_devices(devices, self.options.workers)
+        self.worker_of = assign_workers(devices, self.options.workers)
         numbers = range(max(self.worker_of.values()) + 1)
         self._transport = self.options.transport()
         owned = [devices_of(self.worker_of, worker) for worker in numbers]

@@ -192,10 +192,10 @@ class TraceLanes:
 
     def lane(self, device: str) -> TraceLane:
         """The lane of a device, made on first use."""
-        match = self.lanes.get(device)
-        if match is None:
-            match = self.lanes[device] = TraceLane(device)
-        return match
+        lane = self.lanes.get(device)
+        if lane is None:
+            lane = self.lanes[device] = TraceLane(device)
+        return lane
 
     def _widen(self) -> None:
         self.step_ns *= 2
@@ -206,10 +206,10 @@ class TraceLanes:
 
 def _halved(counts: MutableMapping[Any, int]) -> Counter[Any]:
     """The counts with pairs of bins merged; a key starts with its bin."""
-    match: Counter[Hashable] = Counter()
+    halved: Counter[Hashable] = Counter()
     for (bin_index, *rest), count in counts.items():
-        match[bin_index // 2, *rest] += count
-    return match
+        halved[bin_index // 2, *rest] += count
+    return halved
 
 
 def _mark(event: TraceEvent) -> str:
