@@ -257,7 +257,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str], name: str = PROGR
     if type(failure).__name__ == "NoArgsIsHelpError":
         typer.echo(str(failure), err=True)
         return UsageError.exit_code
-    error = _to_cfgraph_error(failure)
+    error = _to_cfgraph_error(failure, name)
     code = error.exit_code if error else _BUG_EXIT_CODE
     for line in _error_lines(failure, error, args, name):
         typer.echo(wrapped_error(clean_lines(line)), err=True)
@@ -322,7 +322,7 @@ def _command(ctx: Any) -> str:
     return (ctx.invoked_subcommand if ctx is not None else None) or "error"
 
 
-def _to_cfgraph_error(failure: Exception) -> CfgraphError | None:
+def _to_cfgraph_error(failure: Exception, name: str) -> CfgraphError | None:
     """Return a failure as a CfgraphError, or None for a bug."""
     if isinstance(failure, CfgraphError):
         return failure
@@ -332,17 +332,17 @@ def _to_cfgraph_error(failure: Exception) -> CfgraphError | None:
     if isinstance(failure, MemoryError):
         return out_of_memory_error()
     if hasattr(failure, "format_message"):  # typer's own: wrong options and arguments
-        return _usage_error(failure)
+        return _usage_error(failure, name)
     return None
 
 
-def _usage_error(failure: Any) -> UsageError:
+def _usage_error(failure: Any, program: str) -> UsageError:
     ctx = getattr(failure, "ctx", None)
     extra = _EXTRA_ARGUMENTS.fullmatch(str(getattr(failure, "message", "")))
     if ctx is not None and extra is not None:
         return _extra_argument_error(ctx, extra[1])
     close = getattr(failure, "possibilities", None)
-    hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
+    hint = f"see `{ctx.command_path if ctx else program} --help`"
     param: Any = getattr(failure, "param", None)
     if type(failure).__name__ == "MissingParameter" and getattr(param, "metavar", None):
         description = re.split(r"[.:;](?:\s|$)", getattr(param, "help", None) or "")[0]

@@ -23,6 +23,8 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.traversal import ancestors, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 
+# that messages and commands name
+MAX_LISTED_FEEDS: Final = 8
 # in graphs of older producers the shape [] of a Placeholder means any shape
 _LAST_LOOSE_PRODUCER: Final = 21
 
@@ -95,14 +97,18 @@ def require_feeds(
 def missing_feeds_error(
     graph: Graph, lacking: list[Output], names: Mapping[str, str] | None = None
 ) -> UsageError:
-    """The error that lists all missing feeds, with the options to add."""
+    """The error that lists missing feeds, with the options to add."""
     name_of = {graph.tensor(tensor): name for name, tensor in (names or {}).items()}
+    listed = lacking[:MAX_LISTED_FEEDS]
     names_text = ", ".join(
-        f"{name_of.get(tensor, tensor.name)} ({describe_type(graph, tensor)})" for tensor in lacking
+        f"{name_of.get(tensor, tensor.name)} ({describe_type(graph, tensor)})" for tensor in listed
     )
-    options = " ".join(feed_option(graph, tensor, name_of.get(tensor)) for tensor in lacking)
+    hint = " ".join(feed_option(graph, tensor, name_of.get(tensor)) for tensor in listed)
+    if more := len(lacking) - len(listed):
+        names_text += f", and {more} more"
+        hint = "--feeds FILE.npz, which has an array for each name"
     message = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
-    return UsageError(f"{message}: {names_text}", hint=f"add {options}", code="CFG036")
+    return UsageError(f"{message}: {names_text}", hint=f"add {hint}", code="CFG036")
 
 
 def describe_type(graph: Graph, tensor: Output) -> str:

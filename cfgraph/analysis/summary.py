@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.feeds_and_fetches import (
+    MAX_LISTED_FEEDS,
     describe_type,
     feed_option,
     format_type,
@@ -72,10 +74,8 @@ def initializers(
     them, such as `init`, replaces them.
     """
     every = list(_initializer_of(graph, resources, unrunnable).values())
-    if len(every) > 1:
-        group = _group_node(graph, every)
-        return every if group is None else [group]
-    return every
+    group = _group_node(graph, every) if every else None
+    return every if group is None else [group]
 
 
 def _initializer_of(
@@ -98,6 +98,9 @@ def _group_node(graph: Graph, nodes: Collection[Node]) -> Node | None:
     """A node without inputs that waits for all of the nodes and needs no feed."""
     for node in graph:
         waits = not node.inputs and set(node.controls).issuperset(nodes)
+        # one assignment may also be part of a step
+        if waits and len(nodes) == 1:
+            waits = all(map(_assigns, node.controls))
         if waits and _needs_no_feed(graph, node):
             return node
     return None
@@ -255,8 +258,7 @@ def node_outputs(node: Node) -> list[Output]:
 
 
 def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = False) -> str:
-    """The suggested next command: a run of the graph, or the command that explains why it cannot
-    run.
+    """The suggested next command: a run of the graph, or a check that explains why it cannot run.
 
     `restored` variables need no initializer; variables without one are restored from a path.
     """
@@ -269,9 +271,13 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     fetched = [tensor for tensor in tensors if role_of(tensor.node) is not Role.EXIT]
     fetched = [tensor for tensor in fetched if not _assigns(tensor.node)] or fetched
     fetched = [tensor for tensor in fetched if not _is_variable_value(tensor)] or fetched
+    fetched = [tensor for tensor in fetched if _FUNCTION_RESULT.fullmatch(tensor.name)] or fetched
     fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
     needed = ancestors(graph, [tensor.node for tensor in fetched or tensors])
-    feeds = [feed_option(graph, node.output()) for node in needed if must_be_fed(node)]
+    fed = [node.output() for node in needed if must_be_fed(node)]
+    feeds = [feed_option(graph, tensor) for tensor in fed]
+    if len(feeds) > MAX_LISTED_FEEDS:
+        feeds = ["--feeds FILE.npz"]
     if not fetched and stuck:
         fetched = tensors[:_MAX_FETCHES]
     fetches = [f"--fetch {shlex.quote(tensor.name)}" for tensor in fetched]
@@ -294,6 +300,7 @@ def _needs_values(graph: Graph, needed: Collection[Node], stuck: Collection[Node
 
 
 _MAX_FETCHES = 3
+_FUNCTION_RESULT = re.compile(r"Identity(_\d+)?:0")  # of a tf.function, as TensorFlow names them
 _MAX_WEIGHED = 1_000_000  # bound on the nodes to visit
 
 
@@ -313,15 +320,23 @@ def _by_ancestor_count(graph: Graph, tensors: list[Output]) -> list[Output]:
     """Tensors ordered by decreasing number of ancestors, so that a loss precedes a counter."""
     sources = list(dict.fromkeys(tensor.node for tensor in tensors))
     if len(sources) * len(graph) > _MAX_WEIGHED:
-        return tensors
+        depths = _depths(graph)
+        return sorted(tensors, key=lambda tensor: -depths[tensor.node])
     ancestor_counts = {node: len(ancestors(graph, [node])) for node in sources}
     return sorted(tensors, key=lambda tensor: -ancestor_counts[tensor.node])
 
 
+def _depths(graph: Graph) -> dict[Node, int]:
+    """The length of the longest path to each node, without back edges."""
+    depths: dict[Node, int] = {}
+    for node in frames(graph).order:
+        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        depths[node] = 1 + max((depths.get(source, 0) for source in sources), default=0)
+    return depths
+
+
 def op_support(graph: Graph, op: str) -> str:
-    """Support for an op in a run: `` if it has a kernel, `lowered`, or the reason why it cannot
-    run.
-    """
+    """Support for an op in a run: `` with a kernel, `lowered`, or the reason why it cannot run."""
     definition = lookup(op)
     if op in graph.functions or (definition and issubclass(definition, FunctionalOp)):
         return "lowered"

@@ -59,6 +59,9 @@ class GradientCheckOptions:
     io: IoPolicy = field(default_factory=IoPolicy)
 
 
+_NO_GRADIENT: Final = "it has no gradient"
+
+
 def check_gradients(
     graph: Graph, derivatives: Sequence[Derivative], options: GradientCheckOptions | None = None
 ) -> list[dict[str, SlopeComparison]]:
@@ -73,6 +76,8 @@ def check_gradients(
     input whose type has no generator.
     """
     options = options or GradientCheckOptions()
+    if not any(name for derivative in derivatives for name in derivative.names):
+        return [{x: SlopeComparison(x, skipped=_NO_GRADIENT) for x in d.xs} for d in derivatives]
     stopped = [_stopped_tensors(graph, derivative) for derivative in derivatives]
     cases: list[list[dict[str, SlopeComparison]]] = []
     point: EvaluationPoint | None = None
@@ -181,7 +186,7 @@ class _GradientCheck:
     def _compare(self, x: str, name: str | None, values: Mapping[str, Any]) -> SlopeComparison:
         tensor = self.graph.tensor(x)
         if name is None:
-            return SlopeComparison(x, skipped="no y depends on it")
+            return SlopeComparison(x, skipped=_NO_GRADIENT)
         if self.dead:
             return SlopeComparison(x, skipped="every y is dead")
         if values[name] is None:

@@ -104,7 +104,10 @@ def _unknown_pattern(pattern: str) -> UsageError:
     omission = find_omission(pattern)
     if omission is not None:
         return UsageError(f"no kernel for {pattern}; {omission.reason}", hint=omission.hint)
-    return UsageError(f"no op matches {pattern!r}", hint=did_you_mean(pattern, registry.op_names()))
+    count = sum(1 for _ in supported_ops(f"*{pattern}*")) if pattern.isalnum() else 0
+    hint = f"'*{pattern}*' matches {count} op{'s' * (count != 1)}" if count else None
+    hint = hint or did_you_mean(pattern, registry.op_names())
+    return UsageError(f"no op matches {pattern!r}", hint=hint)
 
 
 def _print_table(out: Page, ops: list[OpSupport]) -> None:

@@ -73,6 +73,7 @@ def optimize_file(
     verification.before(source, outputs.quiet)
     runs = verification.inputs
     names = signature_names(source, runs.signature, runs.variables)
+    function_nodes = _function_nodes(source.graph)
     report = request.apply(source.graph, names)
     verdict = verification.after(source.graph, outputs.quiet)
     passed = verdict is None or bool(verdict)
@@ -81,7 +82,10 @@ def optimize_file(
         note(f"warning: {warning}", outputs.quiet)
     before, after = sum(report.before.values()), sum(report.after.values())
     if not outputs.quiet:
-        _print_rewrites(report, before, after)
+        counts = f"{before} nodes, now {after}"
+        if function_nodes:
+            counts += f"; in functions {function_nodes}, now {_function_nodes(source.graph)}"
+        _print_rewrites(report, counts)
     if outputs.json:
         print_document(
             "optimize",
@@ -99,7 +103,11 @@ def optimize_file(
     return int(not passed)
 
 
-def _print_rewrites(report: Optimization, before: int, after: int) -> None:
+def _function_nodes(graph: Graph) -> int:
+    return sum(len(function.definition.nodes) for function in graph.functions.values())
+
+
+def _print_rewrites(report: Optimization, counts: str) -> None:
     for rewrite in report.applied:
         name = f"{rewrite.function}/{rewrite.node}" if rewrite.function else rewrite.node
         result = rewrite.result or "removed"
@@ -108,7 +116,7 @@ def _print_rewrites(report: Optimization, before: int, after: int) -> None:
     if not report:
         out.line("nothing to optimize")
         return
-    out.heading("optimized", f"{before} nodes, now {after}")
+    out.heading("optimized", counts)
     columns = [Column("rule"), Column("rewrites", right=True), Column("meaning")]
     rows = [(rule, count, _MEANINGS[rule]) for rule, count in report.rules.items() if count]
     out.table(OutputTable(columns, [*rows]))

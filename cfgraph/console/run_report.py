@@ -288,13 +288,17 @@ def _virtual_time(ns: float, until: int | None, stopped_at: int | None) -> str:
 def _engine_note(session: Session) -> str:
     """The engine of the last run, and the reason for the token executor."""
     chosen = engine_json(session)
-    workers = [short_device_names(names) for names in session.worker_devices]
+    workers = session.worker_devices
+    used = [short_device_names(names) for names in workers if names]
     on_workers = f" on {len(workers)} worker{'s' * (len(workers) != 1)}" if workers else ""
+    if len(used) < len(workers):
+        on_workers = f" on {len(used)} of{on_workers.removeprefix(' on')}"
     if chosen["engine"] != "compiled":
         reason = f", since {chosen['reason']}" if chosen["reason"] else ""
         return f"engine: {chosen['engine']}{on_workers}{reason}"
     if workers:
-        return f"engine: compiled{on_workers}, one function each: {'; '.join(workers)}"
+        idle = "; no node is on the other devices" if len(used) < len(workers) else ""
+        return f"engine: compiled{on_workers}, one function each: {'; '.join(used)}{idle}"
     graph = session.ran
     if graph is None or not is_partitioned(graph):
         return f"engine: compiled{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"

@@ -376,6 +376,8 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     require_single_stdin(source, [*wanted.feeds, *options.expected.values])
     graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
     names = signature_names(replace(source, graph=graph), wanted.signature, wanted.variables)
+    fed_names = [split_feed(text)[0] for text in wanted.feeds if not text.startswith("@")]
+    names.require_selected(graph, [*wanted.fetches, *fed_names])
     labels = names.labels(graph)
     resolved = Fetches(graph, names.outputs)
     for name in wanted.fetches:

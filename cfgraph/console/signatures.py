@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cfgraph.console.graph_files import Source, saved_model_contents
@@ -25,10 +25,21 @@ class SignatureNames:
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    unselected: tuple[SavedSignature, ...] = ()
 
     def tensor(self, name: str) -> str:
         """Return the tensor that a name of the signature stands for, or the name itself."""
         return self.inputs.get(name) or self.outputs.get(name, name)
+
+    def require_selected(self, graph: Graph, names: Iterable[str]) -> None:
+        """Raise UsageError for a name that only signatures have which are not selected."""
+        for name in names:
+            owners = [item.name for item in self.unselected if name in _signature_names(item)]
+            selected = name in self.inputs or name in self.outputs
+            if owners and not selected and not _has_tensor(graph, name):
+                message = f"{name!r} is a name of the signature {' and of '.join(owners)}"
+                options = " or ".join(f"--signature {owner}" for owner in owners)
+                raise UsageError(message, hint=f"add {options}")
 
     def labels(self, graph: Graph) -> dict[Output, str]:
         """Return the names of the output tensors."""
@@ -45,10 +56,13 @@ def signature_names(
     """
     contents = saved_model_contents(source) or _contents_at(variables)
     signature = _find_signature(contents, requested)
+    others = contents.signatures.values() if contents else ()
+    unselected = tuple(item for item in others if item is not signature)
     if signature is None:
-        return SignatureNames()
+        return SignatureNames(unselected=unselected)
     graph = source.graph
-    return SignatureNames(_in_graph(graph, signature.inputs), _in_graph(graph, signature.outputs))
+    inputs, outputs = _in_graph(graph, signature.inputs), _in_graph(graph, signature.outputs)
+    return SignatureNames(inputs, outputs, unselected)
 
 
 def _contents_at(path: str | None) -> SavedModelContents | None:
@@ -74,6 +88,10 @@ def _find_signature(
         hint = did_you_mean(requested, contents.signatures) or f"its signatures: {known}"
         raise UsageError(f"the SavedModel has no signature {requested!r}", hint=hint)
     return contents.signatures[requested]
+
+
+def _signature_names(signature: SavedSignature) -> set[str]:
+    return {item.name for item in (*signature.inputs, *signature.outputs)}
 
 
 def _in_graph(graph: Graph, tensors: tuple[SignatureTensor, ...]) -> dict[str, str]:

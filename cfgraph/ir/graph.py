@@ -107,7 +107,12 @@ class Graph(Pictured):
         if count is not None and port >= count:
             outputs = f"{count} output{'s' * (count != 1)}"
             message = f"{base!r} ({node.op}) has {outputs}, so output {port} does not exist"
-            hint = f"run it as a target: ^{base}" if count == 0 else None
+            hint = None
+            if count == 0:
+                message, hint = (
+                    f"{base!r} ({node.op}) has no outputs",
+                    f"run it as a target: ^{base}",
+                )
             raise UsageError(message, node=base, hint=hint)
         return Output(node, port)
 

@@ -246,13 +246,13 @@ class Session:
 
     @property
     def worker_devices(self) -> list[list[str]]:
-        """The devices of each worker in the last run; empty without workers."""
+        """The devices that each worker ran in the last run; empty without workers."""
         if self._workers is None or self.ran is None:
             return []
-        devices: dict[int, list[str]] = {}
+        devices: list[list[str]] = [[] for _ in {*self._workers.worker_of.values()}]
         for device in sorted({node.device for node in self.ran}):
-            devices.setdefault(self._workers.worker_of[device], []).append(device)
-        return list(devices.values())
+            devices[self._workers.worker_of[device]].append(device)
+        return devices
 
     def timeline(self) -> RunTimeline:
         """The last run with `trace=True`, as a page. Raises UsageError without such a run."""

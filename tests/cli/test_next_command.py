@@ -99,3 +99,35 @@ def test_what_takes_the_most_nodes_is_fetched_first(command: Any, tmp_path: Path
     )
     line = command("show", path).lines[-1].split("--fetch")
     assert [item.strip() for item in line[1:]] == ["loss:0", "early_0:0", "early_1:0"]
+
+
+@pytest.mark.parametrize(("waits", "expected"), [("", "init"), (", ^sum", "v/Assign")])
+def test_a_node_that_only_initializes_stands_for_one_variable(
+    waits: str, expected: str, command: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "g.graph"
+    text = "b = Square(v) {T=float32}\nsum = Neg(two) {T=float32}\n"
+    lines = [line for line in VARIABLES.splitlines() if line.startswith(("v", "two"))]
+    path.write_text("\n".join([*lines, text, f"init = NoOp(^v/Assign{waits})\n"]))
+    line = command("show", path).lines[-1].split()
+    assert line[line.index("--init") + 1] == expected
+
+
+def test_the_deepest_outputs_of_a_large_graph_are_fetched(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    size = 600
+    feeds = [f"x{number} = Placeholder() {{dtype=float32, shape=[]}}" for number in range(size)]
+    leaves = [f"leaf{number} = Neg(x{number})" for number in range(size)]
+    chain = ["y0 = Identity(x0)", *(f"y{n} = AddV2(y{n - 1}, x{n})" for n in range(1, size))]
+    path.write_text("\n".join([*feeds, *leaves, *chain]) + "\n")
+    line = command("show", path).lines[-1].split()
+    fetched = "--fetch y599:0 --fetch leaf0:0 --fetch leaf1:0"
+    assert " ".join(line[3:]) == f"--feeds FILE.npz {fetched}"
+
+
+def test_results_of_a_function_are_fetched_alone(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    text = "x = Placeholder() {dtype=float32, shape=[]}\nwhile/Identity = Neg(a)\nunused = Neg(a)\n"
+    path.write_text(f"{text}a = Abs(x)\nIdentity = Identity(x)\nIdentity_1 = Identity(a)\n")
+    line = command("show", path).lines[-1].split("--fetch")
+    assert [item.strip() for item in line[1:]] == ["Identity_1:0", "Identity:0"]

@@ -35,6 +35,12 @@ def test_an_op_without_a_kernel_says_why(command: Command, name: str, text: str)
     assert text in done.err
 
 
+def test_a_part_of_a_name_suggests_a_pattern(command: Command) -> None:
+    done = command("ops", "scatter")
+    count = len(command("ops", "*scatter*", "--json").json["result"]["ops"])
+    assert (done.code, done.err.splitlines()[1]) == (2, f"  hint: '*scatter*' matches {count} ops")
+
+
 @pytest.mark.parametrize("name", ["Queue", "QueueFoo", "MapX"])
 def test_a_name_like_those_without_a_kernel_matches_no_op(command: Command, name: str) -> None:
     done = command("ops", name)

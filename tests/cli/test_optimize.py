@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def test_a_fetch_removes_what_it_does_not_need(command: Any, graphs: Path) -> No
     done = command("optimize", graphs / "lstm.pb", "--fetch", "lstm/Less", "--to", "graph", "-q")
     assert "TensorArrayV3" not in done.out
     assert done.err == ""
+
+
+def test_nodes_of_functions_are_counted_apart(command: Any, graphs: Path) -> None:
+    done = command("optimize", graphs / "while_functional.pb", "-o", "-")
+    counts = re.search(
+        r"optimized  (\d+) nodes, now (\d+); in functions (\d+), now (\d+)", done.err
+    )
+    assert counts is not None, done.err
+    assert int(counts[4]) < int(counts[3])
 
 
 def test_a_pipeline_optimizes(command: Any, graphs: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_tensor_inside_a_loop_is_refused_with_two_ways_out(command: Any, count
         (["--fetch", "while/*y"], "--tap while/*y"),
         (["--target", "cout"], "did you mean 'count'?"),
         (["--tap", "while/ad"], "did you mean 'while/add'?"),
-        (["--feed", "m=3"], "the graph has n"),
+        (["--feed", "m=3"], "inputs of the graph: n"),
         (["--feed", "n"], "NAME=VALUE"),
         (["--feed", "n=3.5"], "feed n:0: 3.5 is not a valid int32"),
         (["--feed", "n=[1,2]"], "feed n:0: the shape is [2], expected []"),

@@ -46,6 +46,15 @@ def test_the_engine_of_workers_is_explained(
     assert command(*line).err == text
 
 
+def test_workers_without_nodes_are_explained(command: Any, counter: Path) -> None:
+    line = ["run", counter, "--devices", "cpu:0-1", "--place", "*=cpu:0", "--workers", "2"]
+    engine = "engine: compiled on 1 of 2 workers, one function each: cpu:0"
+    done = command(*line, "--explain-engine")
+    assert done.err == f"{engine}; no node is on the other devices\n"
+    workers = command(*line, "--explain-engine", "--json").json["result"]["engine"]["workers"]
+    assert workers == [["cpu:0"], []]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

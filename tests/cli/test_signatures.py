@@ -245,3 +245,10 @@ def test_a_long_command_continues_in_lines_that_a_shell_joins(
     assert max(map(len, text.splitlines())) <= 60
     words = shlex.split(text.replace("\\\n", ""))
     assert words == shlex.split(command("show", path).lines[-1])
+
+
+def test_a_name_of_another_signature_is_an_error_that_names_it(command: Any, tables: Path) -> None:
+    done = command("run", tables, "--feed", "words=string[1]:zeros", "--fetch", "y")
+    assert done.code == 2
+    assert "'y' is a name of the signature scale" in done.err
+    assert "hint: add --signature scale" in done.err

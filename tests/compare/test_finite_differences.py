@@ -253,3 +253,13 @@ y = Sin(x)
     result = checked(graph, "y", ["x"], order=2, feeds={"x": 0.5})
     assert result["x"].agrees
     assert result["x"].expected == pytest.approx(-np.sin(0.5))
+
+
+def test_without_a_gradient_nothing_runs_and_no_feed_is_needed() -> None:
+    builder = cfgraph.Builder()
+    cell = builder.placeholder("cell", "resource", [])
+    x = builder.placeholder("x", "float64", [])
+    y = builder.Round(builder.ReadVariableOp(cell, dtype="float64") * builder.StopGradient(x))
+    added = derivatives(builder.graph, ys=[y.name], xs=["x:0"])
+    (row,) = check_gradients(builder.graph, added)
+    assert row["x:0"].skipped == "it has no gradient"

@@ -215,7 +215,7 @@ def test_a_scalar_shape_of_an_old_producer_means_any_shape() -> None:
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
-        ("y=1", "feed y: no node 'y'", "the graph has x"),
+        ("y=1", "feed y: no node 'y'", "inputs of the graph: x"),
         ("xx=1", "feed xx: no node 'xx'", "did you mean 'x'?"),
         ("x:1=1", "feed x:1: 'x' (Placeholder) has 1 output", ""),
         ("^x=1", "feed ^x: '^x' names an operation", ""),
@@ -415,6 +415,18 @@ def test_all_missing_feeds_are_listed_at_once_ready_to_paste() -> None:
     fed = {graph[name].output() for name in "abc"}
     require_feeds(graph, [pack.output()], [], fed)
     assert unneeded.output() not in fed
+
+
+def test_many_missing_feeds_are_counted() -> None:
+    graph = Graph()
+    for number in range(20):
+        graph.add("Placeholder", name=f"x{number}", dtype=dtypes.float32, shape=Shape(()))
+    pack = graph.add("IdentityN", *graph, name="all")
+    with pytest.raises(UsageError) as caught:
+        require_feeds(graph, [pack.output()], [], set())
+    assert caught.value.message.startswith("20 feeds are missing: x0:0 (float32[]), x1:0 (")
+    assert caught.value.message.endswith(", x7:0 (float32[]), and 12 more")
+    assert caught.value.hint == "add --feeds FILE.npz, which has an array for each name"
 
 
 def test_the_options_that_are_offered_are_good_ones() -> None:

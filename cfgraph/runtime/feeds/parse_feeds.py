@@ -262,7 +262,9 @@ def _feed_tensor(graph: Graph, name: str, names: Mapping[str, str]) -> Output:
         inputs = [*names] or [node.name for node in graph if is_input(node)]
         hint = did_you_mean(name, names) or did_you_mean(name, graph.nodes)
         if hint is None:
-            hint = f"the graph has {first_names(inputs, _MAX_LISTED)}" if inputs else error.hint
+            owner = "signature" if names else "graph"
+            listed = f"inputs of the {owner}: {first_names(inputs, _MAX_LISTED)}"
+            hint = listed if inputs else error.hint
         message = f"feed {name}: {error.message}"
         raise UsageError(message, hint=hint, code="CFG032") from None
 
