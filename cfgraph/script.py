@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
@@ -28,6 +28,7 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
     def command(
         feed: options.Feed = [],  # noqa: B006 - typer copies it
         feeds: options.Feeds = [],  # noqa: B006
+        init: options.Init = [],  # noqa: B006
         variables: options.Variables = None,
         seed: run_options.Seed = 0,
         full: options.Full = False,
@@ -35,19 +36,24 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
     ) -> None:
         """Run the graph and print the fetched values."""
         values = read_feeds(script.inputs, feed, feeds, seed, script.input_names)
-        parameters = signature(run).parameters
+        inits = [script.find_initializer(name) for name in init]
+        needed = {
+            name: item.default for call in (run, *inits) for name, item in _parameters(call).items()
+        }
         missing = [
             script.inputs.tensor(tensor)
             for name, tensor in script.tensors.items()
-            if tensor not in values and parameters[name].default is Parameter.empty
+            if tensor not in values and needed.get(name) is Parameter.empty
         ]
         if missing:
             raise missing_feeds_error(script.inputs, missing, script.input_names)
         if variables is not None:
             script.state = restore(variables)
         script.seed = seed
-        fed = {name: tensor for name, tensor in script.tensors.items() if tensor in values}
-        results = run(**{name: values[tensor] for name, tensor in fed.items()})
+        fed = {name: values[item] for name, item in script.tensors.items() if item in values}
+        for name in init:
+            script.initialize(name, **fed)
+        results = run(**{name: value for name, value in fed.items() if name in _parameters(run)})
         fetched = zip(script.fetches, results, strict=True)
         printed = {_output(name, dtype): value for (name, dtype), value in fetched}
         labels = {item: script.labels[item.name] for item in printed if item.name in script.labels}
@@ -56,6 +62,10 @@ def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:
     guard_standard_streams()
     name = os.path.basename(sys.argv[0])
     sys.exit(exit_code_with_output(lambda: run_function(command, sys.argv[1:], name)))
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
+    return signature(function).parameters
 
 
 def _output(name: str, dtype: str | None) -> Output:

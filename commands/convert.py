@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Exit, Fetch, Graph, Json, Output, Quiet, Target, repeatable
+from cfgraph.options import Exit, Fetch, Graph, Json, Output, Quiet, Signature, Target, repeatable
 
 
 def main(
@@ -46,11 +46,20 @@ def main(
         ),
     ] = [],
     target: Target = [],
+    init: Annotated[
+        list[str],
+        repeatable(
+            "--init",
+            "NODE",
+            "With py: add an initializer. Default: those of the variables that the fetches need.",
+        ),
+    ] = [],
+    signature: Signature = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a graph in another format: pb, pbtxt, graph (readable text), or py (Python)."""
     from cfgraph.console.convert import PythonOptions, convert
 
-    python = PythonOptions(fetch, feed, target)
+    python = PythonOptions(fetch, feed, target, init, signature)
     raise Exit(convert(graph, output, to, from_format, json, quiet, verify, python))

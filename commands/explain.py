@@ -89,7 +89,7 @@ def main(
         run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables, allow_io)
     find_line = None
     if source is not None:
-        from cfgraph.console.convert import find_source_line
+        from cfgraph.console.source_lines import find_source_line
 
         find_line = partial(find_source_line, source)
     explain_subject(

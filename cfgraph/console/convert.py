@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import shlex
 import sys
-import tokenize
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input, must_be_fed
+from cfgraph.analysis.summary import initializers
 from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import GraphDiff
@@ -30,18 +32,16 @@ from cfgraph.console.graph_files import (
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
 from cfgraph.console.signatures import SignatureNames, signature_names
-from cfgraph.errors import InvalidInput, Unsupported, UsageError
-from cfgraph.ir.file_io import StagedFiles, read_file
+from cfgraph.errors import CfgraphError, Unsupported, UsageError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import FORMATS, dropped_field_bytes, dumps, loads
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
-from cfgraph.ir.role import FORWARDING_ROLES, LOOP_COND, SWITCH
 from cfgraph.ir.traversal import ancestors
-from cfgraph.ops.opdef.op import back_edge_of, is_identity, role_of
 from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.cluster_runner import ClusterRunner
-from cfgraph.runtime.compiled.decompile import PythonSource, decompile, node_comment
+from cfgraph.runtime.compiled.decompile import PreparedRun, PythonSource, decompile
 from cfgraph.runtime.compiled.program import NotCompiled
 from cfgraph.runtime.compiled.script import archive_path
 from cfgraph.runtime.engine.plan import RunSpec
@@ -82,8 +82,9 @@ def convert(
         _convert_to_python(source, output, python or PythonOptions(), json, quiet)
         return 0
     if python is not None and python.is_set:
-        message = "only a Python file has fetches, feeds, and targets"
-        raise UsageError(message, hint="add --to py")
+        message = "only a Python file has fetches, feeds, targets, initializers, and a signature"
+        hint = "add --to py; `cfgraph run` takes values"
+        raise UsageError(message, hint=hint)
     if to is not None and to not in FORMATS:
         known = ", ".join((*FORMATS, PYTHON))
         raise UsageError(f"unknown format {to!r}", hint=f"use one of {known}")
@@ -108,13 +109,19 @@ def convert(
 def _convert_to_python(
     source: Source, output: str | None, python: PythonOptions, json: bool, quiet: bool
 ) -> None:
-    """Write a graph as a Python file; a note names the variables that it does not contain."""
-    paths = write_python(python_source(source.graph, python, signature_names(source)), output)
+    """Write a graph as a Python file; a note tells how its variables get their values."""
     saved = saved_model_state_of(source)
-    if saved is not None and saved.saver is not None:
-        file = shlex.quote(paths[0] if paths else "FILE.py")
+    names = signature_names(source, python.signature)
+    written = python_source(source.graph, python, names, restored=saved is not None)
+    paths = write_python(written, output)
+    file = shlex.quote(paths[0] if paths else "FILE.py")
+    if saved is not None:
+        state = "values of variables" if saved.saver else "contents of tables"
         values = f"python {file} --variables {shlex.quote(source.path)}"
-        note(f"note: the file has no values of variables; to restore them: {values}", quiet)
+        note(f"note: the file has no {state}; to restore them: {values}", quiet)
+    elif written.initializers:
+        inits = "".join(f" --init {shlex.quote(name)}" for name in written.initializers)
+        note(f"note: to initialize the variables first: python {file}{inits}", quiet)
     if json:
         kinds = ("python", "arrays")
         artifacts = [artifact(kind, path) for kind, path in zip(kinds, paths, strict=False)]
@@ -131,33 +138,40 @@ def _round_trip(graph: Graph, output: str | None, to: str | None) -> Graph:
     return loads(dumps(graph, kind), kind)
 
 
-_FORWARDING: Final = FORWARDING_ROLES | {LOOP_COND}
-
-
 @dataclass(frozen=True, slots=True)
 class PythonOptions:
-    """Names of the tensors that the Python function returns and takes, and of its targets."""
+    """Names of the tensors that the Python function returns and takes, of its targets, of the
+    initializers, and of the signature that names tensors.
+    """
 
     fetches: Sequence[str] = ()
     feeds: Sequence[str] = ()
     targets: Sequence[str] = ()
+    inits: Sequence[str] = ()
+    signature: str | None = None
 
     @property
     def is_set(self) -> bool:
         """True if any of the options was used."""
-        return bool(self.fetches or self.feeds or self.targets)
+        named = self.fetches or self.feeds or self.targets or self.inits
+        return bool(named) or self.signature is not None
 
 
 _NO_NAMES: Final = SignatureNames()
 
 
 def python_source(
-    graph: Graph, options: PythonOptions, names: SignatureNames = _NO_NAMES
+    graph: Graph,
+    options: PythonOptions,
+    names: SignatureNames = _NO_NAMES,
+    *,
+    restored: bool = False,
 ) -> PythonSource:
     """The Python source of a graph, whose tensors may have the `names` of a signature.
 
-    Raises UsageError for unknown names, Unsupported for a graph that generated code cannot
-    represent, and the errors of preparing a run.
+    It has the initializers that are named, or those of the variables that the run needs, unless
+    these are `restored`. Raises UsageError for unknown names, Unsupported for a graph that
+    generated code cannot represent, and the errors of preparing a run.
     """
     calls = cluster_calls(graph)
     if calls:
@@ -174,24 +188,64 @@ def python_source(
     if nothing_named:
         fetches.default()
     tensors, targets = tuple(fetches.tensors), tuple(fetches.targets)
-    named = [fed_tensor(graph, names.inputs.get(name, name)) for name in options.feeds]
-    feeds = _feeds(graph, [*(tensor.node for tensor in tensors), *targets], named)
-    defaults = {
-        tensor.name: default
-        for tensor in feeds
-        if tensor not in named and (default := _default_value(tensor)) is not None
-    }
-    spec = RunSpec(graph, tensors, targets, feeds)
-    # what the graph may do with files is decided when the Python file runs
-    config = RunConfig(io=IoPolicy(allow_all=True))
-    spec, plans = prepare(spec, InlinedClusters(graph, {}), config, ClusterRunner(None))
+    named = [fed_tensor(graph, names.inputs.get(name, name)) for name in _names(options.feeds)]
+    roots = [*(tensor.node for tensor in tensors), *targets]
+    prepared = _prepared_run(RunSpec(graph, tensors, targets, _feeds(graph, roots, named)))
+    named_inits = [graph[name.removeprefix("^")] for name in options.inits]
+    inits = {node.name: _initializing_run(graph, node, named) for node in named_inits}
+    more = {} if restored or inits else _needed_initializers(graph, roots, named)
     labels = {tensor: name for name, tensor in (*names.inputs.items(), *names.outputs.items())}
+    fed = {x.name for spec, _ in (prepared, *inits.values(), *more.values()) for x in spec.feeds}
+    fed.difference_update(tensor.name for tensor in named)
+    defaults = {
+        name: default for name in fed if (default := _default_value(graph.tensor(name))) is not None
+    }
+    write = partial(
+        decompile, *prepared, defaults=defaults, labels=labels, allow_dead=nothing_named
+    )
     try:
-        return decompile(spec, plans, defaults=defaults, labels=labels, allow_dead=nothing_named)
+        if more:
+            with suppress(NotCompiled):
+                return write(initializers=more)
+        return write(initializers=inits)
     except NotCompiled as error:
         message = f"the graph has no form in Python: {error.reason}"
         hint = "`cfgraph run` runs it on the token executor"
         raise Unsupported(message, node=error.node, hint=hint, code="CFG714") from None
+
+
+def _names(feeds: Iterable[str]) -> Iterator[str]:
+    """The names of feeds. Raises UsageError for one with a value, which the file takes."""
+    for feed in feeds:
+        name, sign, _ = feed.partition("=")
+        if sign:
+            message = f"--feed {shlex.quote(feed)} has a value, expected a name"
+            hint = f"convert with --feed {name}, and run: python FILE.py --feed {shlex.quote(feed)}"
+            raise UsageError(message, hint=hint)
+        yield name
+
+
+def _needed_initializers(
+    graph: Graph, roots: Sequence[Node], named: Sequence[Output]
+) -> dict[str, PreparedRun]:
+    """The initializers of the variables that nodes need, if all of them can run."""
+    try:
+        nodes = initializers(graph, ancestors(graph, roots))
+        return {node.name: _initializing_run(graph, node, named) for node in nodes}
+    except CfgraphError:
+        return {}
+
+
+def _initializing_run(graph: Graph, node: Node, named: Sequence[Output]) -> PreparedRun:
+    needed = set(ancestors(graph, [node]))
+    feeds = _feeds(graph, [node], [tensor for tensor in named if tensor.node in needed])
+    return _prepared_run(RunSpec(graph, (), (node,), feeds))
+
+
+def _prepared_run(spec: RunSpec) -> PreparedRun:
+    # what the graph may do with files is decided when the Python file runs
+    config = RunConfig(io=IoPolicy(allow_all=True))
+    return prepare(spec, InlinedClusters(spec.graph, {}), config, ClusterRunner(None))
 
 
 def _feeds(graph: Graph, roots: Iterable[Node], named: Sequence[Output]) -> tuple[Output, ...]:
@@ -246,60 +300,3 @@ def _npz(arrays: Mapping[str, Any]) -> bytes:
             with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
     return stream.getvalue()
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of a Python file, and the node in its comment."""
-
-    path: str
-    line: int
-    text: str
-    node: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the member `source` of a node in the document."""
-        return {"path": self.path, "line": self.line, "text": self.text, "node": self.node}
-
-
-def find_source_line(path: str, node: Node) -> SourceLine:
-    """Find the first line that computes a node, or the node whose value it forwards.
-
-    Raises InvalidInput for a file that is no Python, UsageError for a node without a line.
-    """
-    text = read_file(path).decode(errors="replace")
-    comments = _comments(path, text)
-    for known in _sources(node):
-        comment = node_comment(known)
-        for line, (code, nodes) in comments.items():
-            if comment in nodes:
-                return SourceLine(path, line, code, known.name)
-    message = f"no line of {path} computes the node"
-    hint = "convert the graph again, with a fetch that needs the node: --to py --fetch NAME"
-    raise UsageError(message, node=node, hint=hint)
-
-
-def _sources(node: Node) -> Iterator[Node]:
-    """The node, and the nodes whose values it forwards; the line of a Switch is a test."""
-    seen: set[Node] = set()
-    while node not in seen:
-        seen.add(node)
-        if len(seen) == 1 or role_of(node) is not SWITCH:
-            yield node
-        if node.inputs and (role_of(node) in _FORWARDING or is_identity(node)):
-            node = back_edge_of(node) or node.inputs[0].node
-
-
-def _comments(path: str, text: str) -> dict[int, tuple[str, list[str]]]:
-    """The code of each line with a comment, and the nodes in the comment."""
-    comments = {}
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                code = token.line[: token.start[1]].strip()
-                nodes = token.string.removeprefix("# ").split(", ")
-                comments[token.start[0]] = code, nodes
-    except (SyntaxError, tokenize.TokenError) as error:
-        message = f"the file is not valid Python: {error.args[0]}"
-        raise InvalidInput(message, path=path) from None
-    return comments

@@ -38,10 +38,10 @@ from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
-    from cfgraph.console.convert import SourceLine
     from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
+    from cfgraph.console.source_lines import SourceLine
 
-    LineFinder = Callable[[Node], SourceLine]
+    LineFinder = Callable[[Graph, Node], SourceLine]
 
 # thresholds for the critical cycle's share of the work of an iteration
 _NEARLY_ALL: Final = 0.9
@@ -324,7 +324,7 @@ def _explain(
     )
     unconditional = _unconditional_work(graph, facts)
     called = called_implementation(graph, facts.node)
-    code = None if find_line is None else find_line(facts.node)
+    code = None if find_line is None else find_line(graph, facts.node)
     return "node", NodeExplanation(facts, unconditional, outcome, full, called, code)
 
 

@@ -30,10 +30,45 @@ def test_explain_names_the_line_of_a_node(command: Any, counter: Path, tmp_path:
         source = found["result"]["node"]["source"]
         assert (source["path"], source["text"]) == (str(file), text)
         assert lines[source["line"] - 1].strip().startswith(text)
-    file.write_text("x = 1\n")
+    assert command("convert", counter, "-o", file, "--fetch", "n").code == 0
     failed = command("explain", counter, "while/add", "--source", file)
     assert (failed.code, failed.data) == (2, b"")
     assert "no line of" in failed.err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("", 2, "the file is of another graph, which has out:0"),
+        ("count = Identity(x)\n", 2, "in which count:0 is float32, not int32"),
+        ("x = 1\n", 2, "this is no file of `convert --to py`"),
+        ("script = Script(1, feeds=2)\n", 2, "this is no file of `convert --to py`"),
+        ("x = 1\0\n", 2, "this is no file of `convert --to py`"),
+        ("x = (\n", 3, "the file is not valid Python"),
+    ],
+)
+def test_explain_rejects_a_file_that_is_not_of_the_graph(
+    text: str, code: int, message: str, command: Any, counter: Path, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "other.py", tmp_path / "other.graph"
+    file.write_text(text)
+    if not text or "Identity" in text:
+        x = "x = Const() {dtype=float32, value=float32[]:1}\n"
+        other.write_text(x + (text or "out = Neg(x)\n"))
+        assert command("convert", other, "-o", file).code == 0
+    failed = command("explain", counter, "while/add", "--source", file)
+    assert (failed.code, failed.data) == (code, b"")
+    assert message in failed.err
+    assert f"at {file}" in failed.err
+
+
+def test_a_file_of_a_graph_explains_the_lowered_one(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    file, lowered = tmp_path / "while.py", tmp_path / "lowered.pb"
+    assert command("convert", graphs / "while_functional.pb", "-o", file).code == 0
+    assert command("lower", graphs / "while_functional.pb", "-o", lowered).code == 0
+    assert command("explain", lowered, "out", "--source", file).code == 0
 
 
 def test_a_graph_becomes_a_python_file(command: Any, counter: Path, tmp_path: Path) -> None:
@@ -219,3 +254,17 @@ def _varint(value: int) -> bytes:
         parts.append(value & 127 | 128)
         value >>= 7
     return bytes([*parts, value])
+
+
+def test_a_feed_of_convert_has_no_value(command: Any, counter: Path, tmp_path: Path) -> None:
+    done = command("convert", counter, "--feed", "n=3", "-o", tmp_path / "n.py")
+    assert (done.code, done.err.splitlines()) == (
+        2,
+        [
+            "error: --feed n=3 has a value, expected a name",
+            "  hint: convert with --feed n, and run: python FILE.py --feed n=3",
+        ],
+    )
+    done = command("convert", counter, "--feed", "n=3", "-o", tmp_path / "n.pb")
+    assert done.code == 2
+    assert "add --to py; `cfgraph run` takes values" in done.err

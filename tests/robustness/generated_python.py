@@ -21,8 +21,9 @@ _STATEMENTS = (
     ast.Break,
     ast.Pass,
 )
-_PRIVATE = re.compile(r"_(?!region\d+\Z)")
-_FUNCTIONS = re.compile(r"compute( _region\d+)* run")
+_PRIVATE = re.compile(r"_(?!(compute_\w+)?region\d+\Z)")
+_INITIALIZER = r"( compute_\w+( _compute_\w+_region\d+)*)"
+_FUNCTIONS = re.compile(rf"compute( _region\d+)* run{_INITIALIZER}*")
 
 
 def source_fault(path: Path) -> str:

@@ -8,9 +8,11 @@ A kernel is described by its op, the dtypes of its inputs, and its attributes in
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from inspect import Parameter, signature
 from itertools import count as iterations
 from linecache import getline
 from pathlib import Path
@@ -19,9 +21,11 @@ from typing import Any, Final
 import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.analysis.feeds_and_fetches import missing_feeds_error
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_names
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.text.inferred_attrs import complete_node_attrs
 from cfgraph.ir.text.lexer import LineReader
@@ -38,8 +42,8 @@ from cfgraph.ops.opdef.row_products import (
     pushing,
     reading,
 )
-from cfgraph.runtime.compiled.literals import raw, strings
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
+from cfgraph.runtime.compiled.value_expressions import raw, strings
 from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep, State
@@ -119,6 +123,8 @@ def kernel_node(op: str, dtypes: Sequence[str | None], attrs: str, name: str = "
     return node
 
 
+Compute = Callable[..., tuple[Any, ...]]
+_MAX_LISTED: Final = 4
 # entries of a tensor without a name in a signature
 _UNNAMED: Final = 2
 
@@ -128,8 +134,8 @@ class Script:
 
     `feeds` contains the names of the fed tensors and their nodes in the text format, by parameter;
     `fetches` the names and dtypes of the fetched tensors. The name that a signature gives to a
-    tensor may follow. A dead fetch is an error unless
-    `allow_dead`. `state` contains the variables, which one run leaves to the next.
+    tensor may follow. A dead fetch is an error unless `allow_dead`. `initializers` has functions by
+    name of a node. `state` contains the variables, which one run leaves to the next.
     """
 
     def __init__(
@@ -147,6 +153,7 @@ class Script:
         self.fetches = [(str(fetch[0]), fetch[1]) for fetch in fetches]
         self.labels = {str(fetch[0]): str(fetch[2]) for fetch in fetches if len(fetch) > _UNNAMED}
         self.allow_dead = allow_dead
+        self.initializers: dict[str, Compute] = {}
         self.seed = 0
         self.state = State()
         self.io = IoPolicy()
@@ -175,33 +182,73 @@ class Script:
             with np.load(path, allow_pickle=False) as archive:
                 return {key: archive[key] for key in archive.files}
         except (OSError, ValueError) as error:
-            raise InvalidInput(f"cannot read the arrays: {error}", path=str(path)) from None
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "`convert --to py` writes this file next to the Python file: keep both"
+            message = f"cannot read the arrays: {reason}"
+            raise InvalidInput(message, path=str(path), hint=hint) from None
 
     def array(self, key: str, dtype: str | None = None) -> Any:
         """An array of that file; with a `dtype`, one that the file stores as bytes."""
         array = self.arrays[key]
         return array if dtype is None else array.view(DType.from_name(dtype).numpy)
 
-    def run(self, compute: Callable[..., tuple[Any, ...]], *feeds: Any) -> list[Any]:
-        """Run once; the feeds are in the order of `self.tensors`."""
+    def run(self, compute: Compute, *feeds: Any) -> list[Any]:
+        """Run once; the feeds are those of the parameters of the function."""
+        results = self._computed(compute, feeds)
+        return [
+            self._result(name, value)
+            for (name, _), value in zip(self.fetches, results, strict=True)
+        ]
+
+    def initializer(self, name: str) -> Callable[[Compute], Compute]:
+        """Add the function of an initializer; a decorator."""
+
+        def add(compute: Compute) -> Compute:
+            self.initializers[name] = compute
+            return compute
+
+        return add
+
+    def initialize(self, name: str, **feeds: Any) -> None:
+        """Run an initializer in its own step; `feeds` are by parameter.
+
+        Raises UsageError for an initializer that the file does not have, and for a missing feed.
+        """
+        compute = self.find_initializer(name)
+        parameters = [*signature(compute).parameters.values()][1:]
+        required = [item.name for item in parameters if item.default is Parameter.empty]
+        lacking = [self.inputs.tensor(self.tensors[x]) for x in required if x not in feeds]
+        if lacking:
+            raise missing_feeds_error(self.inputs, lacking, self.input_names)
+        self._computed(compute, [feeds.get(item.name, item.default) for item in parameters])
+
+    def find_initializer(self, name: str) -> Compute:
+        """The function of an initializer. Raises UsageError for one that the file does not have."""
+        name = name.removeprefix("^")
+        if name not in self.initializers:
+            known = first_names(list(self.initializers), _MAX_LISTED)
+            convert = f"convert the graph with --init {shlex.quote(name)}"
+            hint = f"it has {known}; to add another one, {convert}" if known else convert
+            raise UsageError(f"the file has no initializer {name!r}", hint=hint)
+        return self.initializers[name]
+
+    def _computed(self, compute: Compute, feeds: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a function, as the next run of the state."""
+        code = compute.__code__
         values = []
-        for name, value in zip(self.definitions, feeds, strict=True):
-            tensor = self.inputs.tensor(name)
+        for parameter, value in zip(code.co_varnames[1 : code.co_argcount], feeds, strict=True):
+            tensor = self.inputs.tensor(self.tensors[parameter])
             values.append(feed_value(self.inputs, tensor, value))
         self._runs += 1
         step = RunStep(self.state, self.seed, self.io)
         step.start_run(self._runs, time.perf_counter_ns(), None, None)
         try:
             with np.errstate(all="ignore"):
-                results = compute(step, *values)
+                return compute(step, *values)
         except Exception as error:
             raise self._located(error, compute) from error.__cause__
-        return [
-            self._result(name, value)
-            for (name, _), value in zip(self.fetches, results, strict=True)
-        ]
 
-    def _located(self, error: Exception, compute: Callable[..., Any]) -> Exception:
+    def _located(self, error: Exception, compute: Compute) -> Exception:
         """An error with the line of the file that raised it, and the node in its comment."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not compute.__code__:

@@ -12,9 +12,9 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.compiled.literals import literal, raw, strings
 from cfgraph.runtime.compiled.node_writer import called_kernel
 from cfgraph.runtime.compiled.program import Constant, GeneratedCode, NotCompiled
+from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
 from cfgraph.runtime.engine.plan import Plan
 
 _MAX_LITERAL: Final = 4096
@@ -54,7 +54,7 @@ def _constant_form(value: Constant) -> tuple[str, str] | None:
         return "value", plan.node.name
     if getattr(content, "nbytes", 0) > _MAX_LITERAL:
         return None
-    text = literal(content)
+    text = value_expression(content)
     return None if text is None else ("literal", text)
 
 

@@ -19,8 +19,9 @@ from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled.decompile import decompile
-from cfgraph.runtime.compiled.literals import Identifiers, literal, raw, snake_case, strings
+from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
 from cfgraph.runtime.compiled.script import Script
+from cfgraph.runtime.compiled.value_expressions import raw, strings, value_expression
 from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.prepare import prepare
@@ -241,11 +242,11 @@ NUMBERS = [
 def test_literals_reproduce_values() -> None:
     names = {"np": np, "raw": raw, "strings": strings}
     for value in NUMBERS:
-        text = literal(value)
+        text = value_expression(value)
         assert text is not None
         assert text.isascii()
         assert not difference(eval(text, names), value)
-    repeated = literal(np.broadcast_to(np.float32(7), (1 << 20, 1 << 20)))
+    repeated = value_expression(np.broadcast_to(np.float32(7), (1 << 20, 1 << 20)))
     assert repeated == "np.broadcast_to(np.float32(7.0), (1048576, 1048576))"
 
 
@@ -291,6 +292,18 @@ def test_a_saved_model_has_the_names_of_its_signature(tmp_path: Path, capsys: An
     assert described.stdout.startswith("Usage: model.py [OPTIONS]")
 
 
+def test_a_file_has_the_names_of_the_signature_that_is_requested(
+    tmp_path: Path, capsys: Any
+) -> None:
+    folder, file = str(GRAPHS.parent / "saved_model_tables"), str(tmp_path / "scale.py")
+    signature, feed = ["--signature", "scale"], ["--feed", "x=[1, 2, 3]"]
+    assert cli.run(["convert", folder, "-o", file, "--quiet", *signature]) == 0
+    assert cli.run(["run", folder, *feed, "--quiet", *signature]) == 0
+    line = [sys.executable, file, *feed, "--variables", folder]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, capsys.readouterr().out, "")
+
+
 def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "count.py"
     graph = cfgraph.load(GRAPHS / "counter.pb")
@@ -300,7 +313,12 @@ def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "count:0  int32[]  = 5\n", "")
     failed = subprocess.run([*line, "m=5"], capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert "the graph has n" in failed.stderr
+    assert "inputs of the graph: n" in failed.stderr
+    lacking = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (lacking.returncode, lacking.stderr) == (
+        2,
+        "error: option '--feed' requires an argument\n  hint: see `count.py --help`\n",
+    )
 
 
 @pytest.mark.parametrize("text", ["y = Square(x)", "y = Identity(z)\nz = Rint(x)"])
