@@ -29,7 +29,7 @@ from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import called_functions, copy_graph
+from cfgraph.ir.library import called_functions
 from cfgraph.ir.traversal import ancestors, is_partitioned
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import is_functional, lookup
@@ -54,7 +54,7 @@ from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.run_config import RunConfig
 from cfgraph.runtime.run_names import InlinedClusters, recluster_run
-from cfgraph.runtime.run_passes import cluster_run, lowered_copy, partition_run, place_run
+from cfgraph.runtime.run_passes import assign_devices, cluster_run, lowered_copy, partition_run
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual_time import VirtualSimulator
@@ -107,10 +107,19 @@ def recluster_and_lower(spec: RunSpec, inlined: InlinedClusters) -> RunSpec:
 
 
 def runnable_plans(
-    spec: RunSpec, device: str | None, config: RunConfig, clusters: ClusterKernels
+    spec: RunSpec,
+    device: str | None,
+    config: RunConfig,
+    clusters: ClusterKernels,
+    device_of: Mapping[Node, str] | None = None,
 ) -> list[Plan]:
-    """The plans of a run. Raises the errors of `make_plans`, and Unsupported without permission."""
+    """The plans of a run, whose nodes are on the devices `device_of` if that is not None.
+
+    Raises the errors of `make_plans`, and Unsupported without permission.
+    """
     plans = make_plans(spec, device, clusters)
+    for plan in plans:
+        plan.devices = device_of or {}
     # with counted memory each node computes its own value
     if config.memory is None and any(plan.has_products for plan in plans):
         defer_products(plans)
@@ -227,15 +236,12 @@ def _plan_placed(
     spec: RunSpec, config: RunConfig, clusters: ClusterKernels, entry: CacheEntry | None
 ) -> PlannedRun:
     """Plan a run on several devices without partitioning its graph, if it compiles."""
-    from cfgraph.passes.partition.partition import partition, partition_devices
-
-    spec = place_run(spec, config)
-    device_of = partition_devices(spec.graph)
-    plans: Sequence[Plan] = runnable_plans(spec, DEFAULT_DEVICE, config, clusters)
+    original = spec
+    spec, device_of = assign_devices(spec, config)
+    plans: Sequence[Plan] = runnable_plans(spec, DEFAULT_DEVICE, config, clusters, device_of)
 
     def partitioned() -> tuple[RunSpec, Sequence[Plan]]:
-        run = spec.on(copy_graph(spec.graph))
-        partition(run.graph)
+        run = partition_run(original, config)
         return run, runnable_plans(run, None, config, clusters)
 
     token_plans = TokenPlans(partitioned)

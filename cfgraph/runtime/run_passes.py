@@ -6,7 +6,7 @@ remove is replaced by a placeholder.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
@@ -17,7 +17,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import ancestors, is_partitioned
-from cfgraph.ops.opdef.op import is_functional, strip_identities
+from cfgraph.ops.opdef.op import is_functional, lookup, strip_identities
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.engine.plan import RunSpec, is_replaced_by_feed
 from cfgraph.runtime.run_config import RunConfig
@@ -99,6 +99,35 @@ def place_run(spec: RunSpec, config: RunConfig) -> RunSpec:
         part = copy_graph(copy, ancestors(copy, [*run.roots, *_nodes_of(run.feeds)]))
     place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
     return run.on(part)
+
+
+def assign_devices(spec: RunSpec, config: RunConfig) -> tuple[RunSpec, Mapping[Node, str]]:
+    """A run of a lowered graph, and the device of each of its nodes once it is partitioned.
+
+    A graph that the run needs as it is stays unchanged, its devices too; otherwise a copy of the
+    needed part is placed, also if a value depends on a device. Raises the errors of `place` and
+    `partition`.
+    """
+    from cfgraph.passes.partition.device_crossings import node_devices
+    from cfgraph.passes.partition.partition import partition_devices
+    from cfgraph.passes.place.place import chosen_devices
+
+    graph = spec.graph
+    needed = ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)])
+    is_whole = len(needed) == len(graph) and not _reads_devices(graph)
+    if not is_whole or not all(is_replaced_by_feed(feed.node) for feed in spec.feeds):
+        spec = place_run(spec, config)
+        return spec, partition_devices(spec.graph, node_devices(spec.graph))
+    chosen = chosen_devices(
+        graph, config.devices, config.rules, soft_placement=config.soft_placement
+    )
+    return spec, partition_devices(graph, chosen)
+
+
+def _reads_devices(graph: Graph) -> bool:
+    """True if the value of a node depends on its device."""
+    ops = map(lookup, {node.op for node in graph})
+    return any(op is not None and op.placement.reads_device for op in ops)
 
 
 def require_known_devices(graph: Graph, devices: Collection[str]) -> None:

@@ -312,3 +312,19 @@ def test_the_virtual_clock_counts_each_product() -> None:
         run.run(["result:0"], feeds(14))
         times.append(run.elapsed)
     assert times[0] == pytest.approx(times[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("request_of_product", ["", "/cpu:0"])
+@pytest.mark.parametrize("device", ["cpu:0", "cpu:1"])
+def test_a_slice_of_a_product_on_a_device_agrees(request_of_product: str, device: str) -> None:
+    values = []
+    for engine in (*ENGINES, "auto"):
+        b = cfgraph.Builder()
+        x = b.placeholder("x", "float32", [None, None])
+        b.Slice(b.MatMul(x, x, name="product"), [0, 0], [3, 7], name="part")
+        b.graph.set_device(b.graph["product"], request_of_product)
+        run = Session(b.graph, engine=engine, devices="cpu:0-1", rules={"part": device})
+        matrix = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
+        values.append(run.run(["part:0"], {"x:0": matrix})[0].tobytes())
+        assert run.fallback == ("the engine is tokens" if engine == "tokens" else "")
+    assert len(set(values)) == 1

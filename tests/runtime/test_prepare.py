@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cfgraph
 from cfgraph.errors import InvalidInput
 from cfgraph.runtime.session import Session
 from tests.passes.functional_graphs import calls, conditional, graph_of, loop
+from tests.runtime.partitioned_graphs import A, B
 
 GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
 FEEDS = {"pred:0": True, "x0:0": 1, "x1:0": 2}
@@ -24,6 +26,28 @@ def test_a_functional_graph_runs_and_stays_as_it_is() -> None:
     assert list(graph.nodes) == names
 
 
+@pytest.mark.parametrize(("fetch", "expected"), [("b:0", 18), ("c:0", -18)])
+def test_a_run_on_several_devices_leaves_those_of_the_graph(fetch: str, expected: int) -> None:
+    # c:0 needs the whole graph, and b:0 a part of it
+    graph = graph_of(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        f'a = AddV2(x, x) {{T=float32}} @"{A}"\n'
+        f'b = Mul(a, x) {{T=float32}} @"{B}"\n'
+        "c = Neg(b) {T=float32}\n"
+    )
+    devices = {node.name: node.device for node in graph}
+    for engine in ("auto", "tokens"):
+        session = Session(graph, devices="cpu:0-1", engine=engine)
+        assert session.run([fetch], {"x:0": np.float32(3)}) == [expected]
+        assert {node.name: node.device for node in graph} == devices
+        (prepared,) = session._prepared
+        compiled = prepared.run.compiled
+        if engine == "auto":
+            assert compiled is not None
+            chosen = {node.name: device for node, device in compiled.device_of.items()}
+            assert (chosen["a"], chosen["b"]) == (A, B)
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_an_output_of_a_functional_node_can_be_fed(outputs: int) -> None:
     port = outputs - 1
@@ -33,6 +57,15 @@ def test_an_output_of_a_functional_node_can_be_fed(outputs: int) -> None:
     assert session.run(tensors, {f"if:{port}": 7, **FEEDS}) == [-7, 7]
     assert session.run(["out:0"], {f"if:{port}": 7}) == [-7]
     assert session.run(["out:0"], FEEDS) == [-3]
+
+
+@pytest.mark.parametrize("engine", ["tokens", "compiled", "auto"])
+def test_the_index_of_a_device_is_that_of_the_chosen_one(engine: str) -> None:
+    b = cfgraph.Builder()
+    b.DeviceIndex(device_names=[b"CPU", b"GPU"], name="index")
+    b.graph.set_device(b.graph["index"], "/device:GPU:0")
+    options = {"engine": engine, "devices": "cpu:0-1", "soft_placement": True}
+    assert Session(b.graph, **options).run(["index:0"]) == [0]
 
 
 def test_a_call_by_the_name_of_its_function_can_be_fed() -> None:

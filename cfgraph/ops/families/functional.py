@@ -307,6 +307,7 @@ class DeviceIndex(Op):
     signature = "-> index: int32"
     attrs = "device_names: list(string)"
     effects = SideEffects(stateful=True)
+    placement = HostPlacement(reads_device=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

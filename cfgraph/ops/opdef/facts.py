@@ -44,6 +44,7 @@ class HostPlacement:
     host_only: bool = False  # only a CPU has a kernel, for every type
     handle_outputs: tuple[int, ...] = ()  # outputs that are handles though their type is not
     swap_role: SwapRole = ""  # the stack of input 0 may be swapped to the host and back
+    reads_device: bool = False  # the value depends on the device of the node
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def partition(graph: Graph, *, fan_out: int | None = None) -> Partitioning:
             return _unchanged_report(graph)
         node_devices(graph)
         lowered = lower(graph) if is_functional(graph, graph) else Report()
-        report = _PartitionRun(graph).run(lowered, fan_out)
+        report = _PartitionRun(graph, node_devices(graph)).run(lowered, fan_out)
         if report:
             require_valid(graph)
     return report
@@ -85,14 +85,14 @@ def partition(graph: Graph, *, fan_out: int | None = None) -> Partitioning:
 LOCATORS[partition.__code__] = pass_position
 
 
-def partition_devices(graph: Graph) -> NodeDevices:
-    """The device of each node once a lowered graph is partitioned.
+def partition_devices(graph: Graph, requested: NodeDevices) -> NodeDevices:
+    """The device of each node once a lowered graph is partitioned that is placed as `requested`.
 
-    Raises the errors of `partition`. The graph stays unchanged.
+    Raises the errors of `partition`. The graph stays unchanged; its own devices do not matter.
     """
     with paused_gc():
         require_valid(graph)
-        return _PartitionRun(graph).device_of
+        return _PartitionRun(graph, requested).device_of
 
 
 def _unchanged_report(graph: Graph) -> Partitioning:
@@ -105,10 +105,9 @@ def _unchanged_report(graph: Graph) -> Partitioning:
 class _PartitionRun:
     """One partitioning. The constructor raises all errors and leaves the graph unchanged."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, requested: NodeDevices) -> None:
         self.graph = graph
-        self.before = op_counts(graph)
-        self.requested = node_devices(graph)
+        self.requested = requested
         self.loops = DistributedLoops(frames(graph))
         self.device_of, self.gathered = relocate_loop_nodes(self.requested, self.loops)
         self.crossings = DeviceCrossings(self.device_of)
@@ -116,6 +115,7 @@ class _PartitionRun:
     def run(self, lowered: Report, fan_out: int | None) -> Partitioning:
         """Move loop nodes, cut edges, and order the nodes by device."""
         graph = self.graph
+        before = op_counts(graph)
         changed = [node for node, device in self.device_of.items() if node.device != device]
         for node in changed:
             check_deadline()
@@ -135,7 +135,7 @@ class _PartitionRun:
             lowered.rewrites + len(changed) + len(cutter.added.nodes) + reordered,
             lowered.names,
             (*lowered.warnings, *self._warnings()),
-            lowered.before or self.before,
+            lowered.before or before,
             op_counts(graph),
             devices,
             moved,

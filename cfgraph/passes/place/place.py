@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.cost import Costs
@@ -66,14 +66,32 @@ def place(
     names, parsed_rules = parse_devices(devices), PlacementRules.parse(rules)
     _require_rule_devices(parsed_rules, names, soft_placement)
     with paused_gc():
-        require_valid(graph)
-        if is_partitioned(graph):
-            message = "the graph is partitioned already"
-            raise Unsupported(message, hint="place the graph before partitioning it", code="CFG411")
+        _require_placeable(graph)
         return _place_valid_graph(graph, names, parsed_rules, seed, soft_placement)
 
 
 LOCATORS[place.__code__] = pass_position
+
+
+def chosen_devices(
+    graph: Graph, devices: tuple[str, ...], rules: PlacementRules, *, soft_placement: bool
+) -> dict[Node, str]:
+    """The device that `place` assigns to each node of a lowered graph, which stays unchanged.
+
+    Raises the errors of `place`.
+    """
+    _require_rule_devices(rules, devices, soft_placement)
+    with paused_gc():
+        _require_placeable(graph)
+        return decide_devices(graph, devices, rules, None, soft_placement).devices
+
+
+def _require_placeable(graph: Graph) -> None:
+    """Raise InvalidInput for an invalid graph, and Unsupported for a partitioned one."""
+    require_valid(graph)
+    if is_partitioned(graph):
+        message = "the graph is partitioned already"
+        raise Unsupported(message, hint="place the graph before partitioning it", code="CFG411")
 
 
 def _place_valid_graph(
@@ -81,9 +99,10 @@ def _place_valid_graph(
 ) -> Placement:
     trial, lowered = _lowered_copy(graph)
     decision = decide_devices(trial, devices, rules, seed, soft)
+    reasons = {node.name: decision.reason(node) for node in trial}
     if trial is not graph:
         lower(graph)
-    moved = _apply_devices(graph, decision)
+    moved = _apply_devices(graph, {node.name: name for node, name in decision.devices.items()})
     return Placement(
         lowered.rewrites + moved,
         lowered.names,
@@ -91,7 +110,7 @@ def _place_valid_graph(
         lowered.before,
         lowered.after,
         devices,
-        decision.reasons,
+        reasons,
     )
 
 
@@ -117,9 +136,8 @@ def _require_rule_devices(rules: PlacementRules, devices: Sequence[str], soft: b
             raise UsageError(message, hint=known_devices_hint(text, devices), code="CFG404")
 
 
-def _apply_devices(graph: Graph, decision: PlacementDecision) -> int:
-    """Set the device of each node; return the number of changes."""
-    devices = decision.devices
+def _apply_devices(graph: Graph, devices: Mapping[str, str]) -> int:
+    """Set the device of each node, by its name; return the number of changes."""
     moved = [(node, device) for node in graph if node.device != (device := devices[node.name])]
     for node, device in moved:
         graph.set_device(node, device)
@@ -131,11 +149,11 @@ AllowedDevices = Mapping[Node, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PlacementDecision:
-    """The device of each node, the reasons, and warnings."""
+    """The device of each node, warnings, and the reason for the device of a node."""
 
-    devices: Mapping[str, str]
-    reasons: Mapping[str, str]
+    devices: dict[Node, str]
     warnings: tuple[str, ...]
+    reason: Callable[[Node], str]
 
 
 def decide_devices(
@@ -164,9 +182,9 @@ def decide_devices(
     chosen = _choose_devices(graph, devices, group_of, allowed, seed)
     reasons = _PlacementReasons(group_of, constraints, matches, allowed, seed)
     return PlacementDecision(
-        {node.name: chosen[group] for node, group in group_of.items()},
-        {node.name: reasons.reason(node) for node in graph},
+        {node: chosen[group] for node, group in group_of.items()},
         (*matches.warnings, *constraints.warnings()),
+        reasons.reason,
     )
 
 

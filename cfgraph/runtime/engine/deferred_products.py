@@ -118,7 +118,7 @@ def _is_invariant(plan: Plan, known: NodePlan | None, reader: Node) -> bool:
     for _ in range(_MAX_IDENTITIES):
         if known is None or known.kernel is not identity or known.op.role is not None:
             break
-        if known.node.device != reader.device:
+        if plan.device_of(known.node) != plan.device_of(reader):
             return False
         known = plan.nodes.get(known.node.inputs[0].node)
     if known is None or known.op.role is not ENTER or known.op.parsed().has_references:
@@ -134,7 +134,8 @@ def _forwarding_pushes(
     if len(known.node.uses) > _MAX_READERS or output in plan.fetched:
         return None
     others = [plan.nodes[node] for node in _readers(plan, output)]
-    if any(reader.node.device != known.node.device for reader in others):
+    device = plan.device_of(known.node)
+    if any(plan.device_of(reader.node) != device for reader in others):
         return None
     pushes = [reader for reader in others if reader not in readers]
     is_push = (reader.op.placement.swap_role == "push" for reader in pushes)
@@ -162,7 +163,9 @@ def _only_reader(plan: Plan, node: Node, port: int = 0) -> NodePlan | None:
     """The plan of the node on the same device that alone reads an output, which is not fetched."""
     output = Output(node, port)
     readers = _readers(plan, output)
-    if len(readers) != 1 or readers[0].device != node.device or output in plan.fetched:
+    if len(readers) != 1 or output in plan.fetched:
+        return None
+    if plan.device_of(readers[0]) != plan.device_of(node):
         return None
     return plan.nodes[readers[0]]
 
@@ -199,5 +202,6 @@ def _exits_of_sum(plan: Plan, addition: Node) -> list[Node] | None:
         return None
     exits = _readers(plan, Output(switch.node, 0))
     is_exit = (plan.nodes[node].op.role is EXIT for node in exits)
-    same_device = (node.device == addition.device for node in exits)
+    device = plan.device_of(addition)
+    same_device = (plan.device_of(node) == device for node in exits)
     return exits if all(is_exit) and all(same_device) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -181,6 +181,7 @@ class Plan:
     """The part of a run that one device executes.
 
     `fetches` and `feeds` contain only this device's tensors, by their index among those of the run.
+    A plan of a graph that is placed, and not partitioned, has the `devices` of its nodes.
     """
 
     device: str
@@ -192,6 +193,16 @@ class Plan:
     fed_nodes: frozenset[Node]
     fetched: frozenset[Output]  # the values of `fetches`
     has_products: bool  # true if a node computes a matrix product
+    devices: Mapping[Node, str] = field(default_factory=dict)
+
+    def device_of(self, node: Node) -> str:
+        """The device of a node."""
+        return self.devices.get(node, node.device)
+
+    @property
+    def is_straight_line(self) -> bool:
+        """True for a plan without control flow: every node runs, and runs once."""
+        return not any(op.role for op in {plan.op for plan in self.nodes.values()})
 
     def nodes_of_role(self, role: Role) -> set[Node]:
         """The nodes whose ops have a role."""
