@@ -238,7 +238,7 @@ class _RunFunction:
 
     def _name_feeds(self) -> None:
         for index, name in enumerate(self.parameters):
-            value = self.generator.code.values.get(self.plan.feeds[index])
+            value = self.generator.writer.values.get(self.plan.feeds[index])
             if value is not None and value.resolved() not in self.named:
                 self._name(value.resolved(), name)
 
@@ -249,7 +249,7 @@ class _RunFunction:
     def _name_variables(self) -> None:
         """Name the variables in the order of the lines that assign them."""
         chosen: dict[Value, tuple[int, str]] = {}
-        for output, value in self.generator.code.values.items():
+        for output, value in self.generator.writer.values.items():
             variable = value.resolved()
             candidate = _name_score(output.node, self.plan)
             if variable not in chosen or candidate[0] < chosen[variable][0]:
@@ -258,7 +258,7 @@ class _RunFunction:
             number = numeral(variable.content) if isinstance(variable, Constant) else None
             if number is not None and (score or number in NUMERALS.values()):
                 chosen[variable] = (0, number)
-        for info in self.generator.classified.info.values():
+        for info in self.generator.liveness.info.values():
             for test in info.tests.values():
                 if test.value is not None and test.predicate is not None:
                     name = f"is_{_last_part(test.predicate.node.name)}"

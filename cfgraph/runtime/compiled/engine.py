@@ -28,7 +28,7 @@ from cfgraph.limits import current_limits, timeout_error
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.code_cache import CacheEntry
 from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
-from cfgraph.runtime.compiled.generate import Generator
+from cfgraph.runtime.compiled.generate import CodeGenerator
 from cfgraph.runtime.compiled.merged_devices import merge_devices
 from cfgraph.runtime.compiled.node_writer import (
     FAST,
@@ -219,7 +219,7 @@ def generate_run(
     plans: Sequence[Plan],
     style: CodeStyle = FAST,
     transfers: Collection[str] | None = None,
-) -> Generator:
+) -> CodeGenerator:
     """The generator of a run, after it has written the program. Raises NotCompiled with a reason.
 
     A run on several devices has one function, in which messages are variables; those of the Sends
@@ -238,7 +238,7 @@ def generate_run(
     if transfers is not None:
         nodes = spec.graph.nodes
         between = frozenset(nodes[name] for name in transfers if name in nodes)
-    generator = Generator(spec.graph, plan, len(spec.fetches), style, between)
+    generator = CodeGenerator(spec.graph, plan, len(spec.fetches), style, between)
     program = generator.generate()
     if len(program.lines) > _MAX_LINES:
         raise NotCompiled(f"the code of the run has more than {_MAX_LINES} lines")
@@ -255,7 +255,7 @@ def _crosses_devices(plans: Sequence[Plan]) -> bool:
     return len(plans) > 1 or any(op.role in (SEND, RECV) for op in ops)
 
 
-def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
+def _require_ordered_effects(plan: Plan, generator: CodeGenerator) -> None:
     """Raise NotCompiled if the order of accesses to a resource depends on the schedule."""
     from cfgraph.analysis.check_effects import effect_findings
 
@@ -263,7 +263,7 @@ def _require_ordered_effects(plan: Plan, generator: Generator) -> None:
     search = partial(effect_findings, nodes, plan.frames, all_run=True, launches=True)
     if next(search(None), None) is None:
         return
-    exact = generator.classified.deadness
+    exact = generator.liveness.deadness
     finding = next(search(exact), None)
     if finding is not None:
         node = next((node for node in plan.nodes if node.name == finding.node), None)

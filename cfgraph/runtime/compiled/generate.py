@@ -41,9 +41,9 @@ from cfgraph.runtime.compiled.liveness_classes import (
     BranchTest,
     Item,
     Literal,
-    Liveness,
+    LivenessClass,
     Scheduler,
-    Written,
+    WriterCoroutine,
 )
 from cfgraph.runtime.compiled.node_writer import FAST, CodeStyle, NodeWriter
 from cfgraph.runtime.compiled.outlining import outline_regions
@@ -62,7 +62,7 @@ PARAMETERS: Final = "step, feeds, iterations"
 _ITEMS_PER_CHECK: Final = 512
 
 
-class Generator:
+class CodeGenerator:
     """Writes the function of a plan. Raises NotCompiled where that is not possible.
 
     `transfers` are nodes whose input is on another worker; the program is divided before it is
@@ -81,16 +81,17 @@ class Generator:
         self.transfers = transfers
         self.style = style
         self.fetch_count = fetch_count
-        self.classified = PlanLiveness(graph, plan)
+        self.liveness = PlanLiveness(graph, plan)
         self.frames = plan.frames
         self.program = Program(PARAMETERS, is_whole=True)
-        self.code = NodeWriter(self.classified, self.program, style)
+        self.writer = NodeWriter(self.liveness, self.program, style)
+        # the item that assigns the outputs of a node, and all items of a frame
         self.items: dict[Node, Item] = {}
         self.items_of: dict[Frame, list[Item]] = {frame: [] for frame in self.frames.all}
         self.loop_items: dict[Frame, Item] = {}
         self.loop_merges: dict[Frame, list[Node]] = {frame: [] for frame in self.frames.all}
         self.test_items: dict[BranchTest, Item] = {}
-        self.invariants = LoopInvariants(self.classified, self.code.values)
+        self.invariants = LoopInvariants(self.liveness, self.writer.values)
         self.last_block: Block | None = None
         self.may_be_dead: Node | None = None
         self.item_count = 0
@@ -99,7 +100,7 @@ class Generator:
         """Generate the code of the plan's function."""
         program = self.program
         feeds = [self._feed(index) for index in range(len(self.plan.feeds))]
-        is_straight = not any(known.op.role for known in self.plan.nodes.values())
+        is_straight = self.plan.is_straight_line
         if not is_straight:
             self._make_items()
         if feeds and self.style.unpacks_feeds:
@@ -109,12 +110,12 @@ class Generator:
             self._write_in_order()
         else:
             results = self._fetch_items()
-            always = [self.classified.root.classes.always]
+            always = [self.liveness.root.classes.always]
             _write_all(self._run(self._scheduler(), self.frames.root, always))
         fields = ", ".join(["{}"] * self.fetch_count) + "," * (self.fetch_count == 1)
         returned = [results.get(index) for index in range(self.fetch_count)]
         outputs = [
-            value if value is not None else self.code.values[self.plan.fetches[index]]
+            value if value is not None else self.writer.values[self.plan.fetches[index]]
             for index, value in enumerate(returned)
         ]
         program.add(f"return ({fields})", outputs)
@@ -128,7 +129,7 @@ class Generator:
 
     def _feed(self, index: int) -> Value:
         value = self.program.variable(scalar=True)
-        self.code.values[self.plan.feeds[index]] = value
+        self.writer.values[self.plan.feeds[index]] = value
         return value
 
     def _write_in_order(self) -> None:
@@ -137,24 +138,24 @@ class Generator:
             if not number % _ITEMS_PER_CHECK:
                 check_deadline()
             plan = self.plan.nodes[node]
-            write, _ = self._writer(plan)
+            write, _ = self._write_function(plan)
             write(plan)
 
     def _fetch_items(self) -> dict[int, Value]:
         """Items that assign fetches which may be dead; their variables start as None."""
         results: dict[int, Value] = {}
-        root, program = self.classified.root, self.program
+        root, program = self.liveness.root, self.program
         for index, output in self.plan.fetches.items():
             if self.frames.of_outputs.get(output.node, self.frames.root) is not self.frames.root:
                 raise NotCompiled("a fetch is inside a loop", output.node)
-            live = self.classified.of(output)
+            live = self.liveness.of(output)
             if live is root.classes.always:
                 continue
             self.may_be_dead = output.node
             value = results[index] = program.variable(scalar=True)
             program.add("None", (), [value])
             if live is not root.classes.never:
-                item = self._item(self.frames.root, live, partial(self.code.copy, output, value))
+                item = self._item(self.frames.root, live, partial(self.writer.copy, output, value))
                 item.needs(self._source(output))
         return results
 
@@ -163,8 +164,8 @@ class Generator:
     def _item(
         self,
         frame: Frame,
-        live: Liveness,
-        write: Callable[[], Written | None],
+        live: LivenessClass,
+        write: Callable[[], WriterCoroutine | None],
         *,
         silent: bool = False,
     ) -> Item:
@@ -178,44 +179,46 @@ class Generator:
 
     def _source(self, output: Output) -> Item | None:
         """The item that computes an output; None if the output is known from the start."""
-        return None if output in self.classified.fed else self.items.get(output.node)
+        return None if output in self.liveness.fed else self.items.get(output.node)
 
     def _make_items(self) -> None:
-        classified, nodes = self.classified, self.plan.nodes
+        liveness, nodes = self.liveness, self.plan.nodes
         for node in self.frames.order:
-            info = classified.info[self.frames.of[node]]
-            live = classified.live[node]
+            info = liveness.info[self.frames.of[node]]
+            live = liveness.live[node]
             if live is info.classes.never:
                 continue
             plan = nodes[node]
             role = plan.op.role
-            if role is MERGE:
+            if role is MERGE and liveness.is_loop_variable(node):
+                self._loop_variable(node, info)
+            elif role is MERGE:
                 self._merge_items(plan, info, live)
             elif role is ENTER:
                 self._enter_item(plan, info, live)
             else:
                 self._node_item(plan, info, live)
 
-    def _writer(self, plan: NodePlan) -> tuple[Callable[[NodePlan], None], bool]:
+    def _write_function(self, plan: NodePlan) -> tuple[Callable[[NodePlan], None], bool]:
         """The function that writes a node, and true if it writes no code."""
         role = plan.op.role
         if role is CONTROL_TRIGGER or _is_empty(plan):
             return _nothing, True
         if self.transfers and plan.node in self.transfers:
-            return self.code.transfer, False
+            return self.writer.transfer, False
         is_forwarding = role in (SWITCH, EXIT, NEXT_ITERATION, LOOP_COND) or not (
             plan.op.effects.stateful
         )
         if is_forwarding and plan.kernel is identity:
-            self.code.forward_constant(plan)
-            return self.code.forward, not plan.deref_slots
-        if not plan.op.effects.stateful and self.code.constant(plan):
+            self.writer.forward_constant(plan)
+            return self.writer.forward, not plan.deref_slots
+        if not plan.op.effects.stateful and self.writer.constant(plan):
             return _nothing, True
-        return self.code.kernel, False
+        return self.writer.kernel, False
 
-    def _node_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
+    def _node_item(self, plan: NodePlan, info: FrameInfo, live: LivenessClass) -> None:
         node, role = plan.node, plan.op.role
-        write, silent = self._writer(plan)
+        write, silent = self._write_function(plan)
         if info.is_loop and not plan.op.effects.stateful and not plan.deref_slots:
             live = self.invariants.section(plan, info, live, silent=silent)
         if write is _nothing and not node.inputs and not node.controls:
@@ -227,7 +230,7 @@ class Generator:
         self.items[node] = self._loop_item(info.frame) if role is EXIT else item
 
     def _need_inputs(self, item: Item, plan: NodePlan) -> None:
-        items, fed, node = self.items, self.classified.fed, plan.node
+        items, fed, node = self.items, self.liveness.fed, plan.node
         for output in node.inputs:
             source = items.get(output[0])
             if source is not None and not (fed and output in fed):
@@ -238,7 +241,7 @@ class Generator:
 
     def _test_item(self, plan: NodePlan, info: FrameInfo) -> Item | None:
         """The item that computes the test of a Switch, None for the test of a loop."""
-        test = self.classified.test_of[plan.node]
+        test = self.liveness.test_of[plan.node]
         if test is info.classes.loop_test:
             return None
         if 1 in plan.deref_slots:
@@ -247,36 +250,36 @@ class Generator:
         if item is None:
             predicate = test.predicate
             assert predicate is not None
-            live, classified = info.classes.always, self.classified
-            outer = predicate in classified.fed and info is not classified.root
+            live, liveness = info.classes.always, self.liveness
+            outer = predicate in liveness.fed and info is not liveness.root
             if not outer and self.frames.of_outputs.get(predicate.node) is info.frame:
-                live = classified.of(predicate)
+                live = liveness.of(predicate)
             item = self.test_items[test] = self._item(
-                info.frame, live, partial(self.code.test, test, predicate)
+                info.frame, live, partial(self.writer.test, test, predicate)
             )
             if self.frames.of_outputs.get(predicate.node) is info.frame:
                 item.needs(self._source(predicate))
             data = plan.node.inputs[0]
-            if classified.of(data) is live:
+            if liveness.of(data) is live:
                 # an error of the data precedes that of a predicate with a shape
                 item.needs(self._source(data))
         return item
 
-    def _enter_item(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
+    def _enter_item(self, plan: NodePlan, info: FrameInfo, live: LivenessClass) -> None:
         node = plan.node
         item = self._item(
-            info.frame, live, partial(self.code.forward, plan), silent=not plan.deref_slots
+            info.frame, live, partial(self.writer.forward, plan), silent=not plan.deref_slots
         )
         self._need_inputs(item, plan)
         if node.attr("is_constant"):
             self.invariants.nodes.add(node)
-            self.code.forward_constant(plan)
+            self.writer.forward_constant(plan)
         self._loop_item(self.frames.of_outputs[node]).needs(item)
 
     def _loop_item(self, frame: Frame) -> Item:
         item = self.loop_items.get(frame)
         if item is None:
-            info = self.classified.info[frame]
+            info = self.liveness.info[frame]
             assert frame.parent is not None
             assert info.entry is not None
             item = self.loop_items[frame] = self._item(
@@ -284,46 +287,40 @@ class Generator:
             )
         return item
 
-    def _merge_items(self, plan: NodePlan, info: FrameInfo, live: Liveness) -> None:
-        node, classified = plan.node, self.classified
-        roles = [self.plan.nodes[o.node].op.role for o in node.inputs if o not in classified.fed]
-        if NEXT_ITERATION in roles:
-            if self._reads_index(node):
-                raise NotCompiled("the index of the Merge of a loop variable is read", node)
-            self.loop_merges[info.frame].append(node)
-            self.code.values[Output(node, 0)] = self.program.variable()
-            return
-        never = info.classes.never
-        alive = [
-            (slot, output)
-            for slot, output in enumerate(node.inputs)
-            if classified.of(output) is not never
-        ]
-        value, flag = self.program.variable(scalar=True), classified.flag_of.get(node)
+    def _loop_variable(self, merge: Node, info: FrameInfo) -> None:
+        if self._reads_index(merge):
+            raise NotCompiled("the index of the Merge of a loop variable is read", merge)
+        self.loop_merges[info.frame].append(merge)
+        self.writer.values[Output(merge, 0)] = self.program.variable()
+
+    def _merge_items(self, plan: NodePlan, info: FrameInfo, live: LivenessClass) -> None:
+        """Items that assign the live inputs of a Merge, and that follow all of them."""
+        node, liveness = plan.node, self.liveness
+        value, flag = self.program.variable(scalar=True), liveness.flag_of.get(node)
         index = self.program.variable(scalar=True) if self._reads_index(node) else None
-        value.open = True
-        done = self._item(info.frame, live, partial(_close, value), silent=True)
+        value.is_incomplete = True
+        done = self._item(info.frame, live, partial(_complete, value), silent=True)
         if flag is not None:
             flag.value = self.program.variable(scalar=True, prefix="f")
             start = self._item(
-                info.frame, live.parent or live, partial(self.code.unset, flag.value)
+                info.frame, live.parent or live, partial(self.writer.unset, flag.value)
             )
             done.needs(start)
-        for slot, output in alive:
-            move = self._item(
-                info.frame,
-                classified.of(output),
-                partial(self.code.move, plan, slot, value, index, flag),
-            )
+        for slot, output in enumerate(node.inputs):
+            current = liveness.of(output)
+            if current is info.classes.never:
+                continue
+            write = partial(self.writer.move, plan, slot, value, index, flag)
+            move = self._item(info.frame, current, write)
             move.needs(self._source(output))
             if flag is not None:
                 move.needs(start)
             done.needs(move)
         for control in node.controls:
             done.needs(self.items.get(control))
-        self.code.values[Output(node, 0)] = value
+        self.writer.values[Output(node, 0)] = value
         if index is not None:
-            self.code.values[Output(node, 1)] = index
+            self.writer.values[Output(node, 1)] = index
         self.items[node] = done
 
     def _reads_index(self, node: Node) -> bool:
@@ -335,7 +332,9 @@ class Generator:
     def _scheduler(self) -> Scheduler:
         return Scheduler(self._open_branch, self._open_else, self._close_branch)
 
-    def _run(self, scheduler: Scheduler, frame: Frame, sections: list[Liveness]) -> Written:
+    def _run(
+        self, scheduler: Scheduler, frame: Frame, sections: list[LivenessClass]
+    ) -> WriterCoroutine:
         items = self.items_of[frame]
         scheduler.start(items)
         for section in sections:
@@ -352,13 +351,13 @@ class Generator:
 
     def _open_else(self, literal: Literal) -> None:
         assert self.last_block is not None
-        self.program.otherwise(self.last_block)
+        self.program.open_else(self.last_block)
 
     def _close_branch(self) -> None:
         self.last_block = self.program.block
         self.program.close()
 
-    def _loop(self, info: FrameInfo) -> Written:
+    def _loop(self, info: FrameInfo) -> WriterCoroutine:
         """Write a frame into the current block."""
         frame, program, scheduler = info.frame, self.program, self._scheduler()
         if not info.is_loop:
@@ -367,13 +366,14 @@ class Generator:
         items = self.items_of[frame]
         merges = self.loop_merges[frame]
         for merge in merges:
-            self.code.initialize(merge)
-        number = self.code.numbers[frame]
-        section, first = self.invariants.before.get(frame), self.invariants.first.get(frame)
+            self.writer.initialize(merge)
+        number = self.writer.numbers[frame]
+        preheader = self.invariants.preheader.get(frame)
+        first = self.invariants.first_iteration.get(frame)
         scheduler.start(items)
-        if section is not None:
+        if preheader is not None:
             program.hoisted, outer = number, program.hoisted
-            yield from scheduler.run(section)
+            yield from scheduler.run(preheader)
             program.hoisted = outer
         opening = FirstIteration(program) if first is not None else None
         program.open(self.style.loop.format(number), loop=number)
@@ -391,27 +391,27 @@ class Generator:
         yield from scheduler.run(info.classes.body)
         if scheduler.done != len(items):
             raise NotCompiled("nodes outside of a loop wait for it, and it for them", merges[0])
-        self.code.advance(merges, number, body_start)
+        self.writer.advance(merges, number, body_start)
         if opening is not None:
             opening.declare()
         program.close()
         if not self.style.checks_limits:
             return
-        program.otherwise(loop_block)
+        program.open_else(loop_block)
         back = frame.next_iterations[0] if frame.next_iterations else None
         name = program.constant(frame.name)
         program.add("raise exceeded(step, {})", [name], (), self.plan.nodes[back] if back else None)
         program.close()
 
-    def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> Written:
+    def _write_exit(self, info: FrameInfo, scheduler: Scheduler) -> WriterCoroutine:
         """Test the condition of a loop, and write what runs once it is false."""
         program, cond = self.program, info.frame.loop_conds[0]
         test = info.classes.loop_test
         assert test is not None
         switch = next(
-            (node for node, known in self.classified.test_of.items() if known is test), cond
+            (node for node, known in self.liveness.test_of.items() if known is test), cond
         )
-        condition = self.code.values[Output(cond, 0)]
+        condition = self.writer.values[Output(cond, 0)]
         program.open(self.style.exit_test, [condition])
         program.lines[-1].plan = self.plan.nodes[switch]
         assert info.classes.exit is not None
@@ -425,8 +425,8 @@ def _is_empty(plan: NodePlan) -> bool:
     return not (plan.outputs or plan.node.inputs or plan.op.effects.stateful)
 
 
-def _write_all(code: Written) -> None:
-    """Write code and the loops in it, however deeply they are nested."""
+def _write_all(code: WriterCoroutine) -> None:
+    """Write code and the loops in it, however deeply they are nested: a trampoline."""
     stack = [code]
     while stack:
         inner = next(stack[-1], None)
@@ -436,9 +436,9 @@ def _write_all(code: Written) -> None:
             stack.append(inner)
 
 
-def _close(value: Value) -> None:
+def _complete(value: Value) -> None:
     """Mark the variable of a Merge as assigned in all branches."""
-    value.open = False
+    value.is_incomplete = False
 
 
 def _nothing(*_: object) -> None:

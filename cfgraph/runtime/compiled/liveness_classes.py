@@ -46,11 +46,12 @@ class BranchTest:
     number: int = field(default_factory=_numbers.__next__)
 
 
-class Liveness:
+class LivenessClass:
     """A liveness class, and the state of its queue while its frame is scheduled.
 
     A class is a path of literals from its `section`, the class without literals. The numbers of
-    their tests ascend, so that each class has one path. `key` is a hash of the set of literals.
+    their tests ascend, so that each class has one path. `size` is the number of literals, `key` a
+    hash of their set.
     """
 
     __slots__ = (
@@ -67,17 +68,17 @@ class Liveness:
         "source",
     )
 
-    def __init__(self, parent: Liveness | None, literal: Literal | None) -> None:
+    def __init__(self, parent: LivenessClass | None, literal: Literal | None) -> None:
         self.parent = parent
         self.literal = literal
-        # the number of literals
         self.size: int = (parent.size if parent else 0) + (literal is not None)
         self.key: int = (parent.key if parent else 0) ^ (_key(literal) if literal else 0)
-        self.section: Liveness = parent.section if parent else self
-        self.children: dict[Literal, Liveness] = {}
+        self.section: LivenessClass = parent.section if parent else self
+        self.children: dict[Literal, LivenessClass] = {}
         self.source: Output | None = None  # an output of this class
-        self.ready: list[Any] = []
-        self.active: deque[Liveness] = deque()
+        # a heap of items, and the children that have items, or had some
+        self.ready: list[Item] = []
+        self.active: deque[LivenessClass] = deque()
         self.is_queued = self.is_open = False
 
     @property
@@ -95,7 +96,7 @@ class Liveness:
 
     def literals(self) -> Iterator[Literal]:
         """Tests that lead from the section to this class, and their results; innermost first."""
-        live: Liveness | None = self
+        live: LivenessClass | None = self
         while live is not None and live.parent is not None:
             assert live.literal is not None
             yield live.literal
@@ -113,18 +114,18 @@ class FrameClasses:
     """
 
     def __init__(self) -> None:
-        self.always: Final = Liveness(None, None)
-        self.never: Final = Liveness(None, None)
+        self.always: Final = LivenessClass(None, None)
+        self.never: Final = LivenessClass(None, None)
         self.loop_test: BranchTest | None = None
-        self.body: Liveness | None = None
-        self.exit: Liveness | None = None
+        self.body: LivenessClass | None = None
+        self.exit: LivenessClass | None = None
 
     def divide(self, test: BranchTest) -> None:
         """Make the body and the exit of a loop with this test."""
         self.loop_test = test
-        self.body, self.exit = Liveness(None, (test, 1)), Liveness(None, (test, 0))
+        self.body, self.exit = LivenessClass(None, (test, 1)), LivenessClass(None, (test, 0))
 
-    def child(self, live: Liveness, literal: Literal) -> Liveness:
+    def child(self, live: LivenessClass, literal: Literal) -> LivenessClass:
         """The class of what is live in `live` while a test has taken a branch."""
         known = live.children.get(literal)
         if known is not None:
@@ -148,7 +149,7 @@ class FrameClasses:
             return live if above.literal == literal else self.never
         return _extended(above, [literal, *reversed(passed)])
 
-    def both(self, a: Liveness, b: Liveness) -> Liveness:
+    def both(self, a: LivenessClass, b: LivenessClass) -> LivenessClass:
         """The class of what needs two classes to be live."""
         if a is b or b is self.always or a is self.never:
             return a
@@ -173,13 +174,13 @@ class FrameClasses:
             a = a.parent
         return _extended(a if a is b else section, reversed(passed))
 
-    def is_narrower(self, a: Liveness, b: Liveness) -> bool:
+    def is_narrower(self, a: LivenessClass, b: LivenessClass) -> bool:
         """True if a class has all literals of another, and more."""
         if a is self.never or b is self.never:
             return b is self.never and a is not self.never and a is not self.always
         return a is not b and self.both(a, b) is a
 
-    def union(self, classes: Sequence[Liveness]) -> Liveness | None:
+    def union(self, classes: Sequence[LivenessClass]) -> LivenessClass | None:
         """The class of a Merge of several classes, None unless it is a conjunction.
 
         Classes that differ in the branches of one test, and cover all, are their common rest.
@@ -202,14 +203,14 @@ class FrameClasses:
             pool[merged.key] = merged
         return next(iter(pool.values()))
 
-    def _inner_first(self, live: Liveness) -> Iterator[Literal]:
+    def _inner_first(self, live: LivenessClass) -> Iterator[Literal]:
         yield from live.literals()
         if live.section.literal:
             yield live.section.literal
 
     def _cover(
-        self, pool: dict[int, Liveness], live: Liveness, literal: Literal
-    ) -> Liveness | None:
+        self, pool: dict[int, LivenessClass], live: LivenessClass, literal: Literal
+    ) -> LivenessClass | None:
         """Remove from the pool the classes that differ from `live` in the branch of one test."""
         test, key = literal[0], live.key ^ _key(literal)
         if test.predicate is None or any(
@@ -224,7 +225,7 @@ class FrameClasses:
             del pool[sibling.key]
         return rest
 
-    def _without(self, live: Liveness, literal: Literal) -> Liveness:
+    def _without(self, live: LivenessClass, literal: Literal) -> LivenessClass:
         """The class without one of the literals of another."""
         if literal is live.section.literal:
             return _extended(self.always, live.path)
@@ -237,11 +238,11 @@ class FrameClasses:
         assert live.parent is not None
         return _extended(live.parent, reversed(passed))
 
-    def common(self, classes: Sequence[Liveness]) -> Liveness:
+    def common(self, classes: Sequence[LivenessClass]) -> LivenessClass:
         """The class of the literals that several classes share."""
         return reduce(self._shared, classes)
 
-    def _shared(self, a: Liveness, b: Liveness) -> Liveness:
+    def _shared(self, a: LivenessClass, b: LivenessClass) -> LivenessClass:
         section, passed = a.section if a.section is b.section else self.always, []
         while a is not b and (a.parent or b.parent):
             if a.number < b.number:
@@ -257,7 +258,7 @@ class FrameClasses:
         return _extended(a if a is b else section, reversed(passed))
 
     @staticmethod
-    def exclude_each_other(a: Liveness, b: Liveness) -> bool:
+    def exclude_each_other(a: LivenessClass, b: LivenessClass) -> bool:
         """True if the literals of two classes contradict each other."""
         if a.section.literal and b.section.literal and a.section is not b.section:
             return True
@@ -265,18 +266,18 @@ class FrameClasses:
         return any(branches.get(test, branch) != branch for test, branch in b.literals())
 
 
-def _extended(live: Liveness, literals: Iterable[Literal]) -> Liveness:
+def _extended(live: LivenessClass, literals: Iterable[Literal]) -> LivenessClass:
     """The class with more literals, whose tests are later and ascend."""
     for literal in literals:
         known = live.children.get(literal)
         if known is None:
-            known = live.children[literal] = Liveness(live, literal)
+            known = live.children[literal] = LivenessClass(live, literal)
         live = known
     return live
 
 
 # code of a loop, which is written without recursion: it yields the code of its inner loops
-Written = Generator["Written", None, None]
+WriterCoroutine = Generator["WriterCoroutine", None, None]
 
 
 class Item:
@@ -290,8 +291,8 @@ class Item:
     def __init__(
         self,
         index: int,
-        live: Liveness,
-        write: Callable[[], Written | None],
+        live: LivenessClass,
+        write: Callable[[], WriterCoroutine | None],
         *,
         silent: bool = False,
     ) -> None:
@@ -347,10 +348,10 @@ class Scheduler:
             if not dependent.missing:
                 ready.append(dependent)
 
-    def run(self, section: Liveness) -> Written:
+    def run(self, section: LivenessClass) -> WriterCoroutine:
         """Write everything in a section that becomes ready."""
         # of each open class, the branch that an `else` may follow
-        trail, previous = [section], list[Liveness | None]([None])
+        trail, previous = [section], list[LivenessClass | None]([None])
         ready: list[Item] = []
         while trail:
             live = trail[-1]
@@ -394,7 +395,7 @@ def _push(item: Item) -> None:
         live = live.parent
 
 
-def _next_branch(live: Liveness, last: Liveness | None) -> Liveness | None:
+def _next_branch(live: LivenessClass, last: LivenessClass | None) -> LivenessClass | None:
     """The branch to open next: the opposite of the last one, or the first that became ready."""
     if last is not None:
         assert last.literal is not None
@@ -411,7 +412,7 @@ def _next_branch(live: Liveness, last: Liveness | None) -> Liveness | None:
     return None
 
 
-def _opposite(a: Liveness, b: Liveness) -> bool:
+def _opposite(a: LivenessClass, b: LivenessClass) -> bool:
     """True if exactly one of two branches is taken."""
     assert a.literal is not None
     assert b.literal is not None

@@ -25,6 +25,7 @@ from cfgraph.runtime.compiled.program import FIRST, SECOND, Constant, Program, V
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep
+from cfgraph.stack_position import iteration_path
 
 # lines between two checks of the deadline
 _LINES_PER_CHECK: Final = 48
@@ -75,10 +76,10 @@ FAST: Final = CodeStyle()
 class NodeWriter:
     """Writes the code of the nodes of a plan. `values` contains the variables of their outputs."""
 
-    def __init__(self, classified: PlanLiveness, program: Program, style: CodeStyle) -> None:
-        self.plan = classified.plan
+    def __init__(self, liveness: PlanLiveness, program: Program, style: CodeStyle) -> None:
+        self.plan = liveness.plan
         self.style = style
-        self.classified = classified
+        self.liveness = liveness
         self.program = program
         self.values: dict[Output, Value] = {}
         self.numbers = {frame: number for number, frame in enumerate(self.plan.frames.all)}
@@ -151,17 +152,17 @@ class NodeWriter:
                 program.add("pause()", (), (), plan)
             self.last_check = len(program.lines)
         arguments = [values[output] for output in node.inputs]
-        scalar = issubclass(plan.op, Elementwise) and all(v.scalar for v in arguments)
+        scalar = issubclass(plan.op, Elementwise)
+        for value in arguments:
+            scalar = scalar and value.scalar
         form = _OPERATORS.get(plan.kernel) if type(plan.kernel) is _BUILTIN else None
         if form is None or plan.deref_slots or len(arguments) != _OPERANDS[form]:
             called, form = self._call(plan)
             arguments.insert(0, called)
-        if plan.outputs == 1:
-            targets = [program.variable(scalar=scalar)]
-        else:
-            targets = [program.variable(scalar=scalar) for _ in range(plan.outputs)]
-        fed = self.classified.fed
-        for port, target in enumerate(targets):
+        targets, fed = [], self.liveness.fed
+        for port in range(plan.outputs):
+            target = program.variable(scalar=scalar)
+            targets.append(target)
             output = make_pair(Output, (node, port))
             if not fed or output not in fed:
                 values[output] = target
@@ -178,13 +179,13 @@ class NodeWriter:
             fields[slot] = "{}" if slot in plan.forwarded_slots else "deref({})"
         if op.effects.stateful:
             if is_located(op):
-                indices = ", ".join(map(self._counter, enclosing_loops(frame)))
+                indices = ", ".join(map(self._counter, frame.loops))
                 fields = [f"({indices},)" if indices else "()", *fields]
             fields = ["step", *fields]
         return kernel, f"{{}}({', '.join(fields)})"
 
     def _counter(self, frame: Frame) -> str:
-        return f"i{self.numbers[frame]}" if self.classified.info[frame].is_loop else "0"
+        return f"i{self.numbers[frame]}" if self.liveness.info[frame].is_loop else "0"
 
     def test(self, test: BranchTest, predicate: Output) -> None:
         owner = self.plan.nodes[test.owner] if test.owner else None
@@ -210,7 +211,7 @@ class NodeWriter:
             program.add("deref({})", [source], (), plan)
         target = value.resolved()
         if source is not target:
-            if not source.open and source.def_block is program.block:
+            if not source.is_incomplete and source.def_block is program.block:
                 source.merge_into(target)
             else:
                 target.scalar = target.scalar and source.scalar
@@ -309,10 +310,14 @@ class CompiledIteration:
         return self.indices[-1] if self.indices else 0
 
     @property
+    def loops(self) -> tuple[tuple[str, int], ...]:
+        """The names of the enclosing loops and their iterations, outermost first."""
+        return tuple(zip(self.names, self.indices, strict=True))
+
+    @property
     def path(self) -> str:
         """The path of loops and iterations, `/while[3]/inner[0]`; `/` for the root."""
-        pairs = zip(self.names, self.indices, strict=True)
-        return "".join(f"/{name}[{index}]" for name, index in pairs) or "/"
+        return iteration_path(self.loops)
 
 
 def is_located(op: type[Op]) -> bool:
@@ -358,7 +363,7 @@ def stateful_kernel(
 
 def frame_names(frame: Frame) -> tuple[str, ...]:
     """The names of the loops from the outermost to this one."""
-    return tuple(loop.name for loop in enclosing_loops(frame))
+    return tuple(loop.name for loop in frame.loops)
 
 
 def test(predicate: Any) -> bool:

@@ -40,7 +40,8 @@ _INDEX: Final = re.compile(r"for (i\d+) in")
 class _OutlinedRegion:
     """Lines that become a function: `entries` are numbers of lines, and inner regions.
 
-    `block` contains the call, `top` those of the lines that run unconditionally.
+    `block` contains the call, `top` those of the lines that run unconditionally. `free_names` are
+    the names other than variables that its lines use, and that the caller passes.
     """
 
     def __init__(self, parent: _OutlinedRegion | None, block: Block, top: Block) -> None:
@@ -49,7 +50,7 @@ class _OutlinedRegion:
         self.top = top
         self.calls: int = parent.calls + 1 if parent else 0
         self.entries: list[int | _OutlinedRegion] = []
-        self.words: dict[str, None] = {}
+        self.free_names: dict[str, None] = {}
         self.counters: set[str] = set()
         self.reads: Counter[Value] = Counter()
         self.writes: Counter[Value] = Counter()
@@ -73,17 +74,17 @@ class _Levels:
 
 def outline_regions(program: Program) -> None:
     """Divide a program that is nested too deeply for one function into several."""
-    regions = _Divider(program).regions
+    regions = _RegionFinder(program).regions
     program.calls = max(region.calls for region in regions)
     if program.calls > _MAX_CALLS:
         raise NotCompiled(f"loops and conditionals need more than {_MAX_CALLS} nested calls")
     _find_variables(program, regions)
     names = {region: f"_region{number}" for number, region in enumerate(regions)}
     names[regions[0]] = program.name
-    program.functions = [_Writer(program, region, names).function() for region in regions]
+    program.functions = [_RegionWriter(program, region, names).function() for region in regions]
 
 
-class _Divider:
+class _RegionFinder:
     """Divides the lines of a program into regions; `regions` has outer before inner ones."""
 
     def __init__(self, program: Program) -> None:
@@ -110,8 +111,8 @@ class _Divider:
         region = self._region(levels.region, block, block)
         region.entries.append(number)
         self.levels[body] = _Levels(region, 1, 1)
-        if body.follow is not None:
-            self.loop_ends[body.follow] = region
+        if body.else_block is not None:
+            self.loop_ends[body.else_block] = region
 
     def _conditional(self, number: int, branch: Block, levels: _Levels) -> None:
         region = self.loop_ends.get(branch)
@@ -177,7 +178,7 @@ def _add_line(region: _OutlinedRegion, line: Line) -> None:
         region.counters.add(counter[1])
     for word in _PARAMETERS.findall(line.form):
         if word not in region.counters:
-            region.words[word] = None
+            region.free_names[word] = None
     for value in _variables(line.arguments):
         region.reads[value] += 1
         region.first_write.setdefault(value, None)
@@ -187,9 +188,9 @@ def _add_line(region: _OutlinedRegion, line: Line) -> None:
 
 
 def _add_call(region: _OutlinedRegion, inner: _OutlinedRegion) -> None:
-    for word in inner.words:
+    for word in inner.free_names:
         if word not in region.counters:
-            region.words[word] = None
+            region.free_names[word] = None
     for value in inner.inputs:
         if not _contains(region.first_write.get(value), inner.block):
             region.unset[value] = None
@@ -237,12 +238,12 @@ class _RegionFunction(Program):
             local.name = value.name
         if self.region.parent is not None:
             names = [value.name for value in self.region.inputs]
-            self.parameters = ", ".join([*self.region.words, *names])
+            self.parameters = ", ".join([*self.region.free_names, *names])
         text, owners = super().source(drops_values=drops_values)
         return text, [self.origins[owner] if owner >= 0 else -1 for owner in owners]
 
 
-class _Writer:
+class _RegionWriter:
     """Copies the lines of a region into its function."""
 
     def __init__(
@@ -298,21 +299,21 @@ class _Writer:
         else:
             first = self.followed.get(line.opens)
             if first is not None:
-                result.otherwise(first)
+                result.open_else(first)
             else:
                 result.open(line.form, arguments, loop=line.opens.loop)
             result.lines[-1].plan = line.plan
             self.copies[line.opens] = result.block
             self.open.append(line.opens)
-            if line.opens.follow is not None:
-                self.followed[line.opens.follow] = result.block
+            if line.opens.else_block is not None:
+                self.followed[line.opens.else_block] = result.block
         self._number(number)
 
     def _call(self, inner: _OutlinedRegion) -> None:
         result = self.result
         self._close_until(inner.block)
         arguments = [result.variable_of(value) for value in inner.inputs]
-        fields = ", ".join([*inner.words, *("{}" for _ in inner.inputs)])
+        fields = ", ".join([*inner.free_names, *("{}" for _ in inner.inputs)])
         targets = [result.variable_of(value) for value in inner.outputs]
         result.hoisted = 0
         result.add(f"{self.names[inner]}({fields})", arguments, targets)

@@ -25,7 +25,7 @@ from cfgraph.ir.role import (
     SWITCH,
 )
 from cfgraph.ops.opdef.op import may_write
-from cfgraph.runtime.compiled.liveness_classes import BranchTest, FrameClasses, Liveness
+from cfgraph.runtime.compiled.liveness_classes import BranchTest, FrameClasses, LivenessClass
 from cfgraph.runtime.compiled.program import Constant, NotCompiled, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
@@ -38,14 +38,16 @@ if TYPE_CHECKING:
 
 
 class FrameInfo:
-    """The classes of a frame, and the class in its parent in which the frame is entered."""
+    """The classes of a frame, and the class in its parent in which the frame is entered.
+
+    `tests` has the tests by predicate and number of branches.
+    """
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.classes = FrameClasses()
-        self.entry: Liveness | None = None
+        self.entry: LivenessClass | None = None
         self.tests: dict[tuple[Output, int], BranchTest] = {}
-        self.flags: list[BranchTest] = []
 
     @property
     def is_loop(self) -> bool:
@@ -56,16 +58,19 @@ class FrameInfo:
 class PlanLiveness:
     """The liveness classes of a plan. `live` is the class in which each node runs.
 
-    Raises NotCompiled for a structure that generated code cannot represent.
+    In the frame of the readers, `of_control` has the class of the control edges of a node, and of
+    its outputs unless they are `switched`. `test_of` has the test of each Switch, `flag_of` that of
+    a Merge whose class is no conjunction. Raises NotCompiled for a structure that generated code
+    cannot represent.
     """
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
         self.graph, self.plan = graph, plan
         self.frames = plan.frames
         self.fed = frozenset(plan.feeds.values())
-        self.live: dict[Node, Liveness] = {}
-        self.of_control: dict[Node, Liveness] = {}
-        self.switched: dict[Output, Liveness] = {}
+        self.live: dict[Node, LivenessClass] = {}
+        self.of_control: dict[Node, LivenessClass] = {}
+        self.switched: dict[Output, LivenessClass] = {}
         self.info = {frame: FrameInfo(frame) for frame in self.frames.all}
         self.root = self.info[self.frames.root]
         self.flag_of: dict[Node, BranchTest] = {}
@@ -83,7 +88,7 @@ class PlanLiveness:
 
         return deadness(self.graph, list(self.plan.nodes), self.fed)
 
-    def of(self, output: Output) -> Liveness:
+    def of(self, output: Output) -> LivenessClass:
         """The class of an output, in the frame of its readers."""
         if output in self.fed:
             return self.root.classes.always
@@ -121,6 +126,9 @@ class PlanLiveness:
         frame_of, nodes, live = self.frames.of, self.plan.nodes, self.live
         always = self.root.classes.always
         of_control, switched, fed = self.of_control, self.switched, self.fed
+        if self.plan.is_straight_line:
+            self.live = self.of_control = dict.fromkeys(self.frames.order, always)
+            return
         for node in self.frames.order:
             plan, info = nodes[node], self.info[frame_of[node]]
             role = plan.op.role
@@ -144,7 +152,7 @@ class PlanLiveness:
             if role is not None:
                 self._visit_role(plan, info, current)
 
-    def _visit_role(self, plan: NodePlan, info: FrameInfo, current: Liveness) -> None:
+    def _visit_role(self, plan: NodePlan, info: FrameInfo, current: LivenessClass) -> None:
         node, role = plan.node, plan.op.role
         if role is SWITCH:
             self._switch(plan, info, current)
@@ -158,7 +166,7 @@ class PlanLiveness:
         elif role in (SEND, RECV):
             raise NotCompiled("the run has several devices", node)
 
-    def _switch(self, plan: NodePlan, info: FrameInfo, current: Liveness) -> None:
+    def _switch(self, plan: NodePlan, info: FrameInfo, current: LivenessClass) -> None:
         node = plan.node
         predicate = self.stripped(node.inputs[1])
         test = info.tests.get((predicate, plan.outputs))
@@ -175,7 +183,7 @@ class PlanLiveness:
                 self.switched[output] = branch
                 branch.source = branch.source or output
 
-    def _enter(self, node: Node, current: Liveness) -> None:
+    def _enter(self, node: Node, current: LivenessClass) -> None:
         inner = self.info[self.frames.of_outputs[node]]
         self.of_control[node] = inner.classes.always
         classes = self.info[self.frames.of[node]].classes
@@ -184,14 +192,14 @@ class PlanLiveness:
         ):
             inner.entry = current
 
-    def _exit(self, node: Node, info: FrameInfo, current: Liveness) -> None:
+    def _exit(self, node: Node, info: FrameInfo, current: LivenessClass) -> None:
         expected = info.classes.exit if info.is_loop else info.classes.always
         if current is not expected:
             raise NotCompiled("an Exit does not follow the test of its loop", node)
         assert info.entry is not None
         self.of_control[node] = info.entry
 
-    def _merge(self, plan: NodePlan, info: FrameInfo) -> Liveness:
+    def _merge(self, plan: NodePlan, info: FrameInfo) -> LivenessClass:
         node, classes = plan.node, info.classes
         if any(map(self._is_back_edge, node.inputs)):
             self._require_loop_merge(node)
@@ -210,7 +218,8 @@ class PlanLiveness:
     def _is_back_edge(self, output: Output) -> bool:
         return output not in self.fed and self.plan.nodes[output.node].op.role is NEXT_ITERATION
 
-    def _is_variable(self, node: Node) -> bool:
+    def is_loop_variable(self, node: Node) -> bool:
+        """True for a Merge with a back edge."""
         return self.plan.nodes[node].op.role is MERGE and any(map(self._is_back_edge, node.inputs))
 
     def _require_loop_merge(self, node: Node) -> None:
@@ -223,7 +232,9 @@ class PlanLiveness:
         if entering.attr("is_constant"):
             raise NotCompiled("a loop variable enters as a constant", node)
 
-    def _flagged(self, node: Node, info: FrameInfo, alive: dict[Output, Liveness]) -> Liveness:
+    def _flagged(
+        self, node: Node, info: FrameInfo, alive: dict[Output, LivenessClass]
+    ) -> LivenessClass:
         """The class of a Merge that is live where any of its inputs is."""
         classes, outputs = info.classes, list(alive)
         if len(outputs) > _MAX_PAIRED or len(self.plan.nodes) > _MAX_ANALYZED:
@@ -241,10 +252,9 @@ class PlanLiveness:
         if self._is_always_live_in(node, common, info):
             return common
         test = self.flag_of[node] = BranchTest(None, 1, node)
-        info.flags.append(test)
         return classes.child(common, (test, 1))
 
-    def _is_always_live_in(self, node: Node, live: Liveness, info: FrameInfo) -> bool:
+    def _is_always_live_in(self, node: Node, live: LivenessClass, info: FrameInfo) -> bool:
         output = Output(node, 0)
         if live.source is not None:
             return self.deadness.implies(live.source, output)
@@ -275,11 +285,11 @@ class PlanLiveness:
             if nodes[node].op.role is ENTER and node.attr("is_constant"):
                 continue
             for use in node.uses:
-                if use.node in nodes and not self._is_variable(use.node):
+                if use.node in nodes and not self.is_loop_variable(use.node):
                     message = "a node reads the initial or the next value of a loop variable"
                     raise NotCompiled(message, use.node)
 
-    def _check_merged_sides(self, section: Liveness | None, info: FrameInfo) -> None:
+    def _check_merged_sides(self, section: LivenessClass | None, info: FrameInfo) -> None:
         """A loop whose two sides are merged again has code that depends on both."""
         if section is None:
             return
@@ -343,21 +353,23 @@ class PlanLiveness:
 
 
 class LoopInvariants:
-    """The nodes of loops that give the same in all iterations, and the sections for their code.
+    """Loop-invariant nodes, and the sections that their code moves to.
 
-    Work of every iteration precedes the loop, in the section `before`. Work of the body, which may
-    never run, and whose errors are those of an iteration, is in the first one (`first`).
+    Work of every iteration precedes the loop, in its `preheader`. Work of the body, which may never
+    run, and whose errors are those of an iteration, is in the `first_iteration`.
     """
 
-    def __init__(self, classified: PlanLiveness, values: Mapping[Output, Value]) -> None:
+    def __init__(self, liveness: PlanLiveness, values: Mapping[Output, Value]) -> None:
         self.nodes: set[Node] = set()
-        self.before: dict[Frame, Liveness] = {}
-        self.first: dict[Frame, Liveness] = {}
-        self._classified = classified
+        self.preheader: dict[Frame, LivenessClass] = {}
+        self.first_iteration: dict[Frame, LivenessClass] = {}
+        self._liveness = liveness
         self._values = values
         self._early: set[Node] = set()  # nodes of a body that need nothing of it
 
-    def section(self, plan: NodePlan, info: FrameInfo, live: Liveness, *, silent: bool) -> Liveness:
+    def section(
+        self, plan: NodePlan, info: FrameInfo, live: LivenessClass, *, silent: bool
+    ) -> LivenessClass:
         """The section for a pure node if it is invariant, else its class."""
         node, known = plan.node, self.nodes
         if live is info.classes.body:
@@ -370,11 +382,11 @@ class LoopInvariants:
         ):
             return live
         known.add(node)
-        return self.before.setdefault(info.frame, Liveness(None, None))
+        return self.preheader.setdefault(info.frame, LivenessClass(None, None))
 
     def _section_of_body(
-        self, plan: NodePlan, info: FrameInfo, live: Liveness, *, silent: bool
-    ) -> Liveness:
+        self, plan: NodePlan, info: FrameInfo, live: LivenessClass, *, silent: bool
+    ) -> LivenessClass:
         node, known, values = plan.node, self.nodes, self._values
         if not all(self._is_early(control, info) for control in node.controls):
             return live
@@ -390,13 +402,15 @@ class LoopInvariants:
         ):
             return live
         known.add(node)
-        return live if silent else self.first.setdefault(info.frame, Liveness(None, None))
+        if silent:
+            return live
+        return self.first_iteration.setdefault(info.frame, LivenessClass(None, None))
 
     def _is_early(self, node: Node, info: FrameInfo) -> bool:
         """True for a node that has run when the other work of a body begins."""
         if node in self.nodes or node in self._early:
             return True
-        return self._classified.of_control.get(node) is info.classes.always
+        return self._liveness.of_control.get(node) is info.classes.always
 
 
 def _is_array(output: Output) -> bool:

@@ -58,19 +58,20 @@ _UNSET: Final = 1 << 60
 class Value:
     """A variable or a constant of the generated code.
 
-    `first_def`, `last_def`, and `last_read` are line numbers. `scalar` is a guess that the value is
-    too small to be worth dropping early.
+    `first_def`, `last_def`, and `last_read` are line numbers. `def_block` contains all lines that
+    assign it, `read_block` the last that reads it. `scalar` is a guess that the value is too small
+    to be worth dropping early.
     """
 
     __slots__ = (
         "def_block",
         "definitions",
         "first_def",
+        "is_incomplete",
         "last_def",
         "last_read",
-        "merged",
+        "merged_into",
         "name",
-        "open",
         "read_block",
         "scalar",
     )
@@ -78,8 +79,8 @@ class Value:
     def __init__(self, name: str, *, scalar: bool = False) -> None:
         self.name = name
         self.scalar = scalar
-        self.merged: Value | None = None
-        self.open = False  # some branch has yet to assign the variable of a Merge
+        self.merged_into: Value | None = None
+        self.is_incomplete = False  # some branch has yet to assign the variable of a Merge
         self.first_def, self.last_def, self.last_read = _UNSET, -1, -1
         self.definitions = 0
         self.def_block: Block | None = None
@@ -88,10 +89,11 @@ class Value:
     def resolved(self) -> Value:
         """The variable that this one has become."""
         value = self
-        while value.merged is not None:
-            if value.merged.merged is not None:
-                value.merged = value.merged.merged  # halve the path for the next time
-            value = value.merged
+        while value.merged_into is not None:
+            further = value.merged_into.merged_into
+            if further is not None:
+                value.merged_into = further  # halve the path for the next time
+            value = value.merged_into
         return value
 
     def merge_into(self, target: Value) -> None:
@@ -99,7 +101,7 @@ class Value:
         source, target = self.resolved(), target.resolved()
         if source is target:
             return
-        source.merged = target
+        source.merged_into = target
         target.first_def = min(target.first_def, source.first_def)
         target.last_def = max(target.last_def, source.last_def)
         target.definitions += source.definitions
@@ -123,20 +125,19 @@ class Constant(Value):
 class Block:
     """The lines under one header. `loop` is the number of the loop that the block repeats in."""
 
-    __slots__ = ("depth", "end", "follow", "loop", "loops", "parent")
+    __slots__ = ("depth", "else_block", "end", "loop", "loop_depth", "parent")
 
     def __init__(self, parent: Block | None, loop: int) -> None:
         self.parent = parent
         self.depth: int = parent.depth + 1 if parent else 1
         self.loop = loop
-        # the number of loops that contain the block
-        self.loops: int = parent.loops + (loop != parent.loop) if parent else 0
+        self.loop_depth: int = parent.loop_depth + (loop != parent.loop) if parent else 0
         self.end = -1  # the number of the last line
-        self.follow: Block | None = None  # the `else` of this block
+        self.else_block: Block | None = None  # the `else` of this block
 
 
 def _resolved(values: Sequence[Value]) -> list[Value]:
-    return [value if value.merged is None else value.resolved() for value in values]
+    return [value if value.merged_into is None else value.resolved() for value in values]
 
 
 def _reusing(line: Line, operands: Sequence[Value], dead: Sequence[Value]) -> str:
@@ -199,7 +200,7 @@ def _joined(a: Block | None, b: Block | None) -> Block | None:
 
 
 class Line:
-    """One line: `form` has a field for each of the arguments, and the targets precede it."""
+    """One line: `form` has a field per argument, `targets` precede it, `plan` is of its node."""
 
     __slots__ = ("arguments", "block", "form", "hoisted", "opens", "plan", "targets")
 
@@ -217,7 +218,7 @@ class Line:
         self.arguments = arguments
         self.targets = targets
         self.plan = plan
-        self.hoisted = hoisted
+        self.hoisted = hoisted  # the loop that it precedes as an invariant, or 0
         self.opens: Block | None = None  # the block that starts after a header
 
 
@@ -262,8 +263,9 @@ class Program:
     @property
     def is_too_deep(self) -> bool:
         """True if loops and conditionals are nested too deeply for one function."""
-        blocks = (line.opens for line in self.lines if line.opens is not None)
-        return any(block.depth > self.MAX_DEPTH or block.loops > self.MAX_LOOPS for block in blocks)
+        blocks = [line.opens for line in self.lines if line.opens is not None]
+        depth = max((block.depth for block in blocks), default=0)
+        return depth > self.MAX_DEPTH or any(b.loop_depth > self.MAX_LOOPS for b in blocks)
 
     def variable(self, *, scalar: bool = False, prefix: str = "v") -> Value:
         """A new variable."""
@@ -286,12 +288,12 @@ class Program:
     ) -> None:
         """Append a line to the current block."""
         block, position = self.block, len(self.lines)
-        operands = [value if value.merged is None else value.resolved() for value in arguments]
+        operands = [value if value.merged_into is None else value.resolved() for value in arguments]
         for value in operands:
             value.last_read = position
             value.read_block = block
         for target in targets:
-            value = target if target.merged is None else target.resolved()
+            value = target if target.merged_into is None else target.resolved()
             value.last_def = position
             value.definitions += 1
             if value.def_block is None:
@@ -324,17 +326,17 @@ class Program:
         assert self.block.parent is not None
         self.block = self.block.parent
 
-    def otherwise(self, first: Block) -> None:
+    def open_else(self, first: Block) -> None:
         """Start the `else` of a block that has just ended."""
         self.add("else:")
-        first.follow = self.block = self.lines[-1].opens = Block(self.block, self.block.loop)
+        first.else_block = self.block = self.lines[-1].opens = Block(self.block, self.block.loop)
 
     def _drops(self) -> dict[int, list[tuple[Block, Value]]]:
         """The variables to drop after each line, with the block that they are dropped in."""
         drops: dict[int, list[tuple[Block, Value]]] = {}
         for value in self.values:
             start, block, line = value.def_block, value.read_block, value.last_read
-            if value.merged is not None or value.scalar or start is None:
+            if value.merged_into is not None or value.scalar or start is None:
                 continue
             if block is None:
                 if value.definitions > 1:
@@ -343,7 +345,7 @@ class Program:
             outer = _joined(start, block)
             while block is not outer:
                 assert block is not None
-                line = (block.follow or block).end
+                line = (block.else_block or block).end
                 block = block.parent
             assert block is not None
             drops.setdefault(line, []).append((block, value))
@@ -369,9 +371,12 @@ class Program:
             parts = [function.source(drops_values=drops_values) for function in self.functions]
             return "".join(text for text, _ in parts), [n for _, numbers in parts for n in numbers]
         drops = self._drops() if drops_values else {}
+        is_resolved = all(value.merged_into is None for value in self.values)
         printed, owners = [f"def {self.name}({self.parameters}):"], [-1]
         for index, line in enumerate(self.lines):
-            operands, targets = _resolved(line.arguments), _resolved(line.targets)
+            operands, targets = line.arguments, line.targets
+            if not is_resolved:
+                operands, targets = _resolved(operands), _resolved(targets)
             form, block, later = line.form, line.block, drops.pop(index, None)
             same = [value for b, value in later if b is block] if later and _is_simple(form) else []
             if drops_values and form in OPERATORS:
@@ -382,9 +387,9 @@ class Program:
                     _reuse_names(targets, same, block)
                 elif drops_values and self.is_whole and targets[0].scalar:
                     _reuse_scalar_name(targets[0], operands, block, index)
-                names = [value.name for value in targets]
+                names = ", ".join([value.name for value in targets])
                 # a variable that has become its own source needs no assignment
-                text = f"{', '.join(names)} = {text}" if names != [text] else "pass"
+                text = f"{names} = {text}" if names != text else "pass"
             if same:
                 text += f"; {' = '.join([value.name for value in same])} = None"
             printed.append("    " * block.depth + text)

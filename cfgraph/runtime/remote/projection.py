@@ -23,6 +23,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from cfgraph.ir.graph import Node
@@ -30,7 +31,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import RendezvousKey, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.compiled.engine import is_repeatable
-from cfgraph.runtime.compiled.generate import Generator
+from cfgraph.runtime.compiled.generate import CodeGenerator
 from cfgraph.runtime.compiled.node_writer import TRANSFER
 from cfgraph.runtime.compiled.program import Block, Constant, Line, Value
 from cfgraph.runtime.remote.implied_order import ImpliedOrder
@@ -54,12 +55,24 @@ class Message:
     key: RendezvousKey
 
 
+class LineAction(StrEnum):
+    """Action of a worker at a line of the program."""
+
+    HEADER = "start the block of the line"
+    EXECUTE = "execute the line"
+    ASSIGN = "assign the variables that the worker needs"
+    COPY = "copy a variable instead of receiving it"
+    SEND = "send a value"
+    RECEIVE = "receive a value"
+    RETURN = "return the fetches of the worker"
+
+
 @dataclass(frozen=True, slots=True)
 class PartLine:
-    """One action of a worker at a line of the program."""
+    """A line of the program, and the action of a worker at it."""
 
     line: Line
-    kind: str
+    action: LineAction
     value: Value | None = None
     number: int = 0
     target: int = 0
@@ -73,7 +86,7 @@ class Projection:
     """
 
     def __init__(
-        self, generator: Generator, worker_of: Mapping[str, int], recvs: Mapping[Node, Node]
+        self, generator: CodeGenerator, worker_of: Mapping[str, int], recvs: Mapping[Node, Node]
     ) -> None:
         self._lines = generator.program.lines
         self._plan, self._style = generator.plan, generator.style
@@ -120,8 +133,8 @@ class Projection:
             if line.opens is None:
                 continue
             self._headers[line.opens] = line
-            if line.opens.follow is not None:
-                self._first[line.opens.follow] = line.opens
+            if line.opens.else_block is not None:
+                self._first[line.opens.else_block] = line.opens
             if line.form == self._style.exit_test:
                 self._exits[line.block].append(line.opens)
                 self._tests[line.block] = index
@@ -246,8 +259,8 @@ class Projection:
         blocks = [block.parent, *self._exits.get(block, ())]
         if block in self._first:
             blocks.append(self._first[block])
-        if block.loop != block.parent.loop and block.follow is not None:
-            blocks.append(block.follow)
+        if block.loop != block.parent.loop and block.else_block is not None:
+            blocks.append(block.else_block)
         self._pending += [(self._enter, worker, each) for each in blocks]
         self._pending += [(self._need, worker, value) for value in header.arguments]
 
@@ -349,7 +362,7 @@ class Projection:
             owner, plan = self._owner[index], line.plan
             if line.opens is not None:
                 if (worker, line.opens) in self._entered:
-                    yield PartLine(line, "header")
+                    yield PartLine(line, LineAction.HEADER)
                 continue
             is_inside = line.block.parent is None or (worker, line.block) in self._entered
             if not is_inside:
@@ -358,29 +371,31 @@ class Projection:
                 value = line.arguments[0].resolved()
                 alias = self._aliases.get(index)
                 if alias is not None and owner == worker:
-                    yield PartLine(line, "copy", alias)
+                    yield PartLine(line, LineAction.COPY, alias)
                 elif alias is None and owner == worker:
                     number = self._numbers[index, value, worker]
                     is_late = not (plan.node.controls or plan.node in self._ordering)
-                    yield PartLine(line, "receive", line.targets[0], number, is_late=is_late)
+                    target, action = line.targets[0], LineAction.RECEIVE
+                    yield PartLine(line, action, target, number, is_late=is_late)
                 elif alias is None and self._worker_of[plan.node.device] == worker:
                     assert owner is not None
-                    yield PartLine(line, "send", value, self._numbers[index, value, owner], owner)
+                    number = self._numbers[index, value, owner]
+                    yield PartLine(line, LineAction.SEND, value, number, owner)
             elif line.form.startswith("return"):
-                yield PartLine(line, "return")
+                yield PartLine(line, LineAction.RETURN)
             elif line.form == EXIT_LINE or line.form.startswith("raise "):
-                yield PartLine(line, "line")
+                yield PartLine(line, LineAction.EXECUTE)
             elif owner is None:
                 if any((worker, target.resolved()) in self._needed for target in line.targets):
-                    yield PartLine(line, "assign")
+                    yield PartLine(line, LineAction.ASSIGN)
             elif owner == worker:
-                yield PartLine(line, "line")
-            for value, target in self._sent.get(index, ()):
-                number = self._numbers[index, value, target]
+                yield PartLine(line, LineAction.EXECUTE)
+            for value, reader in self._sent.get(index, ()):
+                number = self._numbers[index, value, reader]
                 if owner == worker:
-                    yield PartLine(line, "send", value, number, target)
-                elif target == worker:
-                    yield PartLine(line, "receive", value, number, is_late=True)
+                    yield PartLine(line, LineAction.SEND, value, number, reader)
+                elif reader == worker:
+                    yield PartLine(line, LineAction.RECEIVE, value, number, is_late=True)
 
     def is_needed(self, worker: int, value: Value) -> bool:
         """True if a worker reads or forwards a variable."""
@@ -405,7 +420,7 @@ def _is_outside_loop(block: Block, defining: Block) -> bool:
     ancestor: Block | None = block
     while ancestor is not None and ancestor is not defining:
         ancestor = ancestor.parent
-    return ancestor is not None and defining.loops < block.loops
+    return ancestor is not None and defining.loop_depth < block.loop_depth
 
 
 def _is_forwarding(node: Node) -> bool:

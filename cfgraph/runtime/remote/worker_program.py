@@ -6,13 +6,13 @@ next that begins or ends a block. Messages are written before work that may take
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cfgraph.runtime.compiled.generate import PARAMETERS
 from cfgraph.runtime.compiled.outlining import outline_regions
 from cfgraph.runtime.compiled.program import Block, Constant, Program, Value
 from cfgraph.runtime.engine.plan import NodePlan
-from cfgraph.runtime.remote.projection import EXIT_LINE, PartLine, Projection
+from cfgraph.runtime.remote.projection import EXIT_LINE, LineAction, PartLine, Projection
 
 
 def worker_program(projection: Projection, worker: int) -> Program:
@@ -29,13 +29,22 @@ class _PartWriter:
         self._stack: list[Block] = []  # the open blocks of the program of all devices
         self._received: dict[Value, PartLine] = {}  # not yet waited for
         self._may_flush = False
+        self._writers: dict[LineAction, Callable[[PartLine], None]] = {
+            LineAction.HEADER: self._header,
+            LineAction.EXECUTE: self._execute,
+            LineAction.ASSIGN: self._assign,
+            LineAction.COPY: self._copy,
+            LineAction.SEND: self._send,
+            LineAction.RECEIVE: self._receive,
+            LineAction.RETURN: self._return,
+        }
 
     def write(self) -> Program:
         """Write the program."""
         for step in self._projection.lines(self._worker):
             self._go_to(step.line.block)
             self._program.hoisted = step.line.hoisted
-            getattr(self, f"_{step.kind}")(step)
+            self._writers[step.action](step)
         program = self._program
         program.block.end = len(program.lines) - 1
         if program.is_too_deep:
@@ -94,7 +103,7 @@ class _PartWriter:
         self._may_flush = True
         first = self._projection.first_block(line.opens)
         if first is not None:
-            program.otherwise(self._blocks[first])
+            program.open_else(self._blocks[first])
         else:
             loop = line.opens.loop
             is_loop = loop != line.block.loop
@@ -104,7 +113,7 @@ class _PartWriter:
         self._blocks[line.opens] = program.block
         self._stack.append(line.opens)
 
-    def _line(self, step: PartLine) -> None:
+    def _execute(self, step: PartLine) -> None:
         line = step.line
         plan = line.plan
         if line.form == EXIT_LINE or (plan is not None and plan.op.effects.stateful):
