@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -84,6 +86,23 @@ def frame_variables(frame: FrameType) -> dict[str, Any]:
     if isinstance(snapshot, dict) and is_function and frame.f_trace is None:
         snapshot.clear()
     return variables
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """True if a handler of a signal raised an error: it runs between any two instructions.
+
+    A handler, and nothing else, receives the frame that it interrupts.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return any(_receives(handler, interrupted) for interrupted, handler in pairwise(frames))
+
+
+def _receives(called: FrameType, argument: object) -> bool:
+    """True if an argument of a call, also of `*arguments`, is an object."""
+    return any(
+        value is argument or (type(value) is tuple and any(item is argument for item in value))
+        for value in frame_variables(called).values()
+    )
 
 
 def pass_position(frames: Sequence[FrameType]) -> StackPosition:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import RunTimeout
 from cfgraph.limits import current_limits, limited, run_interruptibly
+from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.runtime.jax import compile as jax_compile
 from cfgraph.runtime.session import Session
 
@@ -57,14 +60,24 @@ LONG = 20.0
 MAIN = threading.main_thread().ident or 0
 
 
+def fail(*_: object) -> None:
+    raise TimeoutError("of the handler")
+
+
+def fail_once(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    fail()
+
+
+class Failing:
+    def __call__(self, *_: object) -> None:
+        fail()
+
+
 @contextmanager
-def alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float, handler: Callable[..., None] = fail) -> Iterator[None]:
     """A handler that raises an error in the main thread after some time."""
-
-    def fail(*_: object) -> None:
-        raise TimeoutError("of the handler")
-
-    previous = signal.signal(signal.SIGALRM, fail)
+    previous = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -149,6 +162,30 @@ def test_the_interpreter_waits_for_work_whose_caller_has_given_up() -> None:
 def test_a_run_passes_the_error_of_a_handler(engine: str) -> None:
     run = Session(cfgraph.loads(ENDLESS.encode(), "graph"), engine=engine)
     with alarm(0.2), pytest.raises(TimeoutError, match="of the handler"):
+        run.run("y", timeout=LONG)
+
+
+@pytest.mark.parametrize(
+    "handler", [partial(fail, 1), Failing(), fail_once], ids=["partial", "object", "once"]
+)
+def test_a_handler_need_not_be_a_function_that_remains(handler: Callable[..., None]) -> None:
+    run = Session(cfgraph.loads(ENDLESS.encode(), "graph"), engine="compiled")
+    with alarm(0.2, handler), pytest.raises(TimeoutError, match="of the handler"):
+        run.run("y", timeout=LONG)
+
+
+@pytest.mark.parametrize("regions", [False, True], ids=["nodes", "cluster"])
+@pytest.mark.parametrize("engine", ["tokens", "compiled"])
+def test_an_error_of_a_handler_is_not_one_of_a_kernel(engine: str, regions: bool) -> None:
+    def reject(*_: object) -> None:
+        raise ValueError("of the handler")
+
+    graph = cfgraph.loads(ENDLESS.encode(), "graph")
+    if regions:
+        cluster(graph, regions=True)
+    run = Session(graph, engine=engine)
+    run.cluster_runner.engine = "numpy"
+    with alarm(0.2, reject), pytest.raises(ValueError, match="of the handler"):
         run.run("y", timeout=LONG)
 
 

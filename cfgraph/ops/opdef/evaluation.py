@@ -35,6 +35,7 @@ from cfgraph.ops.opdef.op import (
     bound_kernel,
     lookup,
 )
+from cfgraph.stack_position import is_of_signal_handler
 
 # bound on calls in each other, far from the end of Python's stack: a call takes nine frames
 _MAX_CALL_DEPTH: Final = 64
@@ -99,7 +100,7 @@ class StraightLine:
     def located(self, error: Exception, caller: str) -> Exception:
         """The error with the name of the inner node, prefixed by the name of the calling node."""
         node = self.failed(error)
-        if node is None:
+        if node is None or is_of_signal_handler(error):
             return error
         name = f"{caller}/{node.name}" if caller else node.name
         if isinstance(error, CfgraphError):

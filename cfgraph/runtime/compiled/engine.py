@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -45,7 +44,12 @@ from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.quiescent_state import QuiescentState
 from cfgraph.runtime.simulator import Simulator
-from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
+from cfgraph.stack_position import (
+    LOCATORS,
+    StackPosition,
+    frame_variables,
+    is_of_signal_handler,
+)
 
 UNLIMITED: Final = range((1 << 63) - 1)
 # Python compiles a function in one call, which no signal or limit interrupts
@@ -295,13 +299,6 @@ def _free_calls() -> int:
     return sys.getrecursionlimit() - depth
 
 
-def _is_of_signal_handler(error: Exception) -> bool:
-    """True if a handler of a signal raised an error: it runs between any two instructions."""
-    handlers = map(signal.getsignal, signal.valid_signals())
-    codes = {getattr(handler, "__code__", None) for handler in handlers}
-    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
-
-
 def _run_position(frames: Sequence[FrameType]) -> StackPosition:
     """The position of `CompiledSimulator.run`."""
     compiled: CompiledRun = frame_variables(frames[0])["self"].compiled
@@ -373,7 +370,7 @@ class CompiledSimulator:
         except DeadlinePassed as error:
             raise self.compiled.located(error) from None
         except Exception as error:
-            if _is_of_signal_handler(error):
+            if is_of_signal_handler(error):
                 raise
             if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
                 raise self.compiled.located(error) from error.__cause__

@@ -18,7 +18,12 @@ from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.feeds.conversion import FedVariable
-from cfgraph.stack_position import LOCATORS, StackPosition, frame_variables
+from cfgraph.stack_position import (
+    LOCATORS,
+    StackPosition,
+    frame_variables,
+    is_of_signal_handler,
+)
 
 
 class _Missing:
@@ -158,7 +163,12 @@ for _function in (Executor.fire_in_order, Executor.fire):
 
 
 def located_error(error: Exception, node: Node | None, path: str, device: str) -> Exception:
-    """An error of a run with the node, frame path, and device where it was raised."""
+    """An error of a run with the node, frame path, and device where it was raised.
+
+    That of a handler of a signal is unchanged.
+    """
+    if is_of_signal_handler(error):
+        return error
     name = node.name if node is not None else "?"
     if isinstance(error, CfgraphError):
         if node is not None:
