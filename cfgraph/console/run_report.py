@@ -107,7 +107,12 @@ def engine_json(session: Session) -> dict[str, Any]:
         return {"engine": session.cluster_runner.engine, "reason": None, "xla": None}
     reason = session.fallback or None
     xla = None if reason else session.xla_choice or None
-    engine = {"engine": "tokens" if reason else "compiled", "reason": reason, "xla": xla}
+    engine = {
+        "engine": "tokens" if reason else "compiled",
+        "interpreted": session.is_interpreted,
+        "reason": reason,
+        "xla": xla,
+    }
     workers = [[*map(short_device_name, names)] for names in session.worker_devices]
     return {**engine, "workers": workers} if workers else engine
 
@@ -301,7 +306,8 @@ def _engine_note(session: Session) -> str:
         return f"engine: compiled{on_workers}, one function each: {'; '.join(used)}{idle}"
     graph = session.ran
     if graph is None or not is_partitioned(graph):
-        return f"engine: compiled{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
+        interpreted = ", interpreted in the first run" if chosen["interpreted"] else ""
+        return f"engine: compiled{interpreted}{': ' if chosen['xla'] else ''}{chosen['xla'] or ''}"
     devices = sorted({node.device for node in graph})
     return f"engine: compiled, one function for {short_device_names(devices)}"
 

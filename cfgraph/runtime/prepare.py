@@ -216,7 +216,7 @@ def plan_run(
         token_reason = "devices are GPUs"
     if token_reason or not is_local:
         return PlannedRun(spec, plans, token_plans, None, token_reason)
-    compiled, token_reason = _compiled(spec, plans, entry=entry)
+    compiled, token_reason = _compiled(spec, plans, config, entry=entry)
     return PlannedRun(spec, plans, token_plans, compiled, token_reason)
 
 
@@ -245,7 +245,7 @@ def _plan_placed(
         return run, runnable_plans(run, None, config, clusters)
 
     token_plans = TokenPlans(partitioned)
-    compiled, token_reason = _compiled(spec, plans, device_of, entry)
+    compiled, token_reason = _compiled(spec, plans, config, device_of, entry)
     if compiled is None:
         spec, plans = token_plans.get()
     return PlannedRun(spec, plans, token_plans, compiled, token_reason)
@@ -254,15 +254,20 @@ def _plan_placed(
 def _compiled(
     spec: RunSpec,
     plans: Sequence[Plan],
+    config: RunConfig,
     device_of: Mapping[Node, str] | None = None,
     entry: CacheEntry | None = None,
 ) -> tuple[CompiledRun | None, str]:
-    """The generated function of a run, or None and the reason why the token executor runs it."""
+    """The function of a run, or None and the reason why the token executor runs it.
+
+    The first run is interpreted if the session chooses the engine, since it may be the only one.
+    """
     from cfgraph.runtime.compiled.engine import compile_run
     from cfgraph.runtime.compiled.program import NotCompiled
 
+    interprets = config.engine in (None, "auto") and config.jit is None
     try:
-        return compile_run(spec, plans, device_of, entry), ""
+        return compile_run(spec, plans, device_of, entry, interprets=interprets), ""
     except NotCompiled as error:
         return None, error.text
 
@@ -277,6 +282,7 @@ class RunExecutor(Protocol):
     elapsed: float | None
     allow_dead: bool  # a dead fetch is no error of this run
     fallback: str  # the reason why generated code was not used in this run, or empty
+    is_interpreted: bool  # the run needed no generated code
 
     @property
     def fetches(self) -> tuple[Output, ...]:

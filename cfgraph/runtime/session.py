@@ -64,6 +64,7 @@ class Session:
     With the engines `auto` and `compiled`, a run is compiled to straight-line Python, with the same
     values and errors, where possible and if nothing observes it; otherwise, and with `tokens`, the
     token executor runs it. `fallback` is the reason for which it ran the last run, or empty. With
+    `auto`, the first run of a graph without control flow is interpreted (`is_interpreted`). With
     `xla`, XLA compiles clusters of nodes, also whole loops and conditionals, per input signature
     (with `lazy` when a signature is seen a second time); floats agree within the tolerance of the
     dtype. With `auto` and jax, a run that the session repeats for longer than XLA would compile
@@ -111,6 +112,7 @@ class Session:
     gpu_plan: GpuPlan | None = None
     gpus: tuple[str, ...] = ()
     fallback = ""
+    is_interpreted = False
     _last_run: PreparedRun | None = None
     _timeline: RunTimeline | None = None
     _repeated: RepeatedRun | None = None
@@ -422,6 +424,7 @@ class Session:
             self.fallback = (
                 prepared.run.fallback or simulator.fallback or (TRACED if traced else "")
             )
+            self.is_interpreted = simulator.is_interpreted
             self.gpus, self.gpu_plan = simulator.gpus, simulator.gpu_plan
             if completed:
                 self.elapsed = simulator.elapsed

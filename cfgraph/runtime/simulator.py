@@ -41,6 +41,7 @@ class Simulator:
     elapsed: float | None = None
     allow_dead = False
     fallback = ""
+    is_interpreted = False
     gpu_plan: GpuPlan | None = None
 
     def __init__(

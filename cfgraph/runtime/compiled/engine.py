@@ -9,37 +9,30 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
-from traceback import walk_tb
-from types import CodeType, FrameType
-from typing import Any, Final
+from threading import RLock
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import CfgraphError, RunTimeout
-from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
-from cfgraph.limits import current_limits, timeout_error
+from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.op import makes_handle
 from cfgraph.runtime.code_cache import CacheEntry
 from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
+from cfgraph.runtime.compiled.code_position import code_position, located
 from cfgraph.runtime.compiled.generate import CodeGenerator
+from cfgraph.runtime.compiled.interpreter import Interpreter
 from cfgraph.runtime.compiled.merged_devices import merge_devices
-from cfgraph.runtime.compiled.node_writer import (
-    FAST,
-    FUNCTIONS,
-    CodeStyle,
-    CompiledIteration,
-    enclosing_loops,
-    frame_names,
-)
+from cfgraph.runtime.compiled.node_writer import FAST, FUNCTIONS, CodeStyle
+from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
 from cfgraph.runtime.compiled.program import GeneratedCode, NotCompiled
 from cfgraph.runtime.compiled.stored_code import decode, encode, encode_reason
-from cfgraph.runtime.engine.executor import located_error
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.quiescent_state import QuiescentState
@@ -51,9 +44,14 @@ from cfgraph.stack_position import (
     is_of_signal_handler,
 )
 
+if TYPE_CHECKING:
+    from cfgraph.analysis.deadness.deadness import Deadness
+
 UNLIMITED: Final = range((1 << 63) - 1)
 # Python compiles a function in one call, which no signal or limit interrupts
 _MAX_LINES: Final = 200_000
+# nodes that surely have fewer lines
+_MAX_INTERPRETED: Final = 100_000
 # of a node in generated code, where each output is a variable
 _MAX_OUTPUTS: Final = 4096
 # iterations after which an exceeded limit is not located again by the token executor
@@ -64,10 +62,34 @@ _SPARE_CALLS: Final = 100
 _MIN_CACHED_NODES: Final = 100
 _numbers: Final = count(1)
 
+Function = Callable[..., tuple[Any, ...]]
+
+
+class GeneratedFunction:
+    """The code of a run and its function, generated once, when they are first needed."""
+
+    def __init__(self, make: Callable[[], tuple[GeneratedCode, Function]]) -> None:
+        self._make = make
+        self._made: tuple[GeneratedCode, Function] | None = None
+        self._lock = RLock()  # the handler of a signal may run the session again
+
+    @property
+    def is_made(self) -> bool:
+        """True if the code has been generated."""
+        return self._made is not None
+
+    def get(self) -> tuple[GeneratedCode, Function]:
+        """The code and the function. Raises NotCompiled with a reason."""
+        made = self._made
+        if made is None:
+            with self._lock:
+                made = self._made = self._made or self._make()
+        return made
+
 
 @dataclass(frozen=True)
 class CompiledRun:
-    """The generated function of a run.
+    """The generated function of a run, and the `interpreter` of its first run if it has one.
 
     `is_repeatable`: the run changes nothing that outlives it, so that it may be repeated to
     explain an error. `needs_tokens_for_dead`: it is not, and a fetch may be dead, which only the
@@ -75,16 +97,21 @@ class CompiledRun:
     """
 
     plan: Plan
-    code: GeneratedCode
-    function: Callable[..., tuple[Any, ...]]
+    generated: GeneratedFunction
     is_repeatable: bool
     needs_tokens_for_dead: bool
     device_of: Mapping[Node, str]
+    interpreter: Interpreter | None = None
 
-    @cached_property
-    def numbers(self) -> dict[Frame, int]:
-        """The numbers of the frames, which the counters of loops are named after."""
-        return {frame: number for number, frame in enumerate(self.plan.frames.all)}
+    @property
+    def code(self) -> GeneratedCode:
+        """The generated code."""
+        return self.generated.get()[0]
+
+    @property
+    def calls(self) -> int:
+        """The depth of calls between the functions of the code."""
+        return self.code.calls if self.interpreter is None else 0
 
     def simulator(
         self, spec: RunSpec, step: RunStep, make_tokens: Callable[[], Simulator]
@@ -92,44 +119,12 @@ class CompiledRun:
         """A simulator that calls the function."""
         return CompiledSimulator(self, spec, step, make_tokens)
 
-    def position(
-        self, stack: Iterable[tuple[FrameType, int]]
-    ) -> tuple[NodePlan | None, CompiledIteration]:
-        """The node and the iteration that a stack is at: frames and lines, innermost last."""
-        code: CodeType = self.function.__code__
-        variables: dict[str, Any] = {}
-        number = 0
-        for frame, line in stack:
-            if frame.f_code.co_filename == code.co_filename:
-                number = line
-                variables.update(frame_variables(frame))
-        plan, hoisted = self.code.positions[number - 1] if number > 1 else (None, None)
-        if plan is None:
-            return None, CompiledIteration((), ())
-        frame_of_node, numbers = self.plan.frames.of[plan.node], self.numbers
-        indices = [
-            0 if hoisted == numbers[loop] else variables.get(f"i{numbers[loop]}", 0)
-            for loop in enclosing_loops(frame_of_node)
-        ]
-        return plan, CompiledIteration(frame_names(frame_of_node), tuple(indices))
-
-    def iteration(self, error: BaseException) -> CompiledIteration:
-        """The iteration of the function that an error comes from."""
-        return self.position(walk_tb(error.__traceback__))[1]
-
-    def located(self, error: Exception | DeadlinePassed) -> Exception:
-        """An error of the function, with the node and the iteration that it comes from."""
-        plan, iteration = self.position(walk_tb(error.__traceback__))
-        path, device = iteration.path, self.plan.device
-        if plan is not None:
-            device = self.device_of.get(plan.node, device)
-        device = short_device_name(device)
-        is_late = isinstance(error, RunTimeout) and error.node is None
-        if is_late or isinstance(error, DeadlinePassed):
-            error = timeout_error("the run exceeded its timeout", path)
-            error.device = device
-            return error
-        return located_error(error, plan.node if plan else None, path, device)
+    def next_function(self) -> tuple[Function, bool]:
+        """The function of the next run; true for the interpreter, if that is the first run."""
+        interpreter = self.interpreter
+        if interpreter is not None and not interpreter.has_run:
+            return interpreter.run, True
+        return self.generated.get()[1], False
 
 
 def compile_run(
@@ -137,25 +132,45 @@ def compile_run(
     plans: Sequence[Plan],
     device_of: Mapping[Node, str] | None = None,
     entry: CacheEntry | None = None,
+    *,
+    interprets: bool = False,
 ) -> CompiledRun:
     """Generate and compile the function of a run. Raises NotCompiled with a reason.
 
     `device_of` has the devices of the nodes of a graph that is placed, and not partitioned. The
-    code is that of the cache `entry`, or is stored there.
+    code is that of the cache `entry`, or is stored there. If the engine `interprets`, the first run
+    of a plan without control flow needs no code.
     """
-    crosses = _crosses_devices(plans)
-    if crosses or len(plans[0].nodes) < _MIN_CACHED_NODES:
-        entry = None
     plan = plans[0]
+    if _crosses_devices(plans):
+        plan, code = _generate(spec, plans, None)
+        return _compiled_run(plan, code, {node: node.device for node in plan.nodes})
+    if len(plan.nodes) < _MIN_CACHED_NODES:
+        entry = None
+    if interprets and plan.is_straight_line and len(plan.nodes) < _MAX_INTERPRETED:
+        _require_compilable(plan)
+        if plan.frames.cycles:
+            raise NotCompiled("nodes wait for each other in a cycle", plan.frames.cycles[0][0])
+        _require_ordered_effects(plan, lambda: PlanLiveness(spec.graph, plan).deadness)
+        generated = GeneratedFunction(partial(_stored_or_generated, spec, plan, entry))
+        interpreter = Interpreter(plan, len(spec.fetches))
+        return CompiledRun(
+            plan, generated, is_repeatable(plan), False, device_of or {}, interpreter
+        )
+    code, function = _stored_or_generated(spec, plan, entry)
+    return _compiled_run(plan, code, device_of or {}, function)
+
+
+def _stored_or_generated(
+    spec: RunSpec, plan: Plan, entry: CacheEntry | None
+) -> tuple[GeneratedCode, Function]:
+    """The code and the function of a run on one device, from the cache if it has them."""
     stored = _stored_function(spec, plan, entry) if entry is not None else None
-    if stored is None:
-        plan, code = _generate(spec, plans, entry)
-        function = _function(code)
-    else:
-        code, function = stored
-    if crosses:
-        device_of = {node: node.device for node in plan.nodes}
-    return _compiled_run(plan, code, function, device_of or {})
+    if stored is not None:
+        return stored
+    with spec.graph.paused_gc():
+        _, code = _generate(spec, [plan], entry)
+        return code, _function(code)
 
 
 def compile_part(
@@ -163,23 +178,25 @@ def compile_part(
 ) -> CompiledRun:
     """The part of a run that one worker executes; its code calls `functions` for messages."""
     function = _function(code, functions)
-    return _compiled_run(plan, code, function, {node: node.device for node in plan.nodes})
+    return _compiled_run(plan, code, {node: node.device for node in plan.nodes}, function)
 
 
 def _compiled_run(
     plan: Plan,
     code: GeneratedCode,
-    function: Callable[..., tuple[Any, ...]],
     device_of: Mapping[Node, str],
+    function: Function | None = None,
 ) -> CompiledRun:
+    made = code, function or _function(code)
     repeatable = is_repeatable(plan)
     needs_tokens = code.may_be_dead and not repeatable
-    return CompiledRun(plan, code, function, repeatable, needs_tokens, device_of)
+    generated = GeneratedFunction(lambda: made)
+    return CompiledRun(plan, generated, repeatable, needs_tokens, device_of)
 
 
 def _stored_function(
     spec: RunSpec, plan: Plan, entry: CacheEntry
-) -> tuple[GeneratedCode, Callable[..., tuple[Any, ...]]] | None:
+) -> tuple[GeneratedCode, Function] | None:
     """The code of a cache and its function, or None without code that fits the run."""
     data = entry.load()
     code = decode(data, spec.graph, plan) if data is not None else None
@@ -193,11 +210,11 @@ def _stored_function(
 
 def _function(
     code: GeneratedCode, functions: Mapping[str, Callable[..., Any]] | None = None
-) -> Callable[..., tuple[Any, ...]]:
+) -> Function:
     """The function of generated code, which calls other `functions` as well."""
     names = {**FUNCTIONS, **(functions or {}), **code.constants}
     exec(compile(code.source, f"<cfgraph run {next(_numbers)}>", "exec"), names)
-    function: Callable[..., tuple[Any, ...]] = names["run"]
+    function: Function = names["run"]
     return function
 
 
@@ -232,12 +249,7 @@ def generate_run(
     plan = plans[0]
     if _crosses_devices(plans):
         spec, plan = merge_devices(spec, plans)
-    wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
-    if wide is not None:
-        raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
-    blocking = next((node for node, known in plan.nodes.items() if known.op.effects.blocking), None)
-    if blocking is not None:
-        raise NotCompiled("a node may wait for another one", blocking)
+    _require_compilable(plan)
     between = None
     if transfers is not None:
         nodes = spec.graph.nodes
@@ -246,11 +258,18 @@ def generate_run(
     program = generator.generate()
     if len(program.lines) > _MAX_LINES:
         raise NotCompiled(f"the code of the run has more than {_MAX_LINES} lines")
-    writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
-    # in a loop, one access may race with itself in the next iteration
-    if len(writers) > 1 or (writers and len(plan.frames.all) > 1):
-        _require_ordered_effects(plan, generator)
+    _require_ordered_effects(plan, lambda: generator.liveness.deadness)
     return generator
+
+
+def _require_compilable(plan: Plan) -> None:
+    """Raise NotCompiled for a node that generated code cannot run."""
+    wide = next((node for node, known in plan.nodes.items() if known.outputs > _MAX_OUTPUTS), None)
+    if wide is not None:
+        raise NotCompiled(f"a node has more than {_MAX_OUTPUTS} outputs", wide)
+    blocking = next((node for node, known in plan.nodes.items() if known.op.effects.blocking), None)
+    if blocking is not None:
+        raise NotCompiled("a node may wait for another one", blocking)
 
 
 def _crosses_devices(plans: Sequence[Plan]) -> bool:
@@ -259,16 +278,22 @@ def _crosses_devices(plans: Sequence[Plan]) -> bool:
     return len(plans) > 1 or any(op.role in (SEND, RECV) for op in ops)
 
 
-def _require_ordered_effects(plan: Plan, generator: CodeGenerator) -> None:
-    """Raise NotCompiled if the order of accesses to a resource depends on the schedule."""
+def _require_ordered_effects(plan: Plan, deadness: Callable[[], Deadness]) -> None:
+    """Raise NotCompiled if the order of accesses to a resource depends on the schedule.
+
+    `deadness` is the exact analysis of the nodes, which is needed only if some may race.
+    """
+    writers = [node for node, known in plan.nodes.items() if known.op.effects.stateful]
+    # in a loop, one access may race with itself in the next iteration
+    if not writers or (len(writers) == 1 and len(plan.frames.all) == 1):
+        return
     from cfgraph.analysis.check_effects import effect_findings
 
     nodes = list(plan.nodes)
     search = partial(effect_findings, nodes, plan.frames, all_run=True, launches=True)
     if next(search(None), None) is None:
         return
-    exact = generator.liveness.deadness
-    finding = next(search(exact), None)
+    finding = next(search(deadness()), None)
     if finding is not None:
         node = next((node for node in plan.nodes if node.name == finding.node), None)
         raise NotCompiled("accesses to a resource have no defined order", node)
@@ -302,9 +327,8 @@ def _free_calls() -> int:
 def _run_position(frames: Sequence[FrameType]) -> StackPosition:
     """The position of `CompiledSimulator.run`."""
     compiled: CompiledRun = frame_variables(frames[0])["self"].compiled
-    plan, iteration = compiled.position((frame, frame.f_lineno or 0) for frame in frames)
-    loops = tuple(zip(iteration.names, iteration.indices, strict=True))
-    return StackPosition("run", plan.node.name if plan else None, loops)
+    plan, iteration = code_position(compiled, ((frame, frame.f_lineno or 0) for frame in frames))
+    return StackPosition("run", plan.node.name if plan else None, iteration.loops)
 
 
 class CompiledSimulator:
@@ -317,6 +341,7 @@ class CompiledSimulator:
     elapsed: float | None = None
     allow_dead = False
     fallback = ""
+    is_interpreted = False
     gpu_plan = None
 
     def __init__(
@@ -348,46 +373,54 @@ class CompiledSimulator:
         """
         if self.step.state.to_host is not None:
             self.step.state.move_to_host()
-        self._feeds, self._tokens, self.fallback = feeds, None, ""
-        if self.compiled.needs_tokens_for_dead and not self.allow_dead:
-            self.fallback = "a fetch of a run with effects may be dead"
-            self._repeat()
-            return
-        calls = self.compiled.code.calls
-        if calls and calls + _SPARE_CALLS > _free_calls():
-            self.fallback = "the stack of Python has no room for nested loops and conditionals"
+        self._feeds, self._tokens = feeds, None
+        self.fallback = self._token_reason()
+        if self.fallback:
             self._repeat()
             return
         limits, limit = current_limits(), self.step.max_iterations
         stop = len(UNLIMITED) if limit is None else min(limit + 1, len(UNLIMITED))
-        function = self.compiled.function
+        function, self.is_interpreted = self.compiled.next_function()
         if limits.deadline != math.inf:
             if time.monotonic() > limits.deadline:
-                raise self.compiled.located(DeadlinePassed())
+                raise located(self.compiled, DeadlinePassed())
             function = partial(call_until, limits.deadline, function)
         try:
             self.results[:] = function(self.step, feeds, range(stop))
         except DeadlinePassed as error:
-            raise self.compiled.located(error) from None
+            raise located(self.compiled, error) from None
         except Exception as error:
             if is_of_signal_handler(error):
                 raise
-            if not self.compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
-                raise self.compiled.located(error) from error.__cause__
-            if not exceeds_iterations(error):
+            self._explain(error)
+
+    def _token_reason(self) -> str:
+        """The reason why the token executor must run this run, or empty."""
+        if self.compiled.needs_tokens_for_dead and not self.allow_dead:
+            return "a fetch of a run with effects may be dead"
+        calls = self.compiled.calls
+        if calls and calls + _SPARE_CALLS > _free_calls():
+            return "the stack of Python has no room for nested loops and conditionals"
+        return ""
+
+    def _explain(self, error: Exception) -> None:
+        """Raise an error of the function as the token executor does.
+
+        A run that may be repeated is: the token executor raises the first of several errors.
+        """
+        compiled, limit = self.compiled, self.step.max_iterations
+        if not compiled.is_repeatable or isinstance(error, RunTimeout | MemoryError):
+            raise located(compiled, error) from error.__cause__
+        if not exceeds_iterations(error):
+            self._repeat()
+            return
+        exceeded = located(compiled, error)
+        has_several = len(compiled.plan.frames.all) > 2 or compiled.device_of
+        if limit is not None and limit <= MAX_REPEATED and has_several:
+            # another loop, or device, may exceed the limit first
+            with suppress(RunTimeout):
                 self._repeat()
-                return
-            error = self.compiled.located(error)
-            loops = len(self.compiled.plan.frames.all) - 1
-            if (
-                limit is not None
-                and limit <= MAX_REPEATED
-                and (loops > 1 or self.compiled.device_of)
-            ):
-                # another loop, or device, may exceed the limit first
-                with suppress(RunTimeout):
-                    self._repeat()
-            raise error from error.__cause__
+        raise exceeded from error.__cause__
 
     def _repeat(self) -> None:
         """Repeat the run on the token executor, which has the same result or error."""

@@ -282,15 +282,6 @@ def _is_foldable(plan: NodePlan, contents: list[Any]) -> bool:
     return all(size is not None and size <= _MAX_FOLDED for size in sizes)
 
 
-def enclosing_loops(frame: Frame) -> list[Frame]:
-    """The frames from the outermost loop to this one, without the root."""
-    chain, current = [], frame
-    while current.parent is not None:
-        chain.append(current)
-        current = current.parent
-    return chain[::-1]
-
-
 TRUE: Final = np.True_
 _FALSE: Final = np.False_
 

@@ -14,6 +14,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Output
 from cfgraph.ir.traversal import sends_by_recv
 from cfgraph.limits import current_limits, timeout_error
+from cfgraph.runtime.compiled.code_position import error_iteration, located
 from cfgraph.runtime.compiled.engine import UNLIMITED, CompiledRun, compile_part, generate_run
 from cfgraph.runtime.compiled.node_writer import FAST
 from cfgraph.runtime.compiled.program import NotCompiled
@@ -217,13 +218,14 @@ class CompiledStep:
         exchange, compiled = self._exchange, self.part.compiled
         exchange.start(self.run_number, self._sources)
         try:
-            values = compiled.function(self.step, feeds, _Iterations(exchange, stop))
+            function, _ = compiled.next_function()
+            values = function(self.step, feeds, _Iterations(exchange, stop))
             exchange.flush()
         except (Aborted, PeerLost) as error:
             self._waited = self._blocked_at(error)
             raise
         except Exception as error:
-            raise compiled.located(error) from error.__cause__
+            raise located(compiled, error) from error.__cause__
         finally:
             exchange.is_waiting = True  # for nothing, if the step has ended
         return {index: values[index] for index in self.part.fetches}
@@ -233,10 +235,9 @@ class CompiledStep:
         if self._exchange.awaited is None:
             return []
         message = self.part.messages[self._exchange.awaited]
-        iteration = self.part.compiled.iteration(error)
-        path = tuple(zip(iteration.names, iteration.indices, strict=True))
+        iteration = error_iteration(self.part.compiled, error)
         device = short_device_name(message.key.recv_device or f"worker {self._worker}")
-        return [BlockedRecv(message.recv, iteration.path, device, message.key, path)]
+        return [BlockedRecv(message.recv, iteration.path, device, message.key, iteration.loops)]
 
     def blocked(self) -> list[BlockedRecv]:
         """The Recv that waited when the step ended."""

@@ -54,6 +54,7 @@ class RemoteRun:
     elapsed: float | None = None
     allow_dead = False
     fallback = ""
+    is_interpreted = False
     gpu_plan = None
     gpus: tuple[str, ...] = ()
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
+from cfgraph.ops.opdef.op import is_functional, role_of
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 
@@ -48,16 +49,27 @@ def disagreement(a: Any, b: Any) -> Any:
     return [text for text in map(difference, a, b) if text]
 
 
+def is_straight_line(graph: Graph) -> bool:
+    """True for a graph without control flow, and without calls of functions."""
+    return not any(map(role_of, graph)) and not is_functional(graph, graph)
+
+
 class Pair:
-    """Two sessions of one graph, of either engine, with variables of their own."""
+    """Two sessions of one graph, of either engine, with variables of their own.
+
+    A third one chooses the engine, which interprets the first run of a graph without control flow.
+    """
 
     def __init__(
         self, make: Callable[[], Graph], states: dict[str, State] | None = None, **options: Any
     ):
-        states = states or {engine: State() for engine in ENGINES}
+        states = {} if states is None else states
+        engines = (*ENGINES, "auto") if is_straight_line(make()) else ENGINES
         self.sessions = {
-            engine: Session(make(), engine=engine, state=states[engine], **options)
-            for engine in ENGINES
+            engine: Session(
+                make(), engine=engine, state=states.setdefault(engine, State()), **options
+            )
+            for engine in engines
         }
 
     @property
@@ -68,15 +80,16 @@ class Pair:
     def run(
         self, fetches: Sequence[str], feeds: Any = None, targets: Any = (), **options: Any
     ) -> Any:
-        """Run both and assert that they agree; returns the values, or the error's description."""
-        tokens, compiled = self.outcomes(fetches, feeds, targets, **options)
+        """Run all and assert that they agree; returns the values, or the error's description."""
+        tokens, compiled, *auto = self.outcomes(fetches, feeds, targets, **options)
         assert not disagreement(tokens, compiled)
+        assert not auto or not disagreement(tokens, auto[0])
         return compiled
 
     def outcomes(
         self, fetches: Sequence[str], feeds: Any = None, targets: Any = (), **options: Any
     ) -> list[Any]:
-        """Run both; the values, or the error's description, of each."""
+        """Run all; the values, or the error's description, of each."""
         return [
             outcome(session, fetches, feeds, targets, **options)
             for session in self.sessions.values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +36,6 @@ def _small_runs_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def generated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The runs for which code is generated."""
-    runs: list[Any] = []
-    original = engine.generate_run
-
-    def generate(spec: Any, plans: Any, *rest: Any) -> Any:
-        runs.append(spec)
-        return original(spec, plans, *rest)
-
-    monkeypatch.setattr(engine, "generate_run", generate)
-    return runs
 
 
 def counted(folder: Path, **options: Any) -> Any:

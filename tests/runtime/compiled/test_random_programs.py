@@ -31,7 +31,7 @@ def assert_both_agree(seed: int) -> None:
     shaped = {**feeds, "x:0": np.full(2, start["x"]), "y:0": np.full(3, start["y"])}
     for values, limit in ((feeds, None), (feeds, 1), (feeds, 2), (shaped, None)):
         pair.run([], targets=initializer)
-        tokens, compiled = pair.outcomes(names, values, max_iterations=limit)
+        tokens, compiled, *_ = pair.outcomes(names, values, max_iterations=limit)
         assert not pair.fallback
         if disagreement(tokens, compiled):
             # of several failures without an order, either may be first in a run with effects

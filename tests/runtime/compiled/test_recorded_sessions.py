@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.runtime.engine.step import State
 from tests.conformance import recorded
-from tests.runtime.compiled.agreement import ENGINES, Pair
+from tests.runtime.compiled.agreement import Pair
 from tests.sampled import sampled
 
 
@@ -23,7 +23,7 @@ def _cases() -> list[Any]:
 
 @pytest.mark.parametrize("case", sampled(_cases(), 5))
 def test_both_engines_agree(case: dict[str, Any]) -> None:
-    states = {engine: State() for engine in ENGINES}
+    states: dict[str, State] = {}
     for run in case["runs"]:
         feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
         tensors = [name for name in run["fetches"] if ":" in name]
