@@ -19,7 +19,8 @@ _TERMS: Final = 2000
 # terms of the continued fraction between two checks, and the relative change that ends it
 _TERMS_PER_CHECK: Final = 8
 _PRECISION: Final = 1e-14
-_BIG: Final = 2.0**52
+# the terms of larger numbers overflow between two checks
+_HUGE: Final = 1e30
 
 
 class IncompleteGamma(Elementwise, abstract=True):
@@ -129,7 +130,7 @@ def _relative_derivative(a: Any, x: Any) -> Any:
     a, x = np.broadcast_arrays(a, x)
     valid = (a > 0) & (x > 0)
     safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
-    far = (safe_x > 1) & (safe_x > safe_a)
+    far = (safe_x > 4) & (safe_x > safe_a)
     near = _derivative_by_series(safe_a, np.where(far, 0.5, safe_x))
     beyond = _derivative_by_continued_fraction(
         np.where(far, safe_a, 0.5), np.where(far, safe_x, 2.0)
@@ -140,16 +141,22 @@ def _relative_derivative(a: Any, x: Any) -> Any:
 def _derivative_by_series(a: Any, x: Any) -> Any:
     """Series P = x^a exp(-x) / Γ(a+1) Σ c_n, c_n = c_(n-1) x / (a+n), differentiated by term."""
     functions = scipy_special(np)
+    shape, a, x = x.shape, a.reshape(-1), x.reshape(-1)
     term, total = np.ones_like(x), np.ones_like(x)
     slope, slopes = np.zeros_like(x), np.zeros_like(x)
     for n in range(1, _TERMS):
-        factor = x / (a + n)
-        slope = (slope - term / (a + n)) * factor
-        term = term * factor
-        total, slopes = total + term, slopes + slope
-        if np.all(np.abs(slope) <= 1e-17 * np.abs(slopes)):
+        divisor = a + n
+        factor = x / divisor
+        np.divide(term, divisor, out=divisor)
+        slope -= divisor
+        slope *= factor
+        term *= factor
+        total += term
+        slopes += slope
+        if (np.abs(slope) <= 1e-17 * np.abs(slopes)).all():
             break
-    return ((np.log(x) - functions.digamma(a + 1)) * total + slopes) / a
+    result = ((np.log(x) - functions.digamma(a + 1)) * total + slopes) / a
+    return result.reshape(shape)
 
 
 def _derivative_by_continued_fraction(a: Any, x: Any) -> Any:
@@ -159,27 +166,45 @@ def _derivative_by_continued_fraction(a: Any, x: Any) -> Any:
     a, x, weight = a.reshape(-1), x.reshape(-1), weight.reshape(-1)
     y, z = 1 - a, x + 2 - a
     ones, zeros = np.ones_like(x), np.zeros_like(x)
-    # rows: p and q of the last two terms, and their derivatives
-    state = np.stack([ones, x + 1, x, z * x, zeros, zeros, zeros, -x])
-    value = state[1] / state[3]
-    slope = -value * state[7] / state[3]
+    # p and q of the last two terms, and their derivatives
+    older, newer = np.stack([ones, x]), np.stack([x + 1, z * x])
+    older_slopes, newer_slopes = np.stack([zeros, zeros]), np.stack([zeros, -x])
+    every = _TERMS_PER_CHECK if x.max() < _HUGE else 1
     for n in range(1, _TERMS):
-        y, z = y + 1, z + 2
-        p2, p1, q2, q1, dp2, dp1, dq2, dq1 = state
-        p, q = p1 * z - p2 * y * n, q1 * z - q2 * y * n
-        dp = dp1 * z - p1 - dp2 * y * n + p2 * n
-        dq = dq1 * z - q1 - dq2 * y * n + q2 * n
-        before, value = slope, p / q
-        slope = (dp - value * dq) / q
-        state = np.stack([p1, p, q1, q, dp1, dp, dq1, dq])
-        state *= np.where(np.abs(p) > _BIG, 1 / _BIG, 1.0)
-        if n % _TERMS_PER_CHECK and n < _TERMS - 1:
+        y += 1
+        z += 2
+        following, scratch = newer * z, older * y
+        scratch *= n
+        following -= scratch
+        following_slopes = newer_slopes * z
+        following_slopes -= newer
+        np.multiply(older_slopes, y, out=scratch)
+        scratch *= n
+        following_slopes -= scratch
+        np.multiply(older, n, out=scratch)
+        following_slopes += scratch
+        if n % every == 0 or n == _TERMS - 1:
+            before = _quotient_slope(newer, newer_slopes)[1]
+        older, newer = newer, following
+        older_slopes, newer_slopes = newer_slopes, following_slopes
+        if n % every and n < _TERMS - 1:
             continue
+        value, slope = _quotient_slope(newer, newer_slopes)
         exact = np.abs(slope) + np.abs(value * weight)
         done = ~(np.abs(slope - before) > _PRECISION * exact) | (n == _TERMS - 1)
         result[pending[done]] = -(slope + value * weight)[done]
         if done.all():
             break
+        # a power of 2, so that scaling is exact
+        scale = np.ldexp(1.0, -np.frexp(newer[0, ~done])[1])
         pending, y, z, weight = (array[~done] for array in (pending, y, z, weight))
-        state, slope = state[:, ~done], slope[~done]
+        older, newer, older_slopes, newer_slopes = (
+            array[:, ~done] * scale for array in (older, newer, older_slopes, newer_slopes)
+        )
     return result
+
+
+def _quotient_slope(terms: Any, slopes: Any) -> tuple[Any, Any]:
+    """The quotient of the numbers p and q, and its derivative."""
+    value = terms[0] / terms[1]
+    return value, (slopes[0] - value * slopes[1]) / terms[1]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _SEEDS = "seed: int = 0, seed2: int = 0, "
+# up to this many comparisons per row, all of them cost less than a search
+_FEW_COMPARISONS = 1000
 _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
 
 
@@ -329,11 +331,11 @@ def sample_classes(xp: ModuleType, logits: Any, points: Any, dtype: Any) -> Any:
     maxima = xp.max(xp.where(finite, logits64, -np.inf), axis=1, keepdims=True)
     weights = xp.where(finite, xp.exp(logits64 - xp.where(xp.isfinite(maxima), maxima, 0)), 0)
     totals = xp.cumsum(weights, axis=1)
-    if xp is not np:
-        reached = points * totals[:, -1:]
-        return (totals[:, None, :] <= reached[:, :, None]).sum(axis=2).astype(dtype)
-    classes = [
-        np.searchsorted(row, point * row[-1], side="right")
-        for row, point in zip(totals, points, strict=True)
-    ]
-    return np.array(classes, dtype).reshape(points.shape)
+    reached = points * totals[:, -1:]
+    if xp is not np or points.shape[1] * totals.shape[1] <= _FEW_COMPARISONS:
+        below = totals[:, None, :] <= reached[:, :, None]
+        return below.sum(axis=2, dtype=np.int64).astype(dtype)
+    classes = np.empty(points.shape, dtype)
+    for row, sums, targets in zip(classes, totals, reached, strict=True):
+        row[:] = sums.searchsorted(targets, side="right")
+    return classes

@@ -26,6 +26,7 @@ from cfgraph.ops.families.rejection_rules import (
 )
 from cfgraph.ops.families.scalar_rejection import (
     ScalarDistribution,
+    few_at,
     few_samples,
     scalar_binomial,
     scalar_gamma,
@@ -53,8 +54,15 @@ from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # samples that are computed at once for all lanes, and the most for one
-_SAMPLES_AT_ONCE = 32
-_MAX_AHEAD = 4
+_SAMPLES_AT_ONCE = 4096
+_MAX_AHEAD = 8
+# candidates that are computed at once for all lanes, and the most for one
+_CANDIDATES_AT_ONCE = 512
+_MAX_CANDIDATES = 3
+# numbers that lanes probably need after those that were expected
+_EXPECTED_LATER = 5.0
+# up to this many lanes, a second turn costs more than numbers that are not used
+_FEW_LANES = 256
 
 
 class LaneStreams:
@@ -82,23 +90,29 @@ class LaneStreams:
         left[lanes] -= 1
         return values[lanes, left[lanes]]
 
-    def draw_ahead(self, lanes: Any, convert: Callable[[Any], Any]) -> Any:
-        """The next numbers of some lanes, as rows: more of them for fewer lanes.
+    def draw_ahead(self, lanes: Any, convert: Callable[[Any], Any], expected: float) -> Any:
+        """The next numbers of some lanes, a row for each turn: about as many as expected.
 
         They are computed from whole samples, and so these lanes are not drawn from in other ways.
         """
-        samples = max(1, min(_MAX_AHEAD, _SAMPLES_AT_ONCE // len(lanes)))
-        starts = self.positions[lanes]
-        self.positions[lanes] = starts + np.uint64(samples)
-        words = self.stream.words(starts[:, None] + np.arange(samples, dtype=np.uint64))
-        return convert(words)[..., ::-1].reshape(len(lanes), -1)
+        most = min(_MAX_AHEAD, _SAMPLES_AT_ONCE // len(lanes))
+        samples = max(1, min(most, round(expected / 2)))
+        numbers = convert(self._next_words(lanes, samples))[..., ::-1]
+        return numbers.swapaxes(1, 2).reshape(2 * samples, len(lanes))
 
     def draw_pairs(self, lanes: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """The next two numbers of some lanes, which are not drawn from in other ways."""
+        """The next pairs of numbers of some lanes, which are not drawn from in other ways.
+
+        A row has a pair for each lane; there are more rows for fewer lanes.
+        """
+        samples = max(1, min(_MAX_CANDIDATES, _CANDIDATES_AT_ONCE // len(lanes)))
+        numbers = convert(self._next_words(lanes, samples))
+        return numbers[..., 1], numbers[..., 0]
+
+    def _next_words(self, lanes: Any, samples: int) -> Any:
         starts = self.positions[lanes]
-        self.positions[lanes] = starts + np.uint64(1)
-        numbers = convert(self.stream.words(starts))
-        return numbers[:, 1], numbers[:, 0]
+        self.positions[lanes] = starts + np.uint64(samples)
+        return self.stream.words(starts + np.arange(samples, dtype=np.uint64)[:, None])
 
 
 def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[int, int]:
@@ -126,14 +140,64 @@ def draw_gamma(stream: RandomStream, outputs: Any, alpha: Any) -> Any:
     alpha = alpha.astype(np.float64)
     if isinstance(stream, TracedStream):
         return traced_gamma(stream, outputs * np.uint64(RESERVED), alpha)
-    lanes = LaneStreams(stream, outputs, RESERVED)
     result = np.empty(len(outputs))
     todo = np.flatnonzero(alpha == 1)
     if len(todo):
-        result[todo] = -np.log1p(-lanes.draw(todo, philox.unit_float64))
-    below = alpha < 1
-    d, c = gamma_parameters(np, alpha)
+        lanes = LaneStreams(stream, outputs[todo], RESERVED)
+        drawn = lanes.draw(np.arange(len(todo)), philox.unit_float64)
+        result[todo] = -np.log1p(-drawn)
     todo = np.flatnonzero(alpha != 1)
+    if len(todo):
+        accepted, numbers = _first_gammas(stream, outputs[todo], alpha[todo])
+        result[todo] = numbers
+        todo = todo[~accepted]
+    if len(todo):
+        starts = (outputs[todo] * np.uint64(RESERVED)).tolist()
+        few = few_at(scalar_gamma, stream, starts, alpha[todo].tolist())
+        rest = _repeated_gammas(stream, outputs[todo], alpha[todo]) if few is None else few
+        result[todo] = rest
+    return result
+
+
+def _first_gammas(stream: PhiloxStream, outputs: Any, alpha: Any) -> tuple[Any, Any]:
+    """The candidates of the first two samples of each output, and which are accepted.
+
+    The second candidate is left out where the first was negative, and so drew no uniform number,
+    or where an accepted one takes another uniform number.
+    """
+    d, c = gamma_parameters(np, alpha)
+    starts = outputs * np.uint64(RESERVED)
+    numbers = philox.unit_float64(stream.words(np.stack([starts, starts + np.uint64(1)])))
+    (radii, turns), (last, first) = numbers[0].T, numbers[1].T
+    length = np.sqrt(-2.0 * np.log(np.maximum(radii, 1.0e-7)))
+    angle = 2.0 * np.pi * turns
+    accepted, result = _gamma_candidates(np.cos(angle) * length, first, d, c)
+    below = alpha < 1
+    if below.any():
+        small = np.flatnonzero(accepted & below)
+        result[small] *= last[small] ** (1 / alpha[small])
+    again = np.flatnonzero(~accepted & ~below & (result > 0))
+    if len(again):
+        x = np.sin(angle[again]) * length[again]
+        accepted[again], result[again] = _gamma_candidates(x, last[again], d[again], c[again])
+    return accepted, result
+
+
+def _gamma_candidates(x: Any, u: Any, d: Any, c: Any) -> tuple[Any, Any]:
+    """A mask of the accepted candidates, and all candidates; rejected ones may be negative."""
+    v = 1 + c * x
+    positive = v > 0
+    v = v**3
+    accepted = accepts_gamma(np, x, np.where(positive, v, 1.0), u, d)
+    accepted &= positive
+    return accepted, d * v
+
+
+def _repeated_gammas(stream: PhiloxStream, outputs: Any, alpha: Any) -> Any:
+    """Gamma samples of outputs whose numbers are drawn turn by turn."""
+    lanes, result = LaneStreams(stream, outputs, RESERVED), np.empty(len(outputs))
+    below, todo = alpha < 1, np.arange(len(outputs))
+    d, c = gamma_parameters(np, alpha)
     while len(todo):
         x = lanes.draw(todo, philox.normal_float64)
         v = 1 + c[todo] * x
@@ -169,22 +233,35 @@ def draw_poisson(stream: RandomStream, outputs: Any, rate: Any) -> Any:
 
 def _draw_by_products(lanes: LaneStreams, todo: Any, rate: Any, result: Any) -> None:
     limit, product = np.exp(-rate), np.ones(len(rate))
+    expected = _expected_numbers(rate[todo])
     while len(todo):
-        numbers = lanes.draw_ahead(todo, philox.unit_float64)
-        numbers[:, 0] *= product[todo]
-        products = np.multiply.accumulate(numbers, axis=1)
-        above = products > limit[todo, None]
-        result[todo] += np.add.reduce(above, axis=1)
-        product[todo] = products[:, -1]
-        todo = todo[above[:, -1]]
+        numbers = lanes.draw_ahead(todo, philox.unit_float64, expected)
+        numbers[0] *= product[todo]
+        products = np.multiply.accumulate(numbers, axis=0)
+        above = products > limit[todo]
+        result[todo] += np.add.reduce(above, axis=0)
+        product[todo] = products[-1]
+        todo, expected = todo[above[-1]], _EXPECTED_LATER
+
+
+def _expected_numbers(means: Any) -> float:
+    """Numbers that suffice for most lanes that draw about one more than a mean."""
+    mean = float(means.mean()) if len(means) else 0.0
+    return 1 + mean + (2 if len(means) <= _FEW_LANES else 1) * math.sqrt(mean)
 
 
 def _draw_by_ratios(lanes: LaneStreams, todo: Any, rate: Any, result: Any) -> None:
     while len(todo):
         u, v = lanes.draw_pairs(todo, philox.unit_float64)
-        k, accepted = poisson_candidates(np, u, v, rate[todo])
-        result[todo[accepted]] = k[accepted]
-        todo = todo[~accepted]
+        todo = _store_accepted(result, todo, *poisson_candidates(np, u, v, rate[todo]))
+
+
+def _store_accepted(result: Any, todo: Any, candidates: Any, accepted: Any) -> Any:
+    """Store the first accepted candidate of each column; return the columns without one."""
+    done = accepted.any(axis=0)
+    columns = np.flatnonzero(done)
+    result[todo[columns]] = candidates[accepted.argmax(axis=0)[columns], columns]
+    return todo[~done]
 
 
 def draw_binomial(stream: RandomStream, outputs: Any, counts: Any, probs: Any) -> Any:
@@ -217,16 +294,16 @@ def draw_binomial(stream: RandomStream, outputs: Any, counts: Any, probs: Any) -
 
 def _draw_by_inversion(lanes: LaneStreams, count: Any, prob: Any) -> Any:
     total, result = np.zeros(len(count)), np.zeros(len(count))
-    todo = np.arange(len(count))
+    todo, expected = np.arange(len(count)), _expected_numbers(count * prob)
     while len(todo):
-        u = lanes.draw_ahead(todo, philox.unit_float64)
-        steps = np.ceil(np.log(u) / np.log1p(-prob[todo, None]))
-        steps[:, 0] += total[todo]
-        totals = np.add.accumulate(steps, axis=1)
-        within = totals <= count[todo, None]
-        result[todo] += np.add.reduce(within, axis=1)
-        total[todo] = totals[:, -1]
-        todo = todo[within[:, -1]]
+        u = lanes.draw_ahead(todo, philox.unit_float64, expected)
+        steps = np.ceil(np.log(u) / np.log1p(-prob[todo]))
+        steps[0] += total[todo]
+        totals = np.add.accumulate(steps, axis=0)
+        within = totals <= count[todo]
+        result[todo] += np.add.reduce(within, axis=0)
+        total[todo] = totals[-1]
+        todo, expected = todo[within[-1]], _EXPECTED_LATER
     return result
 
 
@@ -236,9 +313,7 @@ def _draw_transformed(lanes: LaneStreams, count: Any, prob: Any) -> Any:
     while len(todo):
         u, v = lanes.draw_pairs(todo, philox.unit_float64)
         rows = BinomialConstants(*(numbers[todo] for numbers in constants))
-        k, accepted = binomial_candidates(np, u, v, rows)
-        result[todo[accepted]] = k[accepted]
-        todo = todo[~accepted]
+        todo = _store_accepted(result, todo, *binomial_candidates(np, u, v, rows))
     return result
 
 

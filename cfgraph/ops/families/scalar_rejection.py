@@ -93,17 +93,36 @@ def few_samples(
         batch = map(prepare, *parameters)
         distributions = [d for d in batch for _ in range(samples)]
         starts = [index * d.reserved for index, d in enumerate(distributions)]
-        most = max(d.expected for d in distributions)
-        ahead = max(1, min(most, _SAMPLES_AT_ONCE // len(starts)))
-        pairs = stream.unit_pairs([start + n for start in starts for n in range(ahead)])
-        return [
-            d.draw(Lane(stream, start, pairs[first : first + ahead]))
-            for d, start, first in zip(
-                distributions, starts, range(0, len(pairs), ahead), strict=True
-            )
-        ]
+        return _draw_lanes(stream, distributions, starts)
     except (ArithmeticError, ValueError):
         return None
+
+
+def few_at(
+    prepare: Callable[..., ScalarDistribution],
+    stream: PhiloxStream,
+    starts: list[int],
+    *parameters: Any,
+) -> list[float] | None:
+    """A sample from each start, for parameters of its own; None where arrays have to draw them."""
+    if len(starts) > MAX_LANES:
+        return None
+    try:
+        return _draw_lanes(stream, list(map(prepare, *parameters)), starts)
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _draw_lanes(
+    stream: PhiloxStream, distributions: list[ScalarDistribution], starts: list[int]
+) -> list[float]:
+    most = max(d.expected for d in distributions)
+    ahead = max(1, min(most, _SAMPLES_AT_ONCE // len(starts)))
+    pairs = stream.unit_pairs([start + n for start in starts for n in range(ahead)])
+    return [
+        d.draw(Lane(stream, start, pairs[first : first + ahead]))
+        for d, start, first in zip(distributions, starts, range(0, len(pairs), ahead), strict=True)
+    ]
 
 
 def _require(condition: bool) -> None:

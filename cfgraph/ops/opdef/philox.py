@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, cycle
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ _KEY_STEPS = tuple((n * _WEYL[0], n * _WEYL[1]) for n in range(_ROUNDS))
 # of an array of 64-bit words, as pairs of 32-bit words
 _LOWER, _UPPER = (0, 1) if np.little_endian else (1, 0)
 # samples of which the words of all rounds stay in the cache
-_BLOCK: Final = 1 << 14
+_BLOCK: Final = 1 << 13
 # up to this many samples, integers of Python are faster than arrays
 _FEW = 100
 _PACKED_ONES = tuple(accumulate((1 << 64 * lane for lane in range(_FEW)), initial=0))
@@ -64,7 +64,7 @@ class PhiloxStream(NamedTuple):
             counters = int.from_bytes(low, "little"), int.from_bytes(high, "little")
             return _packed_words(*counters, self.key, starts.size).reshape((*starts.shape, 4))
         words = np.empty((low.size, 4), np.uint32)
-        low, high, keys = low.reshape(-1), high.reshape(-1), _round_keys(self.key)
+        low, high, keys = low.reshape(-1), high.reshape(-1), _key_arrays(self.key)
         for start in range(0, low.size, _BLOCK):
             rows = slice(start, start + _BLOCK)
             _fill_words(words[rows], low[rows], high[rows], keys)
@@ -98,6 +98,12 @@ def _round_keys(key: int) -> list[tuple[int, int]]:
     """The two words of the key in each round."""
     first, second = key & _MASK, key >> 32
     return [((first + one) & _MASK, (second + two) & _MASK) for one, two in _KEY_STEPS]
+
+
+@lru_cache(maxsize=64)
+def _key_arrays(key: int) -> list[Any]:
+    """The two words of the key in each round, as the rows of a column."""
+    return list(np.array(_round_keys(key), np.uint32)[:, :, None])
 
 
 def _packed_words(low: int, high: int, key: int, count: int) -> Any:
@@ -136,23 +142,25 @@ def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
 _SEED_KEYS = _round_keys(0x02461E29 << 32 | 0x3EC8F720)
 
 
-def _fill_words(words: Any, low: Any, high: Any, keys: list[tuple[int, int]]) -> None:
+def _fill_words(words: Any, low: Any, high: Any, keys: list[Any]) -> None:
     """Apply ten rounds to counters; a row of `words` gets the sample of each.
 
-    The two halves of a round are rows of one array, which halves the number of operations.
+    The two halves of a round are rows of one array, which halves the number of operations. Rounds
+    write their products to two arrays in turn.
     """
     shape = (2, len(low), 2)
-    previous = np.stack([low, high])
-    words_of_counter = previous.view(np.uint32).reshape(shape)
-    factors, others = words_of_counter[..., _LOWER], words_of_counter[..., _UPPER]
-    factors, product = factors.copy(), np.empty_like(previous)
-    for pair in np.array(keys, np.uint32)[:, :, None]:
-        np.multiply(factors, _MULTIPLIERS, out=product, dtype=np.uint64)
+    counters = np.stack([low, high])
+    words_of_counter = counters.view(np.uint32).reshape(shape)
+    factors, others = words_of_counter[..., _LOWER].copy(), words_of_counter[..., _UPPER]
+    products = []
+    for product in (np.empty_like(counters), counters):
         halves = product.view(np.uint32).reshape(shape)[::-1]
-        np.bitwise_xor(halves[..., _UPPER], others, out=factors)
+        products.append((product, halves[..., _UPPER], halves[..., _LOWER]))
+    for pair, (product, upper, lower) in zip(keys, cycle(products), strict=False):
+        np.multiply(factors, _MULTIPLIERS, out=product, dtype=np.uint64)
+        np.bitwise_xor(upper, others, out=factors)
         factors ^= pair
-        others = halves[..., _LOWER]
-        product, previous = previous, product
+        others = lower
     words[:, 0], words[:, 2] = factors
     words[:, 1], words[:, 3] = others
 
@@ -316,15 +324,17 @@ def draw_truncated_normal(stream: RandomStream, count: int, dtype: Any) -> Any:
     if isinstance(stream, TracedStream):
         return _traced_truncated_normal(stream, starts, size, draw)[:count].astype(dtype)
     result = draw(stream.words(starts))
-    rows, blocks = np.flatnonzero((np.abs(result) >= 2).any(axis=1)), 4
+    rows = np.flatnonzero((np.abs(result) >= 2).any(axis=1))
+    drawn, first, blocks = result[rows], 1, 1
     while len(rows):
-        offsets = starts[rows, None] + np.arange(blocks, dtype=np.uint64)
-        drawn = draw(stream.words(offsets).reshape(len(rows), -1))
+        offsets = starts[rows, None] + np.arange(first, first + blocks, dtype=np.uint64)
+        further = draw(stream.words(offsets).reshape(len(rows), -1))
+        drawn = np.concatenate([drawn, further], axis=1)
         accepted = np.abs(drawn) < 2
         done = accepted.sum(axis=1) >= size
         order = np.argsort(~accepted, axis=1, kind="stable")[:, :size]
-        result[rows[done]] = drawn[np.arange(len(rows))[:, None], order][done]
-        rows, blocks = rows[~done], blocks * 2
+        result[rows[done]] = np.take_along_axis(drawn, order, axis=1)[done]
+        rows, drawn, first, blocks = rows[~done], drawn[~done], first + blocks, blocks * 2
     return result.reshape(-1)[:count].astype(dtype)
 
 
