@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod, sqrt
+from operator import matmul
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -18,6 +19,11 @@ from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conj
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, UNSIGNED, Dims, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
 
+# integers up to this number are exact in float64
+_EXACT: Final = 1 << 53
+# products of fewer numbers cost less than to convert them
+_MANY: Final = 1 << 12
+
 
 def transpose_matrices(x: Any) -> Any:
     """Transpose the matrices in the last two dimensions."""
@@ -27,6 +33,21 @@ def transpose_matrices(x: Any) -> Any:
 def conjugate_transpose(x: Any) -> Any:
     """Transpose and conjugate the matrices in the last two dimensions."""
     return x.swapaxes(-1, -2).conj()
+
+
+def _is_integral(node: Node) -> bool:
+    """True for a product of integers."""
+    return "T" in node.attrs and node.attr("T").is_integer
+
+
+def integer_product(left: Any, right: Any) -> Any:
+    """The product of matrices of integers, by BLAS if float64 has all of its sums."""
+    inner = left.shape[-1]
+    if left.__class__ is np.ndarray and inner * min(left.size, right.size) >= _MANY:
+        largest = [max(int(x.max()), -int(x.min())) for x in (left, right)]
+        if inner * largest[0] * largest[1] <= _EXACT:
+            return (left.astype(np.float64) @ right.astype(np.float64)).astype(left.dtype)
+    return left @ right
 
 
 class MatMul(Op):
@@ -49,6 +70,7 @@ class MatMul(Op):
     def product(cls, node: Node) -> Kernel:
         """Kernel of the product that transposes the operands according to the flags."""
         transpose_a, transpose_b = node.attr("transpose_a"), node.attr("transpose_b")
+        combine = integer_product if _is_integral(node) else multiply
 
         def product(a: Any, b: Any) -> Any:
             if a.ndim != 2 or b.ndim != 2:
@@ -57,7 +79,7 @@ class MatMul(Op):
             left, right = a.T if transpose_a else a, b.T if transpose_b else b
             if left.shape[1] != right.shape[0]:
                 require_inner_sizes(left, right)
-            return multiply(left, right)
+            return combine(left, right)
 
         return product
 
@@ -185,6 +207,7 @@ class BatchMatMulV2(Op):
     def product(cls, node: Node, transpose: Kernel) -> Kernel:
         """Kernel of the product that applies `transpose` to the operands according to the flags."""
         adj_x, adj_y, broadcasts = node.attr("adj_x"), node.attr("adj_y"), cls.broadcasts
+        combine = integer_product if _is_integral(node) else matmul
 
         def product(x: Any, y: Any) -> Any:
             if x.ndim < 2 or y.ndim < 2:
@@ -198,7 +221,7 @@ class BatchMatMulV2(Op):
                 raise OpError(message)
             left, right = transpose(x) if adj_x else x, transpose(y) if adj_y else y
             require_inner_sizes(left, right)
-            return left @ right
+            return combine(left, right)
 
         return product
 

@@ -17,7 +17,7 @@ from cfgraph.ir.dtypes import bfloat16, bool_, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, reduced_rows
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, reduced_axes, reduced_rows
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -169,7 +169,6 @@ def _product_of_others_dynamic_axes(g: GradientBuilder, node: Node) -> Output:
     return g.Transpose(g.Reshape(flat, g.shape(moved)), g.InvertPermutation(order))
 
 
-_SPLIT_ABOVE = 4096
 _REDUCTION_ATTRS = f"keep_dims: bool = false, Tidx: {INDEX} = int32"
 
 
@@ -196,12 +195,7 @@ class Reduction(Op, abstract=True):
             if cls.is_exact and axes[0] == value.ndim - 1:
                 return reduced_rows(cls.ufunc, value, keep=keep)
             return cls.ufunc.reduce(value, axes[0], value.dtype, keepdims=keep)
-        # a sum with short inner loops: the last reduced axis goes alone, so that they are long
-        is_leading = axes == tuple(range(len(axes))) and 0 < len(axes) < value.ndim
-        if value.size < _SPLIT_ABOVE or not is_leading:
-            return cls.ufunc.reduce(value, axes, value.dtype, keepdims=keep)
-        rows = cls.ufunc.reduce(value, axes[:-1], value.dtype, keepdims=keep)
-        return cls.ufunc.reduce(rows, axes[-1] if keep else 0, value.dtype, keepdims=keep)
+        return reduced_axes(cls.ufunc, value, axes, keep=keep)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -123,6 +123,8 @@ def _cast(value: Any, have: Any, want: Any) -> Any:
 # rows up to this length are reduced element by element, if there are enough of them
 _SHORT_ROW: Final = 32
 _ROWS_PER_ELEMENT: Final = 8
+# smaller arrays are reduced over all axes at once
+_SPLIT_ABOVE: Final = 4096
 # rows are searched at most this often instead of sorted, if they have enough elements
 _FEW: Final = 8
 _ELEMENTS_PER_SEARCH: Final = 128
@@ -141,6 +143,27 @@ def reduced_rows(ufunc: np.ufunc, value: Any, *, keep: bool) -> Any:
     for index in range(2, length):
         ufunc(result, value[..., index], out=result)
     return result[..., None] if keep else result
+
+
+def reduced_axes(ufunc: np.ufunc, value: Any, axes: tuple[int, ...], *, keep: bool) -> Any:
+    """The reduction of a nonempty NumPy value over other than one dimension.
+
+    The last reduced one goes alone where the inner loops of the others are longer without it.
+    """
+    is_leading = axes == tuple(range(len(axes))) and 0 < len(axes) < value.ndim
+    if value.size < _SPLIT_ABOVE or not (is_leading or _has_short_rows(value, axes)):
+        return ufunc.reduce(value, axes, value.dtype, keepdims=keep)
+    rows = ufunc.reduce(value, axes[:-1], value.dtype, keepdims=keep)
+    last = axes[-1] if keep else axes[-1] - len(axes) + 1
+    return ufunc.reduce(rows, last, value.dtype, keepdims=keep)
+
+
+def _has_short_rows(value: Any, axes: tuple[int, ...]) -> bool:
+    """True if the last of several axes is reduced, short, and apart from the others."""
+    last = value.ndim - 1
+    if len(axes) < 2 or axes[-1] != last or axes != tuple(sorted(axes)):
+        return False
+    return axes[-2] != last - 1 and bool(value.shape[last] <= _SHORT_ROW)
 
 
 def few_largest(value: Any, k: int) -> tuple[Any, Any] | None:

@@ -369,3 +369,11 @@ NO_GRADIENT = {
     **dict.fromkeys(("CholeskyGrad", "BatchCholeskyGrad"), "TensorFlow has none"),
     **dict.fromkeys(("SelfAdjointEig", "BatchSelfAdjointEig"), "TensorFlow has none"),
 }
+
+INTEGERS = np.arange(-600, 600).reshape(30, 40)
+CASES += [
+    case(op, [INTEGERS.astype(t) * t(scale), INTEGERS.T.astype(t)])
+    for op in ("MatMul", "BatchMatMulV2")
+    for t in (np.int32, np.int64)
+    for scale in (1, 2**24)
+]

@@ -65,6 +65,12 @@ def reductions(op):
 
 
 CASES = [item for op in NUMERIC for item in reductions(op)]
+GROUPS = np.random.default_rng(3).standard_normal((3, 9, 10, 4, 6)).astype("float32")
+CASES += [
+    case(op, [GROUPS, axes([1, 2, 4])], more)
+    for op in ("Sum", "Mean", "Max")
+    for more in ({}, KEPT)
+]
 CASES += [case("Sum", [np.array([100, 100, 100], "int8"), axes(0)])]
 CASES += [case("Prod", [np.array([100, 100, 100], "int32"), axes(0)])]
 CASES += [case("Mean", [np.array([-7, 2, 2], "int32"), axes(0)])]

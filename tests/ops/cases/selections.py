@@ -8,6 +8,7 @@ from tests.ops.harness import case
 I32, I64, F32 = np.int32, np.int64, np.float32
 NAN, INF = float("nan"), float("inf")
 TEXT = np.array([b"b", b"a", b"b", b""], object)
+LONG = np.random.default_rng(5).standard_normal((2, 2, 5000)).astype(F32)
 TABLE = F32([[3, 1, 3, 2], [0, 5, 5, 5]])
 
 
@@ -82,6 +83,10 @@ UNIQUES = [
 ]
 SORTS = [
     *(case("TopKV2", [TABLE, I32(k)]) for k in (0, 1, 2, 4)),
+    *(
+        case("TopKV2", [x, I32(12)])
+        for x in (LONG, (LONG * F32(1e4)).astype(I32), LONG[0, 0], -LONG[::-1])
+    ),
     *(
         case("TopKV2", [np.array([3, 0, 7, 7], t), I32(2)])
         for t in (np.int8, np.uint8, I64, np.uint32, np.float16, np.float64, ml_dtypes.bfloat16)
