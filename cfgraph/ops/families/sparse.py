@@ -13,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
+from cfgraph.ops.families.sparse_arithmetic import are_inside, flat_positions
 from cfgraph.ops.opdef.array_namespace import combine_at
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
@@ -129,8 +130,8 @@ def fill_empty_rows_second_gradient(
 
 def check_indices_inside(indices: Any, sizes: Sequence[int], name: str = "indices") -> None:
     """Raise OpError unless all indices lie within a tensor of these sizes."""
-    bad = ((indices < 0) | (indices >= np.array(sizes, np.int64))).any(-1)
-    if bad.any():
+    if not are_inside(indices, sizes):
+        bad = ((indices < 0) | (indices >= np.array(sizes, np.int64))).any(-1)
         row = int(bad.argmax())
         message = (
             f"{name}[{row}] = {indices[row].tolist()} is out of bounds: "
@@ -139,8 +140,10 @@ def check_indices_inside(indices: Any, sizes: Sequence[int], name: str = "indice
         raise OpError(message)
 
 
-def _check_index_order(indices: Any) -> None:
+def _check_index_order(indices: Any, sizes: Sequence[int]) -> None:
     """Raise OpError unless indices are unique and in row-major order."""
+    if flat_positions(indices, sizes) is not None:
+        return
     rows = [tuple(row) for row in indices.tolist()]
     for position, (row, after) in enumerate(pairwise(rows)):
         if row >= after:
@@ -182,7 +185,7 @@ class SparseToDense(Op):
                 raise OpError(message)
             check_indices_inside(rows, sizes)
             if validate:
-                _check_index_order(rows)
+                _check_index_order(rows, sizes)
             reserve_array(sizes, values.dtype.itemsize)
             result = np.full(sizes, default, values.dtype)
             result[tuple(rows.T)] = values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Final
@@ -38,10 +39,26 @@ def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
             f"{list(indices.shape)}"
         )
         raise OpError(message)
-    if ((indices < 0) | (indices >= shape)).any():
+    if not are_inside(indices, shape):
         message = f"an index is out of the bounds {shape.tolist()}"
         raise OpError(message)
     return tuple(shape.tolist())
+
+
+def are_inside(indices: Any, sizes: Any) -> bool:
+    """True if all rows of coordinates lie within the sizes."""
+    # without their sign, negative numbers are larger than all sizes
+    unsigned, bounds = np.dtype(f"u{indices.dtype.itemsize}"), np.maximum(sizes, 0)
+    return bool((indices.view(unsigned) < bounds.astype(np.uint64)).all())
+
+
+def flat_positions(indices: Any, sizes: Sequence[int]) -> Any | None:
+    """The row-major positions of coordinates within the sizes; None unless they rise."""
+    if math.prod(sizes) >= 1 << 62:
+        return None
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    positions = indices @ np.array(strides, np.int64)
+    return positions if (positions[1:] > positions[:-1]).all() else None
 
 
 def row_keys(indices: Any) -> list[tuple[int, ...]]:
@@ -71,13 +88,25 @@ class SparseAdd(Op):
         if threshold.ndim:
             message = f"thresh must be a scalar, got shape {list(threshold.shape)}"
             raise OpError(message)
-        rows, places = _merge(row_keys(a_indices), row_keys(b_indices))
-        sums = np.array(
-            [a[i] + b[j] if i >= 0 and j >= 0 else a[i] if i >= 0 else b[j] for i, j in places],
-            a.dtype,
+        sizes = a_shape.tolist()
+        places = _merge_positions(
+            flat_positions(a_indices, sizes), flat_positions(b_indices, sizes)
         )
-        large = (np.abs(sums) >= threshold) | np.array([min(pair) < 0 for pair in places], bool)
-        indices = np.array(rows, np.int64).reshape(-1, len(a_shape))
+        if places is None:
+            places = _merge(row_keys(a_indices), row_keys(b_indices))
+        in_a, in_b = places.T >= 0
+        both, only_b = in_a & in_b, ~in_a
+        sums, indices = (
+            np.empty(len(places), a.dtype),
+            np.empty((len(places), len(sizes)), np.int64),
+        )
+        for inside, place, values, rows in (
+            (in_a, places[:, 0], a, a_indices),
+            (only_b, places[:, 1], b, b_indices),
+        ):
+            sums[inside], indices[inside] = values[place[inside]], rows[place[inside]]
+        sums[both] += b[places[both, 1]]
+        large = (np.abs(sums) >= threshold) | ~both
         return indices[large], sums[large], a_shape
 
     @classmethod
@@ -95,25 +124,39 @@ class SparseAdd(Op):
         return None, made.output(0), None, None, made.output(1), None, None
 
 
-def _merge(
-    a: Sequence[tuple[int, ...]], b: Sequence[tuple[int, ...]]
-) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
+def _merge_positions(a: Any | None, b: Any | None) -> Any | None:
+    """`_merge` of rising positions; None if some do not rise."""
+    if a is None or b is None:
+        return None
+    positions = np.concatenate([a, b])
+    order = np.argsort(positions, kind="stable")
+    ordered = positions[order]
+    follows = np.zeros(len(order), bool)
+    follows[1:] = ordered[1:] == ordered[:-1]
+    starts = np.flatnonzero(~follows)
+    places = np.full((len(starts), 2), -1)
+    first = order[starts]
+    in_a = first < len(a)
+    places[in_a, 0], places[~in_a, 1] = first[in_a], first[~in_a] - len(a)
+    repeated = np.flatnonzero(follows)
+    places[np.searchsorted(starts, repeated) - 1, 1] = order[repeated] - len(a)
+    return places
+
+
+def _merge(a: Sequence[tuple[int, ...]], b: Sequence[tuple[int, ...]]) -> Any:
     """Merge sorted keys; per key its places in both, or -1."""
-    rows, places, i, j = [], [], 0, 0
+    places, i, j = [], 0, 0
     while i < len(a) or j < len(b):
         if j == len(b) or (i < len(a) and a[i] < b[j]):
-            rows.append(a[i])
             places.append((i, -1))
             i += 1
         elif i == len(a) or b[j] < a[i]:
-            rows.append(b[j])
             places.append((-1, j))
             j += 1
         else:
-            rows.append(a[i])
             places.append((i, j))
             i, j = i + 1, j + 1
-    return rows, places
+    return np.array(places, np.int64).reshape(-1, 2)
 
 
 class SparseAddGrad(Op):

@@ -36,14 +36,14 @@ class SparseSoftmax(Op):
             raise OpError(message)
         if not len(values):
             return values
-        groups = np.unique(indices[:, :-1], axis=0, return_inverse=True)[1].reshape(-1)
-        wide = values.astype(np.promote_types(values.dtype, np.float32))
-        largest = np.full(groups.max() + 1, -np.inf, wide.dtype)
-        np.maximum.at(largest, groups, wide)
-        exponents = np.exp(wide - largest[groups])
-        totals = np.zeros(len(largest), wide.dtype)
-        np.add.at(totals, groups, exponents)
-        return (exponents / totals[groups]).astype(values.dtype)
+        order, starts = _grouped(indices[:, :-1])
+        lengths = np.diff(starts, append=len(order))
+        wide = values[order].astype(np.promote_types(values.dtype, np.float32))
+        exponents = np.exp(wide - np.maximum.reduceat(wide, starts).repeat(lengths))
+        shares = exponents / np.add.reduceat(exponents, starts).repeat(lengths)
+        result = np.empty_like(values)
+        result[order] = shares
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -102,10 +102,19 @@ def _reduced(rows: Any, values: Any, combine: Any) -> tuple[Any, Any]:
     """Rows without repetition, and the values combined per row."""
     if not len(values):
         return rows, values
-    unique, places = np.unique(rows, axis=0, return_inverse=True)
-    order = np.argsort(places.reshape(-1), kind="stable")
-    starts = np.searchsorted(places.reshape(-1)[order], np.arange(len(unique)))
-    return unique, combine.reduceat(values[order], starts)
+    order, starts = _grouped(rows)
+    return rows[order[starts]], combine.reduceat(values[order], starts)
+
+
+def _grouped(rows: Any) -> tuple[Any, Any]:
+    """The order that sorts rows, stable, and the start of each group of equal ones in it."""
+    if not rows.shape[1]:
+        return np.arange(len(rows)), np.zeros(1, np.int64)
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    differs = np.ones(len(rows), bool)
+    differs[1:] = (ordered[1:] != ordered[:-1]).any(1)
+    return order, np.flatnonzero(differs)
 
 
 def _reduced_shape(context: InferenceContext) -> Shape:

@@ -25,6 +25,9 @@ SUMS = [
     ),
     case("SparseAdd", [A, np.arange(4, dtype=I32), SIZES, B, I32([1, 2, 3, 4]), SIZES, I32(0)]),
     case("SparseAdd", [A, X, SIZES, A[:0], X[:0], SIZES, F32(0)]),
+    case("SparseAdd", [A[:0], X[:0], SIZES, A[:0], X[:0], SIZES, F32(0)]),
+    case("SparseAdd", [A, X, SIZES, B[::-1], Y, SIZES, F32(0)]),
+    case("SparseAdd", [A, X, SIZES * 2**40, B, Y, SIZES * 2**40, F32(0)]),
     case("SparseAdd", [A, X, SIZES, B, Y, SIZES + 1, F32(0)], error=True),
     case("SparseAdd", [A, X[:2], SIZES, B, Y, SIZES, F32(0)], error=True),
     case(
