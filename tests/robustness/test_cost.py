@@ -19,6 +19,7 @@ from benchmarks.families import FAMILIES
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, int32
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.string_patterns import replace_matches
 from tests.sampled import sampled
 
 _SIZE = 12
@@ -128,3 +129,10 @@ def test_large_graphs_pass(large_graph: Path, command: str) -> None:
     assert growth.run(command, large_graph) in _SUCCESS
     assert time.process_time() - started < _MAX_SECONDS
     gc.collect()  # the next tests of this process find its memory free
+
+
+def test_alternatives_of_a_pattern_are_not_combined() -> None:
+    pattern, text = b"(a|a)" * 26 + b"b", b"a" * 40
+    start = time.process_time()
+    assert replace_matches(pattern, b"x", text, replace_all=True) == text
+    assert time.process_time() - start < 1

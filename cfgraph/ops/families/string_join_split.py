@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import ModuleType
 from typing import Any, Final
 
@@ -163,16 +163,14 @@ class StringSplitOp(Op, abstract=True):
 
 def sparse_rows(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
     """Indices, values, and dense shape of a sparse matrix of strings."""
-    coordinates = [
-        (row, column) for row, tokens in enumerate(rows) for column in range(len(tokens))
-    ]
-    values = [text for tokens in rows for text in tokens]
-    widest = max(map(len, rows), default=0)
-    return (
-        np.array(coordinates, np.int64).reshape((-1, 2)),
-        string_array(values, (len(values),)),
-        np.array([len(rows), widest], np.int64),
-    )
+    values = list(chain.from_iterable(rows))
+    lengths = np.array(list(map(len, rows)), np.int64)
+    coordinates = np.empty((len(values), 2), np.int64)
+    coordinates[:, 0] = np.arange(len(rows)).repeat(lengths)
+    coordinates[:, 1] = np.arange(len(values))
+    coordinates[:, 1] -= (lengths.cumsum() - lengths).repeat(lengths)
+    sizes = np.array([len(rows), lengths.max(initial=0)], np.int64)
+    return coordinates, string_array(values, (len(values),)), sizes
 
 
 def check_split_inputs(texts: Any, separator: Any) -> None:
@@ -199,7 +197,7 @@ class StringSplit(StringSplitOp):
             check_split_inputs(texts, delimiter)
             delimiters = delimiter.item()
             rows = [split_at_bytes(text, delimiters) for text in texts.tolist()]
-            return sparse_rows([[token for token in row if token or not skip] for row in rows])
+            return sparse_rows([list(filter(None, row)) for row in rows] if skip else rows)
 
         return split
 

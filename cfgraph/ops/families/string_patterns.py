@@ -20,6 +20,38 @@ _PATTERN_TOKENS: Final = re.compile(
 )
 
 
+# patterns whose matches in ASCII text Python finds as RE2 does, in linear time: characters,
+# classes, groups, and alternatives without assertions or repetitions, but for a `+` at the end
+_CLASS: Final = rb"\\[dDwW]|\\[!-/:-@\[-`{-~]"
+_SIMPLE_PATTERN: Final = re.compile(
+    rb"(?:[^][\\^$.|?*+(){}\x80-\xff]|" + _CLASS + rb"|\((?!\?)|\)|\||\."
+    rb"|\[\^?(?:(?!--|&&|~~|\|\|)(?:[^][\\\x80-\xff]|" + _CLASS + rb"))+\])+\+?"
+)
+
+
+@lru_cache(maxsize=256)
+def _simple_replacement(pattern: bytes, rewrite: bytes) -> tuple[re.Pattern[bytes], bytes] | None:
+    """Python's expression and template for a simple pattern that matches no empty text, or None."""
+    template = parse_rewrite(rewrite)
+    if not template.is_valid or not _SIMPLE_PATTERN.fullmatch(pattern):
+        return None
+    if b"|" in pattern and b"(" in pattern:
+        return None  # Python tries all combinations of alternatives
+    if pattern.endswith((b")+", b"|+")) or template.groups > compile_pattern(pattern).groups:
+        return None
+    try:
+        expression = re.compile(pattern)
+    except re.error:
+        return None
+    if expression.fullmatch(b""):
+        return None
+    parts = (
+        piece.replace(b"\\", b"\\\\") if isinstance(piece, bytes) else b"\\g<%d>" % piece
+        for piece in template.parts
+    )
+    return expression, b"".join(parts)
+
+
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: bytes) -> Any:
     """The compiled pattern. Raises OpError if RE2 rejects it."""
@@ -84,6 +116,9 @@ def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, replace_all: bo
 
     An empty match directly after another match is skipped.
     """
+    simple = _simple_replacement(pattern, rewrite) if text.isascii() else None
+    if simple:
+        return simple[0].sub(simple[1], text, count=0 if replace_all else 1)
     expression, template = compile_pattern(pattern), parse_rewrite(rewrite)
     if template.groups > expression.groups:
         return text

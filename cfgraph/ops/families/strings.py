@@ -139,6 +139,11 @@ class Substr(Op):
                     f"got: {list(pos.shape)} vs. {list(count.shape)}"
                 )
                 raise OpError(message)
+            first, size = (pos.item(), count.item()) if not pos.ndim else (-1, -1)
+            if by_byte and first >= 0 and size >= 0:
+                flat = texts.ravel().tolist()
+                if not first or min(map(len, flat), default=first) >= first:
+                    return string_array([text[first : first + size] for text in flat], texts.shape)
             shape = np.broadcast_shapes(texts.shape, pos.shape)
             if pos.shape not in (texts.shape, ()) and len(shape) > 2:
                 message = f"Substr broadcast not implemented for {len(shape)} dimensions"
