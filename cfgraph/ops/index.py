@@ -184,7 +184,11 @@ FAMILIES: Final = {
         "QueueDequeueUpToV2 QueueDequeueV2 QueueEnqueueManyV2 QueueEnqueueV2 QueueIsClosedV2 "
         "QueueSizeV2 RandomShuffleQueueV2"
     ),
-    "ragged": "RaggedGather RaggedRange RaggedTensorToSparse RaggedTensorToTensor",
+    "ragged": "RaggedGather RaggedRange",
+    "ragged_conversion": "RaggedTensorToSparse RaggedTensorToTensor",
+    "ragged_variants": (
+        "RaggedTensorFromVariant RaggedTensorToVariant RaggedTensorToVariantGradient"
+    ),
     "random_sampling": (
         "Multinomial ParameterizedTruncatedNormal RandomGamma RandomPoisson RandomPoissonV2 "
         "RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt StatelessMultinomial "
