@@ -52,6 +52,7 @@ FAMILIES: Final = {
         "BatchCholesky BatchCholeskyGrad BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd "
         "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"
     ),
+    "dense_tables": "AnonymousMutableDenseHashTable MutableDenseHashTableV2",
     "diagonal": (
         "BatchMatrixDiag BatchMatrixDiagPart BatchMatrixSetDiag Diag DiagPart MatrixDiag "
         "MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3 MatrixSetDiag "
@@ -64,6 +65,7 @@ FAMILIES: Final = {
         "Xlog1py Xlogy"
     ),
     "drawing": "DrawBoundingBoxes DrawBoundingBoxesV2",
+    "edit_distance": "EditDistance",
     "einsum": "Einsum",
     "elementary": (
         "Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Exp Expm1 Inv InvGrad Log Log1p Neg "
@@ -170,6 +172,7 @@ FAMILIES: Final = {
     ),
     "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
     "printing": "Assert Print PrintV2 StringFormat Timestamp",
+    "projective_transform": "ImageProjectiveTransformV2 ImageProjectiveTransformV3",
     "quantization": (
         "Dequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "
         "QuantizeAndDequantizeV4Grad QuantizeV2"

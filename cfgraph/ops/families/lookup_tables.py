@@ -27,6 +27,7 @@ class LookupTable(Resource):
         "initialized",
         "key",
         "name",
+        "reserved",
         "rows",
         "value",
         "value_shape",
@@ -53,6 +54,7 @@ class LookupTable(Resource):
         self.name = name
         self.initialized = not immutable
         self.rows: dict[Any, Any] = {}
+        self.reserved: frozenset[Any] = frozenset()  # keys that no row may have
 
     def copy(self) -> LookupTable:
         """An independent table with the same rows."""
@@ -65,6 +67,7 @@ class LookupTable(Resource):
             name=self.name,
         )
         copied.rows, copied.initialized = dict(self.rows), self.initialized
+        copied.reserved = self.reserved
         return copied
 
     def require(self) -> None:
@@ -150,6 +153,13 @@ class LookupTable(Resource):
                 f"Table {self.name} maps {self.key} to {self.value}, not {keys.dtype} "
                 f"to {values.dtype}"
             )
+            raise OpError(message)
+        self.check_reserved(keys)
+
+    def check_reserved(self, keys: Any) -> None:
+        """Raise OpError for a key that marks empty or deleted buckets."""
+        if self.reserved and not self.reserved.isdisjoint(keys.ravel().tolist()):
+            message = f"Using the empty_key or deleted_key as a table key is not allowed: {keys}"
             raise OpError(message)
 
     def __repr__(self) -> str:
@@ -247,7 +257,7 @@ class LookupTableFindV2(Op):
     """Values of the keys in a table; the default for missing keys."""
 
     signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
 
     @classmethod
@@ -283,6 +293,7 @@ class LookupTableRemoveV2(Op):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         def remove(step: Any, table: LookupTable, keys: Any) -> None:
+            table.check_reserved(keys)
             for key in keys.ravel().tolist():
                 table.rows.pop(key, None)
 
@@ -316,7 +327,7 @@ class LookupTableExportV2(Op):
     """All keys of a table and their values."""
 
     signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
 
     @classmethod
@@ -332,7 +343,7 @@ class LookupTableSizeV2(Op):
     """Number of rows of a table."""
 
     signature = "table_handle: resource -> size: int64"
-    effects = SideEffects(stateful=True)
+    effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
 
     @classmethod

@@ -137,11 +137,37 @@ def of_a_file(g: Sketch, version: str) -> Runs:
     return [[fill], [find, g(f"LookupTableSize{version}", table)]]
 
 
+def reserved_keys(g: Sketch) -> Runs:
+    keys, reserved, op = np.array([1, 2], np.int64), np.array([-1, -2]), "MutableDenseHashTableV2"
+    table = g(op, *reserved, value_dtype=float32, value_shape=Shape((2,)))
+    insert = g("LookupTableInsertV2", table, keys, [[1.5, 2], [3, 4]]).node
+    find = g("LookupTableFindV2", table, np.array([2, 3], np.int64), [0.0, -1.0])
+    size = g("LookupTableSizeV2", table)
+    empty = g("LookupTableInsertV2", table, keys - 2, [[1.5, 2], [3, 4]]).node
+    remove = g("LookupTableRemoveV2", table, keys[1:]).node
+    lost = g("LookupTableFindV2", table, np.array([-2], np.int64), [0.0, -1.0])
+    equal = g(op, np.int64(7), np.int64(7), value_dtype=float32)
+    anonymous = g("AnonymousMutableDenseHashTable", *reserved, value_dtype=float32)
+    return [
+        [size],
+        [insert],
+        [find, size],
+        [empty],
+        [lost],
+        [remove],
+        [find, size],
+        [g("LookupTableRemoveV2", table, keys - 2).node],
+        [g("LookupTableSizeV2", equal)],
+        [g("LookupTableSizeV2", anonymous)],
+    ]
+
+
 SCENES: list[Scenario] = [
     *versions(of_a_file),
     *versions(filled_once),
     *versions(changing),
     *versions(of_tensors),
+    reserved_keys,
     removing,
     anonymous,
     destroyed,

@@ -40,7 +40,7 @@ WAITS = {
     *("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
     *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
     *("DrawBoundingBoxes", "DrawBoundingBoxesV2", "ExtractGlimpse", "ExtractGlimpseV2"),
-    *("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3"),
+    *(f"QuantizeAndDequantizeV{version}" for version in (2, 3, 4)),
     *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
 }
 _SORTING = "Sorting arrays with dtype"
