@@ -81,6 +81,10 @@ class EqualityOp(ComparisonOp, abstract=True):
         except ValueError:
             return [SCALAR_SHAPE]
 
+    @classmethod
+    def shape_slots(cls, node: Node) -> Sequence[int]:
+        return super().shape_slots(node) if node.attr("incompatible_shape_error") else ()
+
 
 def _broadcast_equality(x: Any, y: Any) -> bool:
     if x.shape == y.shape or not x.ndim or not y.ndim:

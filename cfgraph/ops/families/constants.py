@@ -147,6 +147,10 @@ class PlaceholderWithDefault(SameShape):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.attr("shape")]
 
+    @classmethod
+    def shape_slots(cls, node: Node) -> Sequence[int]:
+        return ()  # it may be fed
+
 
 class Identity(SameShape):
     """Identity function: forwards its input."""

@@ -264,6 +264,10 @@ class SearchBound(SameShape, abstract=True):
         require_rank(context.inputs[0], 2)
         return [require_rank(context.inputs[1], 2)]
 
+    @classmethod
+    def shape_slots(cls, node: Node) -> Sequence[int]:
+        return (1,)
+
 
 class LowerBound(SearchBound):
     """Index of the first element of the sorted row that is >= the value."""

@@ -58,6 +58,9 @@ class GradientBuilder(Protocol):
     def known_shape(self, x: Output) -> Shape:
         """The static shape of a tensor."""
 
+    def have_equal_shapes(self, x: Output, y: Output) -> bool:
+        """True if two inputs or outputs of a node have the same shape in every run."""
+
     def known_value(self, x: Output) -> Any | None:
         """The static value of a tensor as an array, or None."""
 
@@ -164,7 +167,7 @@ def _sum_to_known_shape(
     """`sum_to_shape` for outputs with their static shapes."""
     (x, shape_x), (y, shape_y) = target, partner
     own, opposite = _leading_shape(shape_x, fixed), _leading_shape(shape_y, fixed)
-    if own == opposite and own.is_full:
+    if (own == opposite and own.is_full) or g.have_equal_shapes(x, y):
         return dz
     known = _repeated_axes(own, opposite)
     if known is None:
@@ -195,6 +198,8 @@ def _leading_sizes(g: GradientBuilder, x: Output, fixed: int) -> Output:
 
 def _repeated_axes(own: Shape, opposite: Shape) -> list[int] | None:
     """The axes along which broadcasting repeats the shape `own`, or None if not static."""
+    if opposite.rank == 0:
+        return []
     if own.dims is None or opposite.dims is None:
         return None
     missing = max(len(opposite.dims) - len(own.dims), 0)

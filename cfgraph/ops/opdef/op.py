@@ -20,6 +20,7 @@ from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import Signature
@@ -208,6 +209,11 @@ class Op:
         return [UNKNOWN_SHAPE] * context.output_count
 
     @classmethod
+    def shape_slots(cls, node: Node) -> Sequence[int]:
+        """The inputs that give every output its shape if their shapes are equal. Default: none."""
+        return ()
+
+    @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
         """Estimate the floating-point operations of a node, for the cost model.
 
@@ -255,6 +261,10 @@ class SameShape(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[0]] * context.output_count
 
+    @classmethod
+    def shape_slots(cls, node: Node) -> Sequence[int]:
+        return (0,)
+
 
 class Elementwise(Op, abstract=True):
     """A broadcasting op. `function` is an operator or a name in the array namespace."""
@@ -278,11 +288,14 @@ class Elementwise(Op, abstract=True):
             result = result.broadcast(shape)
         return [result]
 
+    @classmethod
+    def shape_slots(cls, node: Node) -> Sequence[int]:
+        return range(len(node.inputs))
+
 
 def role_of(node: Node) -> Role | None:
     """The role of a node's op, or None for an ordinary op."""
-    op = lookup(node.op)
-    return op.role if op else None
+    return ROLES[node.op]
 
 
 def function_calls(name: str) -> FunctionCalls:

@@ -19,7 +19,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import current_limits
 from cfgraph.ops.opdef.gradient_api import InputGradients
-from cfgraph.ops.opdef.op import role_of
+from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
 from cfgraph.ops.static_values import PartialArray, StaticValue, decode_value
 
@@ -109,6 +109,50 @@ class StaticInfo:
         return None if array is None else PartialArray(array)
 
 
+class ShapeSources:
+    """The tensors that others of the same iteration get their shapes from at run time.
+
+    x = Placeholder(); y = Tanh(x); z = Mul(y, x)     all three have the shape of x
+
+    TensorFlow's constant folding finds such equal shapes too, before it replaces
+    BroadcastGradientArgs. The tensors in `fed` may have another shape than the graph gives them.
+    """
+
+    def __init__(self, static: StaticInfo, fed: Iterable[Output]) -> None:
+        self._static = static
+        self._sources = {x: x for x in fed}
+
+    def of(self, x: Output) -> Output:
+        """The source of the shape of a tensor: one computed before it, or the tensor itself."""
+        sources, trail = self._sources, [x]
+        while trail:
+            x = trail[-1]
+            if x in sources:
+                trail.pop()
+                continue
+            inputs = self._shape_inputs(x.node)
+            missing = [tensor for tensor in inputs if tensor not in sources]
+            if missing:
+                trail.extend(missing)
+                continue
+            found = {sources[tensor] for tensor in inputs}
+            sources[x] = found.pop() if len(found) == 1 else x
+        return sources[x]
+
+    def _shape_inputs(self, node: Node) -> list[Output]:
+        """The inputs that a node gets its shape from if their shapes are equal."""
+        op = lookup(node.op)
+        if op is None or op.role not in (None, Role.SWITCH):
+            return []
+        inputs = [node.inputs[slot] for slot in op.shape_slots(node)]
+        if any(x.dtype is None or x.dtype.is_ref for x in inputs):
+            return []  # the shape of a variable may change between two reads
+        if len(inputs) > 1:
+            # a scalar broadcasts to any shape
+            inputs = [x for x in inputs if self._static.shape(x).rank != 0]
+        return inputs
+
+
 # name prefix and device of new nodes
 Naming = tuple[str, str]
 
@@ -145,6 +189,7 @@ class GradientContext:
         self,
         graph: Graph,
         frames: Frames,
+        xs: Iterable[Output],
         stops: Collection[Node],
         *,
         swap_memory: bool,
@@ -161,6 +206,7 @@ class GradientContext:
         self.swap_memory = swap_memory
         self.ignore_custom = ignore_custom
         self.static = StaticInfo(graph)
+        self.sources_of_shapes = ShapeSources(self.static, xs)
         self.name = _unique_name(graph)
         self.gradient_nodes: set[Node] = set()
         self.added_nodes: list[Node] = []

@@ -153,7 +153,9 @@ class _ForwardReader(GradientScope):
 
     def __init__(self, graph: Graph) -> None:
         frames = regions(graph).frames
-        super().__init__(GradientContext(graph, frames, (), swap_memory=False, ignore_custom=True))
+        super().__init__(
+            GradientContext(graph, frames, (), (), swap_memory=False, ignore_custom=True)
+        )
         self._forward = set(graph)
         self._has_read = False
 

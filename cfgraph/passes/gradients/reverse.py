@@ -310,6 +310,7 @@ def differentiate(
     ctx = GradientContext(
         graph,
         graph_regions.frames,
+        request.xs,
         activity.stops,
         swap_memory=request.swap_memory,
         ignore_custom=request.ignore_custom,

@@ -143,6 +143,11 @@ class GradientScope:
         # a handle is a scalar
         return declared_shape(x) if not known.dims and _is_resource(x) else known
 
+    def have_equal_shapes(self, x: Output, y: Output) -> bool:
+        """True if two tensors of one iteration have the same shape in every run."""
+        sources = self.ctx.sources_of_shapes
+        return sources.of(x) == sources.of(y)
+
     def known_value(self, x: Output) -> Any | None:
         """Static value of a tensor, or None."""
         return self.ctx.static.value(x)
