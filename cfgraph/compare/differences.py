@@ -208,7 +208,7 @@ def diff_findings(delta: GraphDiff, format_value: ValueFormatter) -> list[Findin
 def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
     """Return a finding per missing output, and per fetch and variable that differs.
 
-    Each of the latter names the first wrong node. Races of the first graph follow.
+    Each of the latter names the first wrong node. Races follow, whose fetches are not compared.
     """
     first = delta.first
     location: dict[str, Any] = {}
@@ -234,7 +234,7 @@ def run_findings(delta: RunDiff, format_value: ValueFormatter) -> list[Finding]:
     if delta.failure is not None:
         message = f"the second graph fails: {delta.failure.message}"
         items.append(Finding("CFG805", "error", message, **location))
-    return [*items, *delta.races]
+    return [*items, *dict.fromkeys(delta.races.values())]
 
 
 def _describe_divergence(first: Divergence) -> str:

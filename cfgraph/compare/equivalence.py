@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.check_effects import effect_findings
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
 from cfgraph.compare.divergence import Divergence, difference_message, first_divergence
+from cfgraph.compare.independent_runs import independent_runs
 from cfgraph.compare.sample_point import (
     NORMAL_FLOATS,
     POSITIVE_FLOATS,
@@ -73,8 +73,8 @@ class RunDiff:
     `inputs` contains the inputs of the case that differs, `failure` is the error of the second
     graph, and `first` is its first wrong node. `missing` lists outputs that the second graph lacks,
     which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
-    so that errors of lowering that affect both graphs are not visible. `races` are accesses of the
-    first graph in no defined order, if values differ.
+    so that errors of lowering that affect both graphs are not visible. `races` are accesses in no
+    defined order by the name of the fetch or target that depends on them, and is not compared.
     """
 
     fetches: tuple[str, ...]
@@ -85,7 +85,7 @@ class RunDiff:
     first: Divergence | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     lowered: bool = False
-    races: tuple[Finding, ...] = ()
+    races: Mapping[str, Finding] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.failure or self.missing)
@@ -93,6 +93,9 @@ class RunDiff:
 
 def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None) -> RunDiff:
     """Run two graphs at the same points and compare the results, up to the first difference.
+
+    If the results of one run differ, and accesses to its variables have no defined order, several
+    runs are compared in which they have one.
 
     Raises UsageError if there is nothing to compare or an input has no generator, and all errors of
     the first graph. A failure of the second graph is a difference, except for RunTimeout.
@@ -102,21 +105,52 @@ def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None
     if not fetches and not options.targets:
         options = replace(options, targets=_common_targets(a, b))
     options = replace(options, fetches=fetches)
-    delta = RunDiff(fetches)
+    delta = _compare_cases(a, b, options)
+    if delta:
+        delta = _compare_independent_runs(a, b, options, delta)
+    return replace(delta, missing=missing)
+
+
+def _compare_cases(a: Graph, b: Graph, options: ComparisonRunOptions) -> RunDiff:
+    """Compare one run of each graph per case."""
+    delta = RunDiff(options.fetches)
     points: dict[Graph, EvaluationPoint] = {}
     for number in range(options.cases):
         case = _ComparisonCase(a, b, options, options.seed + number, points)
         delta = replace(case.compare(), cases=number + 1, lowered=delta.lowered or case.lowered)
         if delta:
             break
-    races = _races(a, options) if delta.gaps else ()
-    return replace(delta, missing=missing, races=races)
+    return delta
 
 
-def _races(graph: Graph, options: ComparisonRunOptions) -> tuple[Finding, ...]:
-    """Accesses to resources in no defined order: two runs of the graph itself may differ."""
-    findings = effect_findings(graph, frames(graph), None, _required(graph, options))
-    return tuple(finding for finding in findings if finding.code == "CFG225")
+def _compare_independent_runs(
+    a: Graph, b: Graph, options: ComparisonRunOptions, joint: RunDiff
+) -> RunDiff:
+    """Compare runs whose values are determined, if those of the `joint` run are not."""
+    fed = [a.tensor(name) for name in options.setting.feeds]
+    divided = independent_runs(a, options.fetches, options.targets, fed)
+    if len(divided.runs) == 1 and not divided.races:
+        return joint
+    if not divided.runs:
+        message = f"two runs of the first graph may differ: {first_race(divided.races)}"
+        hint = "order these accesses by control edges, or compare other tensors with --fetch"
+        raise UsageError(message, hint=hint, code="CFG225")
+    lowered = False
+    for fetches, targets in divided.runs:
+        delta = _compare_cases(a, b, replace(options, fetches=fetches, targets=targets))
+        lowered = lowered or delta.lowered
+        if delta:
+            break
+    else:
+        compared = tuple(name for name in options.fetches if name not in divided.races)
+        delta = RunDiff(compared, cases=options.cases)
+    return replace(delta, lowered=lowered, races=divided.races)
+
+
+def first_race(races: Mapping[str, Finding]) -> str:
+    """The message of the first race, and the number of others."""
+    messages = list(dict.fromkeys(race.message for race in races.values()))
+    return messages[0] + (f" (and {len(messages) - 1} more)" if len(messages) > 1 else "")
 
 
 def _required(graph: Graph, options: ComparisonRunOptions) -> list[Node]:

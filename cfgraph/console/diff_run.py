@@ -19,6 +19,7 @@ from cfgraph.compare.equivalence import (
     RunDiff,
     ValueMismatch,
     compare_runs,
+    first_race,
 )
 from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
 from cfgraph.console.comparison_inputs import RunInputs, VariableSource
@@ -36,6 +37,7 @@ from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
 from cfgraph.options import split_list
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
@@ -117,6 +119,7 @@ def _size_error(text: str) -> UsageError:
 
 MAX_DIFFERENCES: Final = 10
 _MAX_FEED_ELEMENTS: Final = 32
+_MAX_LISTED: Final = 4
 
 
 def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
@@ -127,6 +130,7 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
             "yellow",
         )
         out.line("  mistakes of lowering itself are therefore not detected")
+    _print_races(out, delta.races)
     for name in delta.missing:
         out.line(f"{name}: missing in B", "red")
     if not delta:
@@ -144,17 +148,15 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         if where := delta.failure.where():
             out.line(f"  at {where}")
     print_first_divergence(out, delta.first, graphs)
-    _print_races(out, delta.races)
     inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in delta.inputs.items())
     out.line(f"found in case {delta.cases}{inputs and ', with'}{inputs}", "dim")
 
 
-def _print_races(out: Page, races: Sequence[Finding]) -> None:
+def _print_races(out: Page, races: Mapping[str, Finding]) -> None:
     if races:
-        more = f" (and {len(races) - 1} more)" if len(races) > 1 else ""
-        text = f"two runs of A itself may differ: {races[0].message}{more}"
+        names = first_names([name.removeprefix("^") for name in races], _MAX_LISTED)
+        text = f"not compared: {names}; two runs of A itself may differ: {first_race(races)}"
         out.spans([(out.wrapped(text), "yellow")])
-        out.line("  hint: name what to compare with --fetch, or run initializers first with --init")
 
 
 def _agreement_text(delta: RunDiff) -> str:
@@ -228,6 +230,7 @@ def runs_json(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
         "cases": delta.cases,
         "fetches": delta.fetches,
         "not_in_b": delta.missing,
+        "not_compared": list(delta.races),
         "lowered": delta.lowered,
         "differences": [
             {

@@ -269,19 +269,3 @@ def test_all_cases_share_the_plans_of_a_graph(monkeypatch: pytest.MonkeyPatch) -
         a, b = (cfgraph.loads(source.encode(), "graph") for _ in range(2))
         assert not compare_runs(a, b, ComparisonRunOptions(cases=4))
         assert len(planned) <= 4
-
-
-def test_a_difference_names_accesses_in_no_defined_order() -> None:
-    text = """
-x = Placeholder() {dtype=float32, shape=[]}
-v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
-early = ReadVariableOp(v) {dtype=float32}
-assign = AssignVariableOp(v, x) {dtype=float32}
-late = ReadVariableOp(v, ^assign) {dtype=float32}
-value = Neg(late)
-"""
-    a, b = (cfgraph.loads(text.replace("Neg", op).encode()) for op in ("Neg", "Square"))
-    delta = compare_runs(a, b, ComparisonRunOptions(fetches=("early", "value")))
-    (race,) = delta.races
-    assert (race.code, race.related) == ("CFG225", ("early", "assign"))
-    assert not compare_runs(a, b, ComparisonRunOptions(fetches=("value",))).races
