@@ -14,12 +14,14 @@ from cfgraph.options import (
     Color,
     ColorChoice,
     Feed,
+    Feeds,
     Full,
     Init,
     Json,
+    Signature,
     Variables,
 )
-from cfgraph.run_options import AllowIo, Devices, MaxIterations
+from cfgraph.run_options import AllowIo, Devices, MaxIterations, Seed
 
 GraphOrCode = Annotated[
     str,
@@ -59,12 +61,15 @@ def main(
     subject: Subject = None,
     target: PairTarget = None,
     feed: Feed = [],
+    feeds: Feeds = [],
     init: Init = [],
+    signature: Signature = None,
     variables: Variables = None,
     allow_io: AllowIo = False,
     run: Run = False,
     source: Source = None,
     devices: Devices = [],
+    seed: Seed = 0,
     max_iterations: MaxIterations = None,
     full: Full = False,
     json: Json = False,
@@ -74,11 +79,20 @@ def main(
     if subject is None:
         _explain_code(graph, json, color)
         return
-    is_run = run or bool(feed or init or variables)
+    is_run = run or bool(feed or feeds or init or variables)
     if target is not None:
         from cfgraph.console.explain_pair import explain_pair
 
-        explain_pair(graph, subject, target, ran=is_run, json=json, color=color)
+        explain_pair(
+            graph,
+            subject,
+            target,
+            signature=signature,
+            ran=is_run,
+            has_source=source is not None,
+            json=json,
+            color=color,
+        )
         return
     from cfgraph.console.explain import explain_subject
 
@@ -86,14 +100,23 @@ def main(
     if is_run:
         from cfgraph.console.explain_run import ExplainRunOptions
 
-        run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables, allow_io)
+        run_options = ExplainRunOptions(
+            feed, feeds, init, devices, max_iterations, variables, allow_io, seed
+        )
     find_line = None
     if source is not None:
         from cfgraph.console.source_lines import find_source_line
 
         find_line = partial(find_source_line, source)
     explain_subject(
-        graph, subject, run_options, find_line=find_line, full=full, json=json, color=color
+        graph,
+        subject,
+        run_options,
+        signature=signature,
+        find_line=find_line,
+        full=full,
+        json=json,
+        color=color,
     )
 
 

@@ -23,7 +23,7 @@ from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Page, page
 from cfgraph.console.selection import GraphView, find_node
-from cfgraph.console.signatures import signature_names
+from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
@@ -268,6 +268,7 @@ def explain_subject(
     subject: str,
     run: ExplainRunOptions | None,
     *,
+    signature: str | None = None,
     find_line: LineFinder | None = None,
     full: bool,
     json: bool,
@@ -286,11 +287,9 @@ def explain_subject(
         return
     if run is not None:
         require_single_stdin(source, run.feeds)
-    names = signature_names(source, variables=None if run is None else run.variables)
-    subject = names.tensor(subject)
-    print_explanation(
-        source, *_explain(source, subject, run, full, find_line), json=json, color=color
-    )
+    names = signature_names(source, signature, None if run is None else run.variables)
+    explained = _explain(source, names, subject, run, full, find_line)
+    print_explanation(source, *explained, json=json, color=color)
 
 
 def print_explanation(
@@ -305,20 +304,21 @@ def print_explanation(
 
 def _explain(
     source: Source,
+    names: SignatureNames,
     subject: str,
     run: ExplainRunOptions | None,
     full: bool,
     find_line: LineFinder | None,
 ) -> tuple[str, ExplainResult]:
-    graph = source.graph
+    graph, subject = source.graph, names.tensor(subject)
     if _is_loop(graph, subject):
         if find_line is not None:
             raise UsageError("--source explains nodes, not loops", hint="name a node of the loop")
-        measure = None if run is None else run.prepare(source).iterations
+        measure = None if run is None else run.prepare(source, names).iterations
         return "loop", explain_loop(graph, subject, measure)
     require_outside_functions(graph, subject)
     facts = explain_node(graph, subject)
-    prepared = None if run is None else run.prepare(source, [facts.node])
+    prepared = None if run is None else run.prepare(source, names, [facts.node])
     outcome = (
         None if prepared is None else prepared.run_node(facts.node, in_root=facts.frame == "/")
     )

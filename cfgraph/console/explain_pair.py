@@ -74,17 +74,28 @@ class PairExplanation:
 
 
 def explain_pair(
-    path: str, subject: str, target: str, *, ran: bool, json: bool, color: Color
+    path: str,
+    subject: str,
+    target: str,
+    *,
+    signature: str | None = None,
+    ran: bool,
+    has_source: bool = False,
+    json: bool,
+    color: Color,
 ) -> None:
-    """Explain how one node reaches another. Raises UsageError if a run is also requested."""
+    """Explain how one node reaches another. Raises UsageError if a run or a line is requested."""
     if ran:
         hint = "remove --feed and --run"
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
+    if has_source:
+        hint = "remove --source, or one of the nodes"
+        raise UsageError("--source names the line of one node, not of a pair", hint=hint)
     source = read_graph(path, quiet=json)
     errors = structural_errors(source.graph)
     if any(error.code not in FRAME_CODES for error in errors):
         require_no_findings(errors)
-    names = signature_names(source)
+    names = signature_names(source, signature)
     ends = [_tensor(source.graph, names.tensor(name)) for name in (subject, target)]
     explanation = _explain_nodes(source.graph, ends[0], ends[1], errors)
     print_explanation(source, "pair", explanation, json=json, color=color)
@@ -92,7 +103,12 @@ def explain_pair(
 
 def _tensor(graph: Graph, name: str) -> Output:
     require_outside_functions(graph, name)
-    return graph.tensor(name.removeprefix("^"))
+    try:
+        return graph.tensor(name.removeprefix("^"))
+    except UsageError as error:
+        if error.node in graph:
+            error.hint = f"explain it alone: cfgraph explain GRAPH {error.node}"
+        raise
 
 
 def _explain_nodes(

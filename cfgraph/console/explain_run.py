@@ -10,7 +10,7 @@ from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source
-from cfgraph.console.signatures import signature_names
+from cfgraph.console.signatures import SignatureNames
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
@@ -112,24 +112,27 @@ class ExplainRunOptions:
     """Options of the run; devices are used for loops only."""
 
     feeds: Sequence[str]
+    archives: Sequence[str] = ()
     inits: Sequence[str] = ()
     devices: Sequence[str] = ()
     max_iterations: int | None = None
     variables: str | None = None
     allow_io: bool = False
+    seed: int = 0
 
-    def prepare(self, source: Source, needed_nodes: Sequence[Node] | None = None) -> RunToExplain:
+    def prepare(
+        self, source: Source, names: SignatureNames, needed_nodes: Sequence[Node] | None = None
+    ) -> RunToExplain:
         """Prepare a run for some nodes or for all. Raises UsageError for invalid feeds."""
         graph = source.graph
         limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
-        names = signature_names(source, variables=self.variables)
-        feeds = read_feeds(graph, self.feeds, names=names.inputs)
-        inits = [graph[name].name for name in self.inits]
+        feeds = read_feeds(graph, self.feeds, self.archives, self.seed, names.inputs)
+        inits = [graph[name.removeprefix("^")].name for name in self.inits]
         devices = ",".join(self.devices)
         needed = None if needed_nodes is None else [*needed_nodes, *(graph[name] for name in inits)]
         variables = VariableSource(self.variables, allow_io=self.allow_io)
         state, io = variables.state(source, needed), variables.io_policy(source)
-        return RunToExplain(graph, feeds, state, inits, devices, limit, io)
+        return RunToExplain(graph, feeds, state, inits, devices, limit, io, self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +146,17 @@ class RunToExplain:
     devices: str
     max_iterations: int
     io: IoPolicy
+    seed: int = 0
 
     def initial_state(self) -> State:
         """Run the initializers on the restored variables and return the resulting state."""
         session = Session(
-            self.graph, state=self.state, soft_placement=True, allow_io=self.io, blas_threads="auto"
+            self.graph,
+            state=self.state,
+            soft_placement=True,
+            seed=self.seed,
+            allow_io=self.io,
+            blas_threads="auto",
         )
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
@@ -164,6 +173,7 @@ class RunToExplain:
             graph,
             state=self.initial_state(),
             soft_placement=True,
+            seed=self.seed,
             allow_io=self.io,
             blas_threads="auto",
         )
@@ -200,6 +210,7 @@ class RunToExplain:
             self.devices or None,
             self.initial_state(),
             soft_placement=True,
+            seed=self.seed,
             costs=costs,
             allow_io=self.io,
             blas_threads="auto",

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
@@ -204,3 +206,51 @@ def test_the_forms_of_a_loop_that_a_run_prints_are_accepted(
     assert done.lines[0] == f"{path}  loop with 17 nodes"
     shown = command("show", graphs / "nested.pb", "--nodes", "--filter", f"frame:{name}")
     assert len(shown.lines) == 18
+
+
+def test_feeds_and_names_of_a_run_are_those_of_the_run_command(
+    command: Any, counter: Path, fixtures: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "feeds.npz", n=np.int32(3))
+    done = command("explain", counter, "while/add", "--feeds", tmp_path / "feeds.npz", "--json")
+    assert done.json["result"]["node"]["run"]["live"] == 3
+    saved = fixtures / "saved_model_tables"
+    options = ("--signature", "scale")
+    done = command("explain", saved, "y", *options, "--feed", "x=[1, 2, 3]", "--json")
+    assert done.json["result"]["node"]["run"]["live"] == 1
+    pair = command("explain", saved, "x", "y", *options, "--json").json["result"]["pair"]
+    assert pair["source"] == "scale_x:0"
+    assert command("explain", saved, "y", "--signature", "scal").code == 2
+
+
+def test_the_seed_of_a_run_decides_about_random_feeds(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "random.graph"
+    graph.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\nzero = Const() {dtype=float32, "
+        "value=float32[]:0}\np = Greater(x, zero)\ns = Switch(x, p)\ny = Neg(s:1)\n"
+    )
+    feed = ("--feed", "x=f32[]:normal")
+    ran = {
+        command("explain", graph, "y", *feed, "--seed", str(seed), "--json").json["result"]["node"][
+            "run"
+        ]["live"]
+        for seed in range(8)
+    }
+    assert ran == {0, 1}
+
+
+def test_initializers_may_be_written_as_targets(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "v.graph"
+    graph.write_text(
+        'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}\none = Const() '
+        "{dtype=float32, value=float32[]:1}\nset = AssignVariableOp(v, one)\n"
+        "y = ReadVariableOp(v) {dtype=float32}\n"
+    )
+    done = command("explain", graph, "y", "--init", "^set", "--json")
+    assert done.json["result"]["node"]["run"]["live"] == 1
+
+
+def test_a_pair_has_no_line(command: Any, counter: Path, tmp_path: Path) -> None:
+    done = command("explain", counter, "n", "while/add", "--source", tmp_path / "count.py")
+    assert done.code == 2
+    assert "--source names the line of one node" in done.err

@@ -247,6 +247,15 @@ def test_a_name_that_is_no_file_is_reported(command: Command, tmp_path: Path) ->
     assert (done.code, "is neither a file nor an error code" in done.err) == (2, True)
 
 
+def test_a_pair_of_a_node_without_outputs_is_an_error(command: Command, tmp_path: Path) -> None:
+    graph = tmp_path / "g.graph"
+    graph.write_text("x = Const() {dtype=int32, value=int32[]:1}\ninit = NoOp(^x)\n")
+    done = command("explain", graph, "x", "init")
+    assert done.code == 2
+    assert "'init' (NoOp) has no outputs" in done.err
+    assert "hint: explain it alone: cfgraph explain GRAPH init" in done.err
+
+
 def test_a_pair_takes_no_feeds(command: Command, counter: Path) -> None:
     done = command("explain", counter, "n", "while/add", "--feed", "n=3")
     assert done.code == 2
