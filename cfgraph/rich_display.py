@@ -24,6 +24,16 @@ class Displayed:
         return html
 
 
+class DisplayedReport(Displayed):
+    """A report with a text, as the commands print it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        text: str = _renderers().to_text(self)
+        return text
+
+
 class Pictured(Displayed):
     """An object with an interactive page."""
 

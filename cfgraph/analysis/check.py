@@ -37,14 +37,14 @@ from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import function_calls, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.rich_display import Displayed
+from cfgraph.rich_display import DisplayedReport
 
 _LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)
 _SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport(Displayed):
+class CheckReport(DisplayedReport):
     """The findings on a graph, errors first, otherwise in the order in which they were found."""
 
     findings: tuple[Finding, ...]

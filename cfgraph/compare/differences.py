@@ -12,7 +12,7 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
-from cfgraph.rich_display import Displayed
+from cfgraph.rich_display import DisplayedReport
 
 if TYPE_CHECKING:
     from cfgraph.compare.divergence import Divergence
@@ -183,7 +183,7 @@ class ChangedFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDiff(Displayed):
+class GraphDiff(DisplayedReport):
     """Differences between two graphs; true if there are any."""
 
     nodes: NodesDiff = field(default_factory=NodesDiff)

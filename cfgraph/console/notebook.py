@@ -6,6 +6,7 @@ A page is in an `iframe` without access to the notebook, whatever a graph names 
 from __future__ import annotations
 
 import html
+import io
 import sys
 import tempfile
 import webbrowser
@@ -22,7 +23,7 @@ from cfgraph.console.check import print_findings
 from cfgraph.console.cluster import print_summary as print_clusters
 from cfgraph.console.diff import print_delta
 from cfgraph.console.html_page import HtmlPage
-from cfgraph.console.output import Column, OutputTable, note
+from cfgraph.console.output import Column, OutputTable, Page, note
 from cfgraph.console.picture.model import AttributeFormatter, page_bytes, picture_model
 from cfgraph.console.picture.pages import RunRecorder, run_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
@@ -54,6 +55,20 @@ _MAX_READERS: Final = 8
 @singledispatch
 def to_html(shown: Any) -> str:
     """The display of an object in a notebook."""
+    out = HtmlPage()
+    _print(shown, out)
+    return out.text()
+
+
+def to_text(shown: Any) -> str:
+    """The text of a report, as the commands print it."""
+    stream = io.StringIO()
+    _print(shown, Page(stream))
+    return stream.getvalue().rstrip("\n")
+
+
+@singledispatch
+def _print(shown: Any, out: Page) -> None:
     raise TypeError(f"no display for {type(shown).__name__}")
 
 
@@ -79,14 +94,12 @@ def _(timeline: RunTimeline) -> str:
     return _frame(_timeline_page(timeline))
 
 
-@to_html.register
-def _(node: Node) -> str:
+@_print.register
+def _(node: Node, out: Page) -> None:
     op = lookup(node.op)
-    out = HtmlPage()
     out.heading(f"{node.name}  {node.op}", (op.__doc__ or "").partition("\n")[0] if op else "")
     columns = [Column("fact", style="dim"), Column("value", style="cyan"), Column("more")]
     out.table(OutputTable(columns, [*_node_facts(node)], headings=False))
-    return out.text()
 
 
 def _node_facts(node: Node) -> Iterator[tuple[str, str, str]]:
@@ -109,36 +122,31 @@ def _node_facts(node: Node) -> Iterator[tuple[str, str, str]]:
         yield "attr", name, texts.text(value)
 
 
-@to_html.register
-def _(report: CheckReport) -> str:
-    out = HtmlPage()
+@_print.register
+def _(report: CheckReport, out: Page) -> None:
     print_findings(out, report)
-    return out.text()
 
 
-@to_html.register
-def _(delta: GraphDiff) -> str:
-    out = HtmlPage()
+@_print.register
+def _(delta: GraphDiff, out: Page) -> None:
     print_delta(out, delta, hint="")
-    return out.text()
 
 
-@to_html.register
-def _(report: Report) -> str:
-    return _report_page(report).text()
+@_print.register
+def _(report: Report, out: Page) -> None:
+    _print_report(report, out)
 
 
-@to_html.register
-def _(report: Placement) -> str:
-    out = _report_page(report)
+@_print.register
+def _(report: Placement, out: Page) -> None:
+    _print_report(report, out)
     out.line(f"devices: {', '.join(map(short_device_name, report.devices))}")
     _add_counts(out, "reason for the device", Counter(report.decided.values()), "nodes")
-    return out.text()
 
 
-@to_html.register
-def _(report: Partitioning) -> str:
-    out = _report_page(report)
+@_print.register
+def _(report: Partitioning, out: Page) -> None:
+    _print_report(report, out)
     out.line(f"devices: {', '.join(map(short_device_name, report.devices))}")
     _add_counts(out, "frame", report.messages, "messages")
     if report.control_loops:
@@ -153,21 +161,18 @@ def _(report: Partitioning) -> str:
                 [(name, *map(short_device_name, ends)) for name, ends in report.moved.items()],
             )
         )
-    return out.text()
 
 
-@to_html.register
-def _(report: Clustering) -> str:
-    out = HtmlPage()
+@_print.register
+def _(report: Clustering, out: Page) -> None:
     print_clusters(out, report)
     for warning in report.warnings:
         out.line(f"warning: {warning}", "yellow")
-    return out.text()
 
 
-@to_html.register
-def _(report: Extraction) -> str:
-    out = _report_page(report)
+@_print.register
+def _(report: Extraction, out: Page) -> None:
+    _print_report(report, out)
     if report.frame != "/":
         out.line(f"one iteration of {report.frame}")
     columns = [Column("input", style="cyan"), Column("is now")]
@@ -176,12 +181,10 @@ def _(report: Extraction) -> str:
     if report.loops:
         out.line(f"loops kept whole: {', '.join(report.loops)}")
     out.line(f"outputs: {', '.join(report.outputs)}")
-    return out.text()
 
 
-def _report_page(report: Report) -> HtmlPage:
-    """Start the display of a report: its name, warnings, and ops whose number changed."""
-    out = HtmlPage()
+def _print_report(report: Report, out: Page) -> None:
+    """Print the name of a report, its warnings, and the ops whose number changed."""
     remark = f"{report.rewrites} rewrite{'s' * (report.rewrites != 1)}" if report else "no change"
     out.heading(type(report).__name__, remark)
     for warning in report.warnings:
@@ -191,10 +194,9 @@ def _report_page(report: Report) -> HtmlPage:
         columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
         totals = ("total", sum(report.before.values()), sum(report.after.values()))
         out.table(OutputTable(columns, [*changes, totals]))
-    return out
 
 
-def _add_counts(out: HtmlPage, title: str, counts: Any, unit: str) -> None:
+def _add_counts(out: Page, title: str, counts: Any, unit: str) -> None:
     if counts:
         rows: list[Sequence[Any]] = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         out.table(OutputTable([Column(title), Column(unit, right=True)], rows))

@@ -10,11 +10,11 @@ from typing import Any
 
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.node import Node
-from cfgraph.rich_display import Displayed
+from cfgraph.rich_display import DisplayedReport
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Displayed):
+class Report(DisplayedReport):
     """Number of rewrites, renamed nodes, warnings, and op counts before and after a pass.
 
     `names` maps an old node to the nodes that replace it, and an old tensor (`name:port`) to the

@@ -136,6 +136,29 @@ def test_every_report_has_a_display(fixtures: Path) -> None:
     assert "no differences" in cfgraph.diff(graph, graph)._repr_html_()
 
 
+def test_the_text_of_a_report_is_that_of_the_command(
+    fixtures: Path, command: Any, tmp_path: Path
+) -> None:
+    path = fixtures / "errors" / "CFG225_read_and_assign_in_no_order.graph"
+    printed = command("check", path).out
+    lines = str(cfgraph.check(cfgraph.load(path))).splitlines()
+    assert lines[0].startswith("warning[CFG225]: ReadVariableOp 'read' and")
+    assert {*lines[2:-1]} <= {*printed.splitlines()}
+    assert lines[-1] == "1 warning"
+    graph = counter(fixtures)
+    assert str(cfgraph.check(graph)) == "no findings"
+    assert str(cfgraph.diff(graph, graph)) == "no differences"
+    assert str(cfgraph.lower(graph)) == "Report  no change"
+    extraction = cfgraph.extract(graph, outputs="while/Less/Enter")
+    assert str(extraction).splitlines()[-1] == "outputs: while/Less/Enter:0"
+    assert repr(extraction).startswith("Extraction(rewrites=")
+
+
+def test_the_text_of_a_report_has_no_control_characters() -> None:
+    finding = Finding("CFG225", "warning", "a \x1b[31m name")
+    assert "\x1b" not in str(CheckReport((finding,)))
+
+
 def test_long_tables_and_texts_are_cut() -> None:
     out = HtmlPage()
     out.table(OutputTable([Column("x")], [(f"row {number}",) for number in range(5000)]))
