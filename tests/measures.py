@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ def sources(root: Path) -> dict[str, str]:
         for path in paths
         if not path.startswith("cfgraph/proto/")
     }
+
+
+@cache
+def syntax_trees(root: Path) -> dict[str, ast.Module]:
+    """Map each measured file to its syntax tree; to build all takes seconds."""
+    return {path: ast.parse(text) for path, text in sources(root).items()}
 
 
 def module_name(path: str) -> str:
@@ -203,8 +210,7 @@ def entered(root: Path, what: str, graph: str) -> tuple[int, int]:
 
 def measures(root: Path) -> dict[str, Any]:
     """Return all measures of a checkout by name; lists and maps are what a count is of."""
-    texts = sources(root)
-    trees = {path: ast.parse(text) for path, text in texts.items()}
+    texts, trees = sources(root), syntax_trees(root)
     lines = [text.count("\n") for text in texts.values()]
     functions = [
         (node.end_lineno or node.lineno) - node.lineno + 1

@@ -68,6 +68,5 @@ def test_no_module_exceeds_the_limit_of_lines(root: Path) -> None:
 
 
 def test_few_modules_have_one_importer_in_their_folder(root: Path) -> None:
-    trees = {path: ast.parse(text) for path, text in measures.sources(root).items()}
-    single = measures.single_importers(trees)
+    single = measures.single_importers(measures.syntax_trees(root))
     assert 5 < len(single) <= measures.MAX_SINGLE_IMPORTERS, single

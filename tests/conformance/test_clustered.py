@@ -32,7 +32,7 @@ def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
     return prepare
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
     failure = recorded.disagreement(case, clustered(case), engine="numpy")
     assert not failure, failure

@@ -22,7 +22,7 @@ def _assert_agrees(case: dict[str, Any], jit: str) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
     _assert_agrees(case, "numpy")
 

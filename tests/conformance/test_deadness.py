@@ -22,7 +22,7 @@ _CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(_CASES, 6))
+@pytest.mark.parametrize("case", sampled(_CASES, 12))
 def test_the_simulator_has_the_tokens_of_the_executor_and_deadness_agrees(
     case: dict[str, Any],
 ) -> None:

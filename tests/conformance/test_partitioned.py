@@ -38,7 +38,7 @@ def assert_agrees(case: dict[str, Any], seed: int, **options: Any) -> None:
     assert not failure, failure
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_a_session_on_three_devices_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     assert_agrees(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)

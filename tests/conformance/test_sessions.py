@@ -50,7 +50,7 @@ def test_a_session_agrees_after_lowering_its_whole_graph(case: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    "case", sampled(_by_id(_cases(functional=False) + _cases(functional=True)), 6)
+    "case", sampled(_by_id(_cases(functional=False) + _cases(functional=True)), 12)
 )
 def test_a_session_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())

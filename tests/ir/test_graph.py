@@ -269,7 +269,7 @@ def test_a_tensor_is_found_by_its_name(name: str, expected: str, graph: Graph) -
     [
         ("s:2", "'s' (Switch) has 2 outputs, so output 2 does not exist", None),
         ("x:1", "'x' (Placeholder) has 1 output, so output 1 does not exist", None),
-        ("n", "'n' (NoOp) has 0 outputs, so output 0 does not exist", "run it as a target: ^n"),
+        ("n", "'n' (NoOp) has no outputs", "run it as a target: ^n"),
         ("^n", "'^n' names an operation, not a tensor", "write 'n' or 'n:0'"),
         ("nowhere:1", "no node 'nowhere' in the graph", "the graph has x, y, s, p and 2 more"),
     ],

@@ -50,7 +50,7 @@ def test_all_recorded_graphs_are_there() -> None:
     assert len(recorded()) > 1400
 
 
-@pytest.mark.parametrize("chunk", sampled(map(pytest.param, range(CHUNKS)), 6))
+@pytest.mark.parametrize("chunk", sampled(map(pytest.param, range(CHUNKS)), 12))
 def test_recorded_graphs_survive_saving_and_the_readable_form(chunk: int) -> None:
     for name, data in graphs(chunk):
         graph = graph_from_bytes(data)
@@ -66,7 +66,7 @@ def test_recorded_graphs_survive_saving_and_the_readable_form(chunk: int) -> Non
         assert same_nodes(loaded.graph, graph), name
 
 
-@pytest.mark.parametrize("chunk", sampled(map(pytest.param, range(CHUNKS)), 10))
+@pytest.mark.parametrize("chunk", sampled(map(pytest.param, range(CHUNKS)), 20))
 def test_recorded_functions_survive_decoding(chunk: int) -> None:
     for name, data in graphs(chunk):
         for function in graph_from_bytes(data).functions.values():

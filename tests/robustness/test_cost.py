@@ -29,9 +29,9 @@ _SUCCESS = {0, 1}
 _LARGE = {
     "nested_conditionals": 5_000,
     "nested_loops": 1_000,
-    "functions": 100_000,
-    "independent_functions": 100_000,
-    "unused_functions": 100_000,
+    "functions": 30_000,
+    "independent_functions": 30_000,
+    "unused_functions": 30_000,
 }
 # several times what the slowest of them takes
 _MAX_SECONDS = 240
@@ -114,7 +114,7 @@ def test_gradients_of_nodes_with_many_outputs_add_few_nodes(op: str) -> None:
     assert calls[1] < 4.5 * calls[0]
 
 
-# a file of 100,000 functions takes long to write: the commands of a family share it
+# a file of 30,000 functions takes long to write: the commands of a family share it
 @pytest.fixture(scope="module")
 def large_graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     family: str = request.param
