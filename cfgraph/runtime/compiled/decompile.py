@@ -97,7 +97,7 @@ def decompile(
 
 
 class _PythonFile:
-    """FileDefinitions, parameters, and imports of the functions of a file."""
+    """The text of a file: definitions, parameters, and imports of its functions."""
 
     def __init__(
         self, labels: Mapping[str, str], defaults: Mapping[str, Any], functions: Iterable[str]
