@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -76,7 +77,13 @@ class Failing:
 
 @contextmanager
 def alarm(seconds: float, handler: Callable[..., None] = fail) -> Iterator[None]:
-    """A handler that raises an error in the main thread after some time."""
+    """A handler that raises an error in the main thread after some time.
+
+    Python drops the error of a handler that runs in the callback of a weak reference, as it does
+    while garbage is collected. So none is collected within the block.
+    """
+    gc.collect()
+    gc.disable()
     previous = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -84,6 +91,7 @@ def alarm(seconds: float, handler: Callable[..., None] = fail) -> Iterator[None]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        gc.enable()
 
 
 @pytest.fixture
@@ -135,6 +143,8 @@ def test_a_thread_that_no_signal_reaches_works_by_itself() -> None:
 @needs_jax
 @pytest.mark.usefixtures("slow_compiler")
 def test_a_signal_ends_a_compilation() -> None:
+    # a shell starts its background jobs with this signal ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.2, lambda: signal.pthread_kill(MAIN, signal.SIGINT))
     run, start = session(), time.monotonic()
     timer.start()
