@@ -23,7 +23,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.traversal import ancestors, rendezvous_key
 from cfgraph.ops.opdef.op import lookup
 
-# that messages and commands name
+# the most feeds that a message or a suggested command lists
 MAX_LISTED_FEEDS: Final = 8
 # in graphs of older producers the shape [] of a Placeholder means any shape
 _LAST_LOOSE_PRODUCER: Final = 21

@@ -295,14 +295,14 @@ def _engine_note(session: Session) -> str:
     chosen = engine_json(session)
     workers = session.worker_devices
     used = [short_device_names(names) for names in workers if names]
-    on_workers = f" on {len(workers)} worker{'s' * (len(workers) != 1)}" if workers else ""
-    if len(used) < len(workers):
-        on_workers = f" on {len(used)} of{on_workers.removeprefix(' on')}"
+    has_idle = len(used) < len(workers)
+    some = f"{len(used)} of " if has_idle else ""
+    on_workers = f" on {some}{len(workers)} worker{'s' * (len(workers) != 1)}" if workers else ""
     if chosen["engine"] != "compiled":
         reason = f", since {chosen['reason']}" if chosen["reason"] else ""
         return f"engine: {chosen['engine']}{on_workers}{reason}"
     if workers:
-        idle = "; no node is on the other devices" if len(used) < len(workers) else ""
+        idle = "; no node is on the other devices" if has_idle else ""
         return f"engine: compiled{on_workers}, one function each: {'; '.join(used)}{idle}"
     graph = session.ran
     if graph is None or not is_partitioned(graph):
