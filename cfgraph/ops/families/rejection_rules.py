@@ -95,6 +95,7 @@ def binomial_candidates(
     possible = (k >= 0) & (k <= n)
     k_ = xp.clip(k, 0, n)
     bound = (m + 0.5) * xp.log((m + 1) / (r * (n - m + 1)))
+    # not in place: several candidates per row have one dimension more
     bound = bound + (n + 1) * xp.log((n - m + 1) / (n - k_ + 1))
     bound += (k_ + 0.5) * xp.log(r * (n - k_ + 1) / (k_ + 1))
     bound += _stirling_tail(xp, m) + _stirling_tail(xp, n - m)
