@@ -105,15 +105,12 @@ class Graph(Pictured):
         node = self[base]
         count = registry.output_count(node)
         if count is not None and port >= count:
-            outputs = f"{count} output{'s' * (count != 1)}"
-            message = f"{base!r} ({node.op}) has {outputs}, so output {port} does not exist"
-            hint = None
             if count == 0:
-                message, hint = (
-                    f"{base!r} ({node.op}) has no outputs",
-                    f"run it as a target: ^{base}",
-                )
-            raise UsageError(message, node=base, hint=hint)
+                message = f"{base!r} ({node.op}) has no outputs"
+                raise UsageError(message, node=base, hint=f"run it as a target: ^{base}")
+            outputs = f"{count} output{'s' * (count > 1)}"
+            message = f"{base!r} ({node.op}) has {outputs}, so output {port} does not exist"
+            raise UsageError(message, node=base)
         return Output(node, port)
 
     def paused_gc(self) -> AbstractContextManager[None]:

@@ -65,8 +65,8 @@ class RunConfig:
 
     def _require_types(self) -> None:
         """Raise UsageError for values of options of the command line."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        costs, memory, workers = (values[name] for name in ("costs", "memory", "workers"))
+        options: tuple[Any, Any, Any] = self.costs, self.memory, self.workers
+        costs, memory, workers = options
         if not isinstance(costs, CostModel | None):
             hint = "cfgraph.read_costs(path) reads one from a file"
             raise UsageError(f"costs is {costs!r}, expected a CostModel", hint=hint)

@@ -237,7 +237,7 @@ class NameResolver:
 def fetch_names(fetches: str | Iterable[str]) -> list[str]:
     """The fetches as a list. Raises UsageError for a mapping: results are in list order."""
     if type(fetches) is list:
-        return fetches
+        return fetches  # `resolve` checks its items
     if isinstance(fetches, Mapping):
         message = "fetches is a mapping, expected a list of names; results are in its order"
         raise UsageError(message, hint=f"fetches={list(fetches.values())}")

@@ -296,8 +296,8 @@ class Session:
         ExecutionError when the run fails (also when a fetch is dead or gets no value), RunTimeout
         after `timeout` seconds, which include the preparation of the run.
         """
-        nodes = name_list(targets) if targets else []
-        names = self._names.resolve(fetch_names(fetches), nodes, feeds or ())
+        target_names = name_list(targets) if targets else []
+        names = self._names.resolve(fetch_names(fetches), target_names, feeds or ())
         tensors, fed = names.fetches, names.fed_values(feeds or {})
         if without_values or until_iteration is not None:
             self._require_virtual_clock()
