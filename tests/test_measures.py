@@ -70,3 +70,12 @@ def test_no_module_exceeds_the_limit_of_lines(root: Path) -> None:
 def test_few_modules_have_one_importer_in_their_folder(root: Path) -> None:
     single = measures.single_importers(measures.syntax_trees(root))
     assert 5 < len(single) <= measures.MAX_SINGLE_IMPORTERS, single
+
+
+def test_the_lines_of_all_rooms_are_those_of_the_product(root: Path) -> None:
+    rooms = measures.lines_of_rooms(root)
+    product = sum(lines for room, lines in rooms.items() if room not in {"product", "tests"})
+    assert product == rooms["product"]
+    assert rooms["tests"] > 10_000
+    assert min(rooms.values()) > 1_000
+    assert len(measures.line_table(root)) == len(measures.BUDGET) + 1
