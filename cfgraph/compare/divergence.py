@@ -9,13 +9,13 @@ window, each in a separate run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.compare.differences import value_difference
+from cfgraph.compare.differences import Divergence
 from cfgraph.compare.sample_point import EvaluationPoint
+from cfgraph.compare.value_difference import value_difference
 from cfgraph.errors import CfgraphError
 from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.token_trace import message_bytes
@@ -26,34 +26,6 @@ TokenKey = tuple[str, str]
 
 WINDOW_BYTES: Final = 1 << 28  # maximum size of recorded values
 _TOKEN_OVERHEAD: Final = 500  # bytes of a token without values
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """The first wrong token: its node, frame, and iteration, and the difference.
-
-    `before` and `after` are the two values of output `port` if values differ.
-    """
-
-    node: str
-    op: str
-    frame: str
-    iteration: int
-    message: str
-    port: int | None = None
-    before: Any = None
-    after: Any = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the divergence as a member of a command's JSON document."""
-        return {
-            "node": self.node,
-            "op": self.op,
-            "frame": self.frame,
-            "iteration": self.iteration,
-            "port": self.port,
-            "message": self.message,
-        }
 
 
 def first_divergence(

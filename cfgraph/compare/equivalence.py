@@ -14,7 +14,8 @@ import numpy as np
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
-from cfgraph.compare.divergence import Divergence, difference_message, first_divergence
+from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
+from cfgraph.compare.divergence import difference_message, first_divergence
 from cfgraph.compare.independent_runs import independent_runs
 from cfgraph.compare.sample_point import (
     NORMAL_FLOATS,
@@ -54,41 +55,6 @@ class ComparisonRunOptions:
     atol: float | None = None
     state_of_b: State | None = None
     locate: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ValueMismatch:
-    """Two different values of a tensor or variable, which `what` names."""
-
-    what: str
-    message: str
-    before: Any = None
-    after: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunDiff:
-    """Result of comparing runs; true if they differ, which ends the cases.
-
-    `inputs` contains the inputs of the case that differs, `failure` is the error of the second
-    graph, and `first` is its first wrong node. `missing` lists outputs that the second graph lacks,
-    which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
-    so that errors of lowering that affect both graphs are not visible. `races` are accesses in no
-    defined order by the name of the fetch or target that depends on them, and is not compared.
-    """
-
-    fetches: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-    cases: int = 0
-    gaps: tuple[ValueMismatch, ...] = ()
-    failure: CfgraphError | None = None
-    first: Divergence | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    lowered: bool = False
-    races: Mapping[str, Finding] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.gaps or self.failure or self.missing)
 
 
 def compare_runs(a: Graph, b: Graph, options: ComparisonRunOptions | None = None) -> RunDiff:

@@ -11,13 +11,10 @@ import numpy as np
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import diff
-from cfgraph.compare.differences import Change, run_findings
-from cfgraph.compare.divergence import Divergence
+from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
 from cfgraph.compare.equivalence import (
     DEFAULT_CASES,
     ComparisonRunOptions,
-    RunDiff,
-    ValueMismatch,
     compare_runs,
     first_race,
 )

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable
-from cfgraph.compare.differences import ValueDifference, value_difference
+from cfgraph.compare.value_difference import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.console.output import note

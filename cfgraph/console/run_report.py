@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.compare.differences import ValueDifference
+from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Page, note, pad, page, width

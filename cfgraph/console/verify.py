@@ -15,7 +15,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 
 if TYPE_CHECKING:
-    from cfgraph.compare.equivalence import ComparisonRunOptions, RunDiff
+    from cfgraph.compare.differences import RunDiff
+    from cfgraph.compare.equivalence import ComparisonRunOptions
 
 
 @dataclass(frozen=True, slots=True)

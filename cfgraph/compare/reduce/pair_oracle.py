@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from cfgraph.compare.equivalence import ComparisonRunOptions, RunDiff, compare_runs
+from cfgraph.compare.differences import RunDiff
+from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.compare.diff import diff
-from cfgraph.compare.equivalence import RunDiff
+from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.reduce.loop_operators import (
     BranchOperator,
     IterationOperator,
