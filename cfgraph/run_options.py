@@ -203,9 +203,6 @@ Soft = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
-Jit = Annotated[
-    bool, typer.Option("--jit", help="Deprecated: --engine xla or compiled.", hidden=True)
-]
 Engine = Annotated[
     str,
     typer.Option(
@@ -223,10 +220,6 @@ ExplainEngine = Annotated[
         help="Print the engine that ran the graph, and why.",
         rich_help_panel=ADVANCED,
     ),
-]
-Regions = Annotated[
-    bool,
-    typer.Option("--regions", help="Deprecated: --engine xla or compiled.", hidden=True),
 ]
 BlasThreads = Annotated[
     str,

@@ -51,6 +51,10 @@ Feed = Annotated[
         "--feed", "NAME[=VALUE]", "Keep a fed tensor out of clusters; VALUE is for --verify."
     ),
 ]
+Regions = Annotated[
+    bool,
+    typer.Option("--regions", help="Also cluster whole loops and conditionals."),
+]
 Explain = Annotated[
     bool,
     typer.Option(
@@ -78,7 +82,7 @@ def main(
     exclude_ops: ExcludeOps = [],
     fetch: Fetch = [],
     feed: Feed = [],
-    regions: run_options.Regions = False,
+    regions: Regions = False,
     explain: Explain = False,
     what_if: WhatIf = [],
     format: Format = "text",

@@ -220,8 +220,8 @@ def _make_session(
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
         costs=_cost_model(options.clock),
-        engine=options.clusters.run_engine(options.printing.quiet),
-        lazy=options.clusters.lazy,
+        engine=options.engine.name,
+        lazy=options.engine.lazy,
         memory=memory,
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
@@ -243,8 +243,7 @@ def _require_support_of_workers(options: RunOptions) -> None:
         ("--clock virtual", options.clock.virtual),
         ("--memory", options.devices.memory),
         ("--schedule random", options.limits.schedule == "random"),
-        ("--engine xla", options.clusters.engine == "xla"),
-        ("--jit", options.clusters.jit),
+        ("--engine xla", options.engine.name == "xla"),
     ):
         if workers is not None and is_set:
             message = f"{name} cannot be combined with {workers}"

@@ -257,7 +257,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     until = options.clock.until_iteration
     if outcome.elapsed is not None:
         notes.append(_virtual_time(outcome.elapsed * 1e9, until, outcome.stopped_at))
-    if options.clusters.explain and outcome.session:
+    if options.engine.explain and outcome.session:
         notes.append(_engine_note(outcome.session))
     if outcome.launches:
         notes.extend(cluster_notes(outcome.launches))
@@ -325,7 +325,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         result["nonfinite"] = outcome.nonfinite.values
     if outcome.launches and called_clusters(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
-    if options.clusters.explain and outcome.session:
+    if options.engine.explain and outcome.session:
         result["engine"] = engine_json(outcome.session)
     gpu = gpu_json(outcome.session) if outcome.session else None
     if gpu:

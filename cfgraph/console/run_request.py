@@ -13,7 +13,6 @@ import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.console.graph_files import Source, require_single_stdin
-from cfgraph.console.output import note
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
@@ -27,7 +26,6 @@ from cfgraph.runtime.feeds.parse_feeds import (
     split_feed,
 )
 from cfgraph.runtime.fetches import Fetches
-from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
@@ -168,33 +166,12 @@ class ClockOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteringOptions:
-    """The engine of the run, also as options of the previous release: `jit` and `regions`."""
+class EngineOptions:
+    """The engine of the run; `explain` prints it and why it ran."""
 
-    jit: bool = False
-    engine: str = "auto"
+    name: str = "auto"
     lazy: bool = False
-    regions: bool = False
     explain: bool = False
-
-    def run_engine(self, quiet: bool) -> str:
-        """Return the engine of the run; a note describes deprecated options.
-
-        Raises UsageError for regions without clustering.
-        """
-        if self.regions and not self.jit:
-            raise UsageError("--regions requires --jit", hint="add --jit")
-        old = [
-            *(["--jit"] if self.jit else []),
-            *(["--regions"] if self.regions else []),
-            *(["--engine numpy"] if self.engine == "numpy" else []),
-        ]
-        engine = "compiled" if self.engine == "numpy" else self.engine
-        if self.jit and engine == "auto" and has_jax():
-            engine = "xla"
-        if old:
-            note(f"note: {' '.join(old)} is deprecated; use --engine {engine}", quiet)
-        return engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +196,7 @@ class RunOptions:
     devices: DeviceOptions = field(default_factory=DeviceOptions)
     printing: PrintOptions = field(default_factory=PrintOptions)
     clock: ClockOptions = field(default_factory=ClockOptions)
-    clusters: ClusteringOptions = field(default_factory=ClusteringOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
     blas_threads: str = "auto"
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     cache: bool = True

@@ -126,14 +126,10 @@ def current_options(
     engine: str | None, jit: str | None, *, regions: bool
 ) -> tuple[str | None, str | None, bool]:
     """The options that the deprecated ones of `Session` stand for; warns its caller about these."""
-    if jit is not None or regions or engine == "numpy":
-        new = (
-            "xla" if jit in ("auto", "xla") else "compiled" if engine == "numpy" or jit else "auto"
-        )
-        message = f"jit, regions, and the engine 'numpy' are deprecated; use engine={new!r}"
+    if jit is not None or regions:
+        new = "xla" if jit in ("auto", "xla") else "compiled" if jit else "auto"
+        message = f"jit and regions are deprecated; use engine={new!r}"
         warnings.warn(message, DeprecationWarning, stacklevel=3)
-    if engine == "numpy":
-        engine = "compiled"
     if engine == "xla" and jit is None:
         jit, regions = engine, True
     return engine, jit, regions

@@ -18,7 +18,7 @@ def test_a_loop_goes_into_a_cluster_and_the_file_runs(
     done = command("cluster", graphs / "nested.pb", "--regions", "-o", file)
     assert done.err.startswith("clustered 40 of 40 nodes  100 %, in 1 cluster")
     assert [node.op for node in cfgraph.load(file)] == ["XlaLaunch", "Identity", "Identity"]
-    done = command("run", file, "--engine", "numpy", "--fetch", "sum", "--expect", "sum=10000")
+    done = command("run", file, "--engine", "compiled", "--fetch", "sum", "--expect", "sum=10000")
     assert done.code == 0
 
 
@@ -39,12 +39,6 @@ def test_run_takes_whole_loops(command: Any, graphs: Path, tmp_path: Path) -> No
     done = command("run", clustered, *options, "--expect", "count=7")
     assert done.code == 0
     assert "1 cluster run by NumPy: 1 call" in done.err
-
-
-def test_regions_go_with_jit(command: Any, graphs: Path) -> None:
-    done = command("run", graphs / "counter.pb", "--regions")
-    assert done.code == 2
-    assert "add --jit" in done.err
 
 
 def lines_of_the_page() -> list[str]:

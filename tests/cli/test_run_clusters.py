@@ -44,31 +44,6 @@ def clustered(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("old", "engine"),
-    [
-        (["--jit", "--engine", "numpy"], "compiled"),
-        (["--jit", "--regions", "--engine", "numpy"], "compiled"),
-        (["--engine", "numpy"], "compiled"),
-        pytest.param(["--jit", "--engine", "xla"], "xla", marks=needs_jax),
-        (["--jit", "--engine", "tokens"], "tokens"),
-    ],
-    ids=" ".join,
-)
-def test_old_options_choose_an_engine_with_a_note(
-    command: Any, chain: Path, old: list[str], engine: str
-) -> None:
-    options = ["run", chain, "--feed", "x=3", "--fetch", "y:0", "--explain-engine"]
-    done = command(*options, *old)
-    assert (done.code, done.out) == (0, "y:0  float32[]  = 4.0\n")
-    notes = done.err.splitlines()
-    assert [line for line in notes if line.endswith(f"is deprecated; use --engine {engine}")]
-    assert [line for line in notes if line.startswith(f"engine: {engine}")]
-    document = command(*options, *old, "--json").json["result"]
-    assert document["engine"]["engine"] == engine
-    assert "deprecated" not in command(*options, "--engine", engine).err
-
-
 @needs_jax
 def test_auto_says_what_is_too_small_for_xla(command: Any, clustered: Path) -> None:
     done = command("run", clustered, "--feed", "x=3", "--fetch", "y:0")
@@ -158,11 +133,10 @@ class _Recorder:
         self.event = events.append
 
 
-@pytest.mark.parametrize("options", [{"jit": "numpy"}, {"engine": "numpy"}], ids=str)
-def test_old_options_of_a_session_warn(chain: Path, options: dict[str, Any]) -> None:
+def test_old_options_of_a_session_warn(chain: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        session = cfgraph.Session(cfgraph.load(chain), **options)
+        session = cfgraph.Session(cfgraph.load(chain), jit="numpy")
     assert [(item.category, item.filename) for item in caught] == [(DeprecationWarning, __file__)]
     assert session.run("y", {"x": 3}) == [4]
 

@@ -69,7 +69,6 @@ def test_workers_without_nodes_are_explained(command: Any, counter: Path) -> Non
         (["--ray", "local", "--memory", "cpu:0"], "remove --memory or --ray"),
         (["--workers", "2", "--schedule", "random"], "--schedule random cannot be combined"),
         (["--workers", "2", "--engine", "xla"], "--engine xla cannot be combined with --workers"),
-        (["--ray", "local", "--jit"], "--jit cannot be combined with --ray"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

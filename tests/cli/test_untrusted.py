@@ -18,7 +18,6 @@ from cfgraph.proto import graph_pb2
 
 RUNS = (
     ("run", "GRAPH"),
-    ("run", "GRAPH", "--target", "p", "--jit"),
     ("run", "GRAPH", "--clock", "virtual"),
     ("run", "GRAPH", "--devices", "cpu:0,cpu:1"),
     ("lower", "GRAPH", "--verify", "-o", "out.pb"),

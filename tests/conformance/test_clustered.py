@@ -34,14 +34,14 @@ def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
 
 @pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, clustered(case), engine="numpy")
+    failure = recorded.disagreement(case, clustered(case), engine="compiled")
     assert not failure, failure
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", in_sweep(CASES))
 def test_a_session_agrees_whose_nodes_are_clusters_each(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, clustered(case, min_size=1), engine="numpy")
+    failure = recorded.disagreement(case, clustered(case, min_size=1), engine="compiled")
     assert not failure, failure
 
 
@@ -58,5 +58,5 @@ def in_advance(graph: Graph) -> Graph:
 
 @pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_a_session_agrees_on_a_graph_that_was_clustered_in_advance(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, in_advance, engine="numpy")
+    failure = recorded.disagreement(case, in_advance, engine="compiled")
     assert bool(failure) == (case["id"] in PARTLY_FETCHED), failure

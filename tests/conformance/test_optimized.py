@@ -47,7 +47,7 @@ def optimized_in_advance(case: dict[str, Any]) -> Callable[[Graph], Graph]:
 
 @pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_an_optimized_session_agrees(case: dict[str, Any]) -> None:
-    failure = recorded.disagreement(case, optimized(case), engine="numpy")
+    failure = recorded.disagreement(case, optimized(case), engine="compiled")
     assert not failure, failure
 
 

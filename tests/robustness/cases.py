@@ -52,7 +52,7 @@ _RUNS = (
     "run {} FEEDS --fetch TENSOR",
     "run {} FEEDS --target NODE",
     "run {} FEEDS --devices cpu:0,cpu:1 --schedule random --soft",
-    "run {} FEEDS --jit --engine numpy",
+    "run {} FEEDS --engine compiled",
 )
 _RARE = (
     "show {} --format dot",
@@ -85,7 +85,7 @@ _RARE = (
     "diff {} other.pb --run FEEDS --cases 1",
     "explain {} NODE --run FEEDS",
     "explain {} NODE --json",
-    "run {} FEEDS --regions --jit --engine numpy",
+    "run {} FEEDS --engine tokens",
     "run {} FEEDS --trace",
     "run {} FEEDS --timeline",
     "run {} FEEDS --tap * --json",

@@ -21,7 +21,7 @@ _EXIT_CODES = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 # a second, and the delays of a busy machine
 _PATIENCE = 20
 _COMMANDS = [
-    [*FOREVER, "numpy"],
+    [*FOREVER, "compiled"],
     ["run", GRAPHS / "counter.pb", "--feed", "n=2000000000"],
     ["partition", GRAPHS / "lstm_grad.pb", "--devices", "cpu:0,cpu:1", "-o", "out.pb"],
     ["cluster", GRAPHS / "lstm_grad.pb", "-o", "out.pb"],
@@ -97,7 +97,7 @@ def test_a_signal_ends_a_compiled_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "seconds"), [("numpy", "1"), pytest.param("xla", "3", marks=pytest.mark.slow)]
+    ("engine", "seconds"), [("compiled", "1"), pytest.param("xla", "3", marks=pytest.mark.slow)]
 )
 def test_the_timeout_ends_a_loop_in_a_cluster(engine: str, seconds: str, tmp_path: Path) -> None:
     if engine == "xla":

@@ -103,7 +103,7 @@ def test_the_iterations_of_a_context_end_a_loop() -> None:
 _XLA = pytest.param(
     "xla", marks=pytest.mark.skipif(not has_jax(), reason="XLA needs the extra xla")
 )
-_ENGINES = ["numpy", _XLA]
+_ENGINES = ["compiled", _XLA]
 
 
 def forever(engine: str) -> cfgraph.Session:
@@ -125,7 +125,7 @@ def test_a_loop_in_a_cluster_ends_at_the_deadline(engine: str) -> None:
     with pytest.raises(RunTimeout) as caught:
         forever(engine).run("exit0", {"x": 1.0}, timeout=0.2)
     # the time of XLA's code passes before a kernel looks at the clock
-    expected = "cluster_0/loop_0" if engine == "numpy" else None
+    expected = "cluster_0/loop_0" if engine == "compiled" else None
     assert (caught.value.code, caught.value.node) == ("CFG706", expected)
 
 
@@ -187,7 +187,7 @@ _LAUNCH = (
 
 
 def test_functions_of_a_cluster_are_counted_first() -> None:
-    session = cfgraph.Session(bomb(_LAUNCH, _TWO_BRANCHES, _NEGATED), engine="numpy")
+    session = cfgraph.Session(bomb(_LAUNCH, _TWO_BRANCHES, _NEGATED), engine="compiled")
     with pytest.raises(Unsupported, match="expands to more than") as caught:
         session.run("y", {"x": 1.0, "p": True})
     assert caught.value.code == "CFG137"
@@ -196,7 +196,7 @@ def test_functions_of_a_cluster_are_counted_first() -> None:
 def test_recursion_in_a_cluster_is_reported() -> None:
     graph = bomb(_LAUNCH, _TWO_BRANCHES.replace("NEXT", "f0"), _NEGATED)
     with pytest.raises(Unsupported, match="function 'f0' calls itself"):
-        cfgraph.Session(graph, engine="numpy").run("y", {"x": 1.0, "p": True})
+        cfgraph.Session(graph, engine="compiled").run("y", {"x": 1.0, "p": True})
 
 
 _INSTANCES = """(x: float32) -> (y: float32) {

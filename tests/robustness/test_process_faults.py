@@ -184,7 +184,9 @@ def _fail(graphs: Path) -> None:
 
 def _run_commands(graphs: Path) -> None:
     assert cli.run(["check", str(graphs / "counter.pb")]) == 0
-    assert cli.run(["run", str(graphs / "counter.pb"), "--feed", "n=2", "--jit"]) == 0
+    assert (
+        cli.run(["run", str(graphs / "counter.pb"), "--feed", "n=2", "--engine", "compiled"]) == 0
+    )
 
 
 class _HeapStatistics(ctypes.Structure):

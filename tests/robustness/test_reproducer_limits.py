@@ -93,7 +93,7 @@ REWRITE = [
 ]
 RUN = [
     "run {} --feed @feeds.json --timeout 2",
-    "run {} --feed @feeds.json --timeout 2 --jit --regions",
+    "run {} --feed @feeds.json --timeout 2 --engine xla",
     "lower {} --verify -o out.pb --timeout 2",
 ]
 # the largest reproducers against the command that they attack, each with its own file below
@@ -126,7 +126,7 @@ def test_every_run_ends_within_its_limits(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("nested_conds_150.pb", "run {} --feed @feeds.json --jit --regions --timeout 10"),
+        ("nested_conds_150.pb", "run {} --feed @feeds.json --engine xla --timeout 10"),
         ("nested_loops_300.pb.gz", "grad {} --ys exit0 --xs x -o out.pb --timeout 10"),
         ("one_merge_400.pb", "grad {} --ys m --xs x -o out.pb --timeout 10"),
     ],

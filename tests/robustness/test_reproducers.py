@@ -67,10 +67,10 @@ _REPRODUCERS = [
     ("bomb64", "grad {} --ys y --xs x -o out.pb", 4, "CFG137"),
     ("bomb64", "cluster {} -o out.pb", 4, "CFG137"),
     ("bomb64", "partition {} --devices cpu:0,cpu:1", 4, "CFG137"),
-    ("clustered_forever", "run {} --feed x=1 --engine numpy --max-iterations 5", 5, "CFG704"),
-    ("clustered_forever", "run {} --feed x=1 --engine numpy --timeout 1", 6, "CFG706"),
-    ("forever", "run {} --feed x=1 --jit --regions --max-iterations 5", 5, "CFG704"),
-    ("jit_regions_hang", "run {} --feed x=1 --jit --regions --max-iterations 5", 5, "CFG704"),
+    ("clustered_forever", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
+    ("clustered_forever", "run {} --feed x=1 --engine compiled --timeout 1", 6, "CFG706"),
+    ("forever", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
+    ("jit_regions_hang", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
     ("splat_4gib", "run {} --max-memory 1GiB", 5, "CFG713"),
 ]
 _CODE = re.compile(r"\b(CFG\d+)\b")

@@ -13,7 +13,7 @@ from cfgraph.build.builder import Builder
 from cfgraph.errors import ExecutionError, Unsupported
 
 ENGINES = [
-    "numpy",
+    "compiled",
     pytest.param("xla", marks=pytest.mark.skipif(find_spec("jax") is None, reason="jax is absent")),
 ]
 
@@ -123,7 +123,7 @@ def run(body: str, n: int, x: Any, engine: str) -> Any:
     session = cfgraph.Session(cfgraph.loads((LAUNCH + body).encode(), "graph"), engine=engine)
     (value,) = session.run("out", {"n": np.int32(n), "x": np.asarray(x, np.float32)})
     (cluster,) = session.cluster_runner.clusters.values()
-    assert engine == "numpy" or cluster.compiled_times, [str(c) for c in cluster.compilations]
+    assert engine == "compiled" or cluster.compiled_times, [str(c) for c in cluster.compilations]
     return value
 
 
@@ -155,7 +155,7 @@ def test_effects_in_what_a_loop_calls_are_refused() -> None:
         "sum = StackPushV2(s:handle:0, x) {T=float32}\n  s = StackV2(n) {elem_type=float32}",
     ).replace("sum:z:0", "sum:output:0")
     with pytest.raises(Unsupported, match="StackV2 has effects"):
-        run(body, 1, 1, "numpy")
+        run(body, 1, 1, "compiled")
 
 
 # a list of `n` elements to which a loop of three iterations writes
