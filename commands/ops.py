@@ -18,10 +18,13 @@ def main(
             show_default=False,
         ),
     ] = "*",
+    every: Annotated[
+        bool, typer.Option("--all", help="Also list the ops of TensorFlow without a kernel.")
+    ] = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
 ) -> None:
     """List the ops with a kernel, and what each supports."""
     from cfgraph.console.ops import print_ops
 
-    print_ops(pattern, json=json, color=color)
+    print_ops(pattern, every=every, json=json, color=color)

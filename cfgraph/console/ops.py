@@ -14,6 +14,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.role import FORWARDING_ROLES, Role
+from cfgraph.ops.declared import declared_names
 from cfgraph.ops.index import FAMILIES
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
@@ -48,9 +49,13 @@ class OpSupport:
         return "; ".join(f"{key}: {', '.join(names) or 'any'}" for key, names in self.types.items())
 
 
-def supported_ops(pattern: str = "*") -> Iterator[OpSupport]:
-    """The support of each op whose name matches a pattern, in the order of names."""
-    family_of = {op: family for family, ops in FAMILIES.items() for op in ops.split()}
+def supported_ops(pattern: str = "*", *, every: bool = False) -> Iterator[OpSupport]:
+    """The support of each op whose name matches a pattern, in the order of names.
+
+    With `every`, also the ops of which only the signature is known, in no family.
+    """
+    family_of = dict.fromkeys(declared_names() if every else [], "")
+    family_of |= {op: family for family, ops in FAMILIES.items() for op in ops.split()}
     wanted = pattern.lower()
     for name in sorted(family_of):
         if fnmatchcase(name.lower(), wanted):
@@ -88,16 +93,20 @@ def _gradient_kind(op: type[Op]) -> str:
     return known.get(op.gradient, "formula")
 
 
-def print_ops(pattern: str, *, json: bool, color: Color) -> None:
+def print_ops(pattern: str, *, every: bool, json: bool, color: Color) -> None:
     """Print the ops that match a pattern. Raises UsageError if none does."""
-    ops = list(supported_ops(pattern))
+    ops = list(supported_ops(pattern, every=every))
     if not ops:
         raise _unknown_pattern(pattern)
     if json:
         summary = {"ops": len(ops), "registered": len(list(registry.op_names()))}
         print_document("ops", summary=summary, result={"ops": [asdict(op) for op in ops]})
     else:
-        _print_table(page(color), ops)
+        _print_table(page(color), ops, _total(every=every))
+
+
+def _total(*, every: bool) -> int:
+    return len(list(registry.op_names())) + (len(declared_names()) if every else 0)
 
 
 def _unknown_pattern(pattern: str) -> UsageError:
@@ -106,11 +115,13 @@ def _unknown_pattern(pattern: str) -> UsageError:
         return UsageError(f"no kernel for {pattern}; {omission.reason}", hint=omission.hint)
     count = sum(1 for _ in supported_ops(f"*{pattern}*")) if pattern.isalnum() else 0
     hint = f"'*{pattern}*' matches {count} op{'s' * (count != 1)}" if count else None
+    if hint is None and any(supported_ops(pattern, every=True)):
+        hint = "--all lists the ops without a kernel"
     hint = hint or did_you_mean(pattern, registry.op_names())
     return UsageError(f"no op matches {pattern!r}", hint=hint)
 
 
-def _print_table(out: Page, ops: list[OpSupport]) -> None:
+def _print_table(out: Page, ops: list[OpSupport], total: int) -> None:
     columns = [
         Column("op", style="cyan"),
         Column("family"),
@@ -132,7 +143,7 @@ def _print_table(out: Page, ops: list[OpSupport]) -> None:
         )
         for op in ops
     ]
-    out.heading("Ops", f"{len(ops)} of {len(list(registry.op_names()))}")
+    out.heading("Ops", f"{len(ops)} of {total}")
     out.table(OutputTable(columns, rows))
 
 

@@ -21,6 +21,9 @@ class _Definitions(dict[str, Any]):
 
     def __init__(self) -> None:
         self.index: dict[str, str] = {}
+        # of the ops that are only declared: the module that defines them, and the names so far
+        self.declarations = ""
+        self.declared: set[str] = set()
         self._lock = RLock()
         # definitions from unfinished imports, which other threads must not see yet
         self._staged: dict[str, Any] = {}
@@ -29,11 +32,20 @@ class _Definitions(dict[str, Any]):
     def __missing__(self, name: str) -> Any | None:
         module = self.index.get(name)
         if module is None:
-            return None
+            return self._declare(name)
         with self._lock:
             if name not in self and name not in self._staged:
                 self._import(module)
             return self._staged.get(name) or self.get(name)
+
+    def _declare(self, name: str) -> Any | None:
+        with self._lock:
+            if name not in self and self.declarations:
+                definition = import_module(self.declarations).declared_op(name)
+                if definition is not None:
+                    self.declared.add(name)
+                    self[name] = definition
+            return self.get(name)
 
     def _import(self, module: str) -> None:
         self._imports += 1
@@ -119,9 +131,14 @@ def install_index(modules: Mapping[str, str]) -> None:
     _definitions.index.update(modules)
 
 
+def install_declarations(module: str) -> None:
+    """Set the module whose function `declared_op` defines an op outside of the index, or not."""
+    _definitions.declarations = module
+
+
 def op_names() -> Iterable[str]:
-    """The sorted names of all ops, including ops whose modules are not loaded."""
-    return sorted({*_definitions, *_definitions.index})
+    """The sorted names of all ops with a class, including ops whose modules are not loaded."""
+    return sorted({*_definitions, *_definitions.index} - _definitions.declared)
 
 
 def default_attr(node: Node, key: str) -> Any:

@@ -343,6 +343,8 @@ def _parse_default(text: str, kind: str) -> Any:
         return Shape(None if text == "?" else [None if d < 0 else d for d in json.loads(text)])
     if kind == "bool":
         return text == "true"
+    if kind == "tensor":  # only that there is a default
+        return None
     if kind == "float":  # an attribute has 32 bits
         return struct.unpack("f", struct.pack("f", float(text)))[0]
     return int(text)

@@ -6,3 +6,4 @@ from cfgraph.ops.index import FAMILIES
 registry.install_index(
     {op: f"cfgraph.ops.families.{family}" for family, ops in FAMILIES.items() for op in ops.split()}
 )
+registry.install_declarations("cfgraph.ops.declared")

@@ -50,7 +50,16 @@ def test_a_name_like_those_without_a_kernel_matches_no_op(command: Command, name
 
 def test_a_run_of_an_input_pipeline_says_what_to_feed(command: Command, tmp_path) -> None:
     graph = tmp_path / "pipeline.graph"
-    graph.write_text("y = RangeDataset()\n")
+    text = "n = Const() {dtype=int64, value=int64[]:3}\n"
+    graph.write_text(text + "y = RangeDataset(n, n, n) {output_types=(int64), output_shapes=([])}")
     done = command("run", graph, "--target", "y")
     assert done.code != 0
     assert "tf.data" in done.err
+
+
+def test_ops_without_a_kernel_are_listed_on_request(command: Command) -> None:
+    done = command("ops", "CudnnRNNV*")
+    assert (done.code, "--all lists" in done.err) == (2, True)
+    done = command("ops", "CudnnRNNV*", "--all")
+    rows = [line.split()[:2] for line in done.out.splitlines()[2:]]
+    assert rows == [["CudnnRNNV2", "no"], ["CudnnRNNV3", "no"]]

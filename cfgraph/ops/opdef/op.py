@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from cfgraph.errors import CfgraphError, ExecutionError
+from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
@@ -234,8 +234,11 @@ def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
 def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
     """The kernel of a node over arrays of `xp`.
 
-    Raises ExecutionError, with the node, for attributes that the op rejects: files contain any.
+    That of an op that cannot run raises Unsupported. Raises ExecutionError, with the node, for
+    attributes that the op rejects: files contain any.
     """
+    if not op.compilation.runnable:
+        return partial(_reject_execution, node)
     try:
         return op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
     except OpError as error:
@@ -247,6 +250,12 @@ def bound_kernel(node: Node, op: type[Op], xp: ModuleType) -> Kernel:
     except (*KERNEL_FAILURES, KeyError) as error:
         message = f"{node.op} rejects its attributes: {str(error) or type(error).__name__}"
         raise ExecutionError(message, node=node, code="CFG705") from error
+
+
+def _reject_execution(node: Node, *_: object) -> None:
+    """Raise Unsupported, as the kernel of a node whose op has none."""
+    hint = "feed its outputs, or fetch what does not need them"
+    raise Unsupported(f"no kernel for {node.op}", node=node, hint=hint, code="CFG701")
 
 
 def knows_values(context: InferenceContext, first: int) -> bool:

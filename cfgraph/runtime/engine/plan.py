@@ -18,7 +18,7 @@ from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
-from cfgraph.ir.traversal import ancestors, is_partitioned
+from cfgraph.ir.traversal import ancestors, is_partitioned, reachable_from
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.op import Kernel, Op, lookup, numpy_kernel
@@ -220,7 +220,7 @@ def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> l
     running = nodes_to_run(spec)
     require_valid_nodes(graph, running)
     _require_fed(graph, running)
-    ops = _runnable_ops(running)
+    ops = _runnable_ops(graph, running)
     parts = run_partitions(graph, running, spec.fetches, feeds, device)
     has_references = any(op.parsed().has_references for op in ops.values())
     references = References(running, frozenset(feeds)) if has_references else None
@@ -303,18 +303,21 @@ def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
             raise UsageError(message, node=output.node, hint=hint)
 
 
-def _runnable_ops(nodes: Iterable[Node]) -> dict[str, type[Op]]:
-    """The definitions of all ops. Raises Unsupported, listing every op that cannot run."""
-    ops: dict[str, type[Op]] = {}
+def _runnable_ops(graph: Graph, nodes: Collection[Node]) -> dict[str, type[Op]]:
+    """The definitions of all ops. Raises Unsupported, listing every op that has to run and cannot.
+
+    A node without a kernel that may be dead fails when it is executed.
+    """
+    definitions = {name: lookup(name) for name in {node.op for node in nodes}}
+    ops = {name: op for name, op in definitions.items() if op is not None}
+    without = {name for name, op in definitions.items() if not (op and op.compilation.runnable)}
     missing_kernels: dict[str, list[str]] = {}
-    for node in nodes:
-        if node.op in ops:
-            continue
-        op = lookup(node.op)
-        if op is None or not op.compilation.runnable:
-            missing_kernels.setdefault(node.op, []).append(node.name)
-        else:
-            ops[node.op] = op
+    if without:
+        dead = _possibly_dead(graph, nodes)
+        for node in nodes:
+            op = ops.get(node.op)
+            if node.op in without and (op is None or op.calls.kind or node not in dead):
+                missing_kernels.setdefault(node.op, []).append(node.name)
     if missing_kernels:
         listed = "; ".join(_op_with_nodes(op, names) for op, names in missing_kernels.items())
         omission = find_omission(next(iter(missing_kernels)))
@@ -328,6 +331,12 @@ def _runnable_ops(nodes: Iterable[Node]) -> dict[str, type[Op]]:
             code="CFG701",
         )
     return ops
+
+
+def _possibly_dead(graph: Graph, nodes: Collection[Node]) -> Collection[Node]:
+    """The nodes behind a Switch, or behind a Recv, which may receive a dead token."""
+    sources = [node for node in nodes if ROLES[node.op] in (Role.SWITCH, Role.RECV)]
+    return reachable_from(graph, sources)
 
 
 def _op_with_nodes(op: str, names: list[str]) -> str:

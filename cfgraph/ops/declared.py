@@ -1,0 +1,55 @@
+"""Ops of TensorFlow that have no class here: known by their signature, and without a kernel.
+
+`declarations.txt` has a line for each: `Name! inputs->outputs|attributes`, where `!` marks a
+stateful op, and `$N` stands for line N of the first part of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
+from cfgraph.ops.opdef.op import Op
+
+DECLARATIONS: Final = Path(__file__).with_name("declarations.txt")
+
+
+class DeclaredOp(Op, abstract=True):
+    """An op of which only the signature is known. Every pass handles it, and no run executes it."""
+
+    compilation = CompilerSupport(runnable=False, traceable=False, compiled=False)
+
+
+@cache
+def _declarations() -> tuple[list[str], dict[str, str]]:
+    """The frequent attributes, and the rest of the line of each op by name."""
+    attrs, _, ops = DECLARATIONS.read_text(encoding="utf-8").partition("\n\n")
+    lines = (line.partition(" ") for line in ops.splitlines())
+    return attrs.splitlines(), {name: signature for name, _, signature in lines}
+
+
+def declared_op(name: str) -> type[DeclaredOp] | None:
+    """Return the definition of an op, or None if TensorFlow has no op of this name."""
+    frequent, declarations = _declarations()
+    stateful = f"{name}!" in declarations
+    line = declarations.get(f"{name}!" if stateful else name)
+    if line is None:
+        return None
+    signature, _, attrs = line.partition("|")
+
+    class Declared(DeclaredOp, abstract=True):
+        """An op of TensorFlow without a kernel here."""
+
+    Declared.__name__ = Declared.__qualname__ = Declared.name = name
+    Declared.signature = signature
+    Declared.attrs = re.sub(r"\$(\d+)", lambda match: frequent[int(match[1])], attrs)
+    Declared.effects = SideEffects(stateful=stateful)
+    return Declared
+
+
+def declared_names() -> list[str]:
+    """The sorted names of all declared ops."""
+    return sorted(name.removesuffix("!") for name in _declarations()[1])
