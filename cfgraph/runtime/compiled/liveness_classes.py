@@ -175,9 +175,9 @@ class FrameClasses:
         return _extended(a if a is b else section, reversed(passed))
 
     def is_narrower(self, a: LivenessClass, b: LivenessClass) -> bool:
-        """True if a class has all literals of another, and more."""
+        """True if a class has all literals of another, and more; the narrowest is `never`."""
         if a is self.never or b is self.never:
-            return b is self.never and a is not self.never and a is not self.always
+            return b is not self.never
         return a is not b and self.both(a, b) is a
 
     def union(self, classes: Sequence[LivenessClass]) -> LivenessClass | None:

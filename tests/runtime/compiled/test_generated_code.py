@@ -316,3 +316,34 @@ def test_a_variable_gets_the_name_of_a_dead_operand() -> None:
 def test_a_failing_node_of_constants_fails_where_it_runs() -> None:
     with pytest.raises(cfgraph.CfgraphError, match="ratio"):
         Session(graph_of(FOLDED)).run(["ratio:0"])
+
+
+NEVER_ENTERS = """
+p = Placeholder() {dtype=bool, shape=[]}
+n = Placeholder() {dtype=int32, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+outer = Switch(x, p)
+inner = Switch(outer, p)
+zero = Const() {dtype=int32, value=int32[]:0}
+start = Enter(zero) {frame_name="w"}
+limit = Enter(n) {frame_name="w", is_constant=true}
+never = Enter(inner:1) {frame_name="w"}
+i = Merge(start, next)
+dead = Merge(never, dead_next)
+test = Less(i, limit)
+going = LoopCond(test)
+i_switch = Switch(i, going)
+dead_switch = Switch(dead, going)
+one = Const(^i_switch) {dtype=int32, value=int32[]:1}
+more = AddV2(i_switch:1, one)
+next = NextIteration(more)
+dead_next = NextIteration(dead_switch:1)
+count = Exit(i_switch)
+y = Exit(dead_switch)
+"""
+
+
+def test_a_loop_runs_though_one_of_its_variables_never_enters() -> None:
+    session = Session(graph_of(NEVER_ENTERS))
+    assert session.run("count", {"p": True, "n": 3, "x": 1.0}, targets=["y"]) == [3]
+    assert session.fallback == "the Enters of a loop differ in liveness ('start')"
