@@ -6,6 +6,7 @@ result is matched with the node of the same result.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.functions import Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.serde.graph_def import extra_of_graph, extra_of_node
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.text.printer import AttrPrinter, format_arg, format_attr_def, format_name
 
@@ -141,9 +143,9 @@ def diff(a: Graph, b: Graph, *, by: str = "name", ignore: Collection[str] = ()) 
 
     Nodes are paired by `name`, or by `structure` (producers and consumers), also in the bodies of
     functions; functions, their arguments, and their results always by name. `ignore` excludes
-    `notes` (attributes that start with `_`, and versions), `order` (of nodes and of control
-    inputs), and `devices`. An absent attribute equals its default. Raises UsageError for an unknown
-    value of `by` or `ignore`.
+    `notes` (attributes that start with `_`, versions, and fields that have no other form, shown in
+    base64), `order` (of nodes and of control inputs), and `devices`. An absent attribute equals its
+    default. Raises UsageError for an unknown value of `by` or `ignore`.
     """
     require_graph(a)
     require_graph(b)
@@ -176,14 +178,15 @@ class _GraphDiffer:
             tuple(name for name in new if name not in old),
             tuple(name for name in old if name not in new),
             tuple(function for function in changed if function is not None),
-            (*(self.versions(a, b) if self.notes else ()), *gradients),
+            (*(self.notes_of_graphs(a, b) if self.notes else ()), *gradients),
         )
 
-    def versions(self, a: Graph, b: Graph) -> Iterator[Change]:
-        """Yield the differences between the versions in the files."""
+    def notes_of_graphs(self, a: Graph, b: Graph) -> Iterator[Change]:
+        """Yield the differences between the versions and other fields in the files."""
         for part, old, new in zip(a.versions._fields, a.versions, b.versions, strict=True):
             if old != new:
                 yield Change(part, old, new)
+        yield from _extra_changes(extra_of_graph(a), extra_of_graph(b))
 
     def nodes(self, a: Graph, b: Graph) -> NodesDiff:
         """Return the differences between the nodes of two graphs."""
@@ -219,6 +222,8 @@ class _GraphDiffer:
         yield from self.controls(a, b, pairs)
         if not attrs_equal(a.attrs, b.attrs):
             yield from _attr_changes(a, b, self.attrs(a), self.attrs(b))
+        if self.notes:
+            yield from _extra_changes(extra_of_node(a)[1], extra_of_node(b)[1])
 
     def controls(self, a: Node, b: Node, pairs: NodePairs) -> Iterator[Change]:
         """Yield the differences between control inputs."""
@@ -294,6 +299,11 @@ def _attr_changes(
         ):
             continue
         yield Change(f"attr {key}", old, new)
+
+
+def _extra_changes(a: bytes, b: bytes) -> Iterator[Change]:
+    if a != b:
+        yield Change("other fields", *(b64encode(data).decode() or None for data in (a, b)))
 
 
 def is_default_attr(node: Node, key: str, value: Any) -> bool:

@@ -226,3 +226,16 @@ def test_all_of_a_signature_is_compared(argument: str, declared: str, part: str)
     (delta,) = diff(a, b).functions_changed
     assert [change.part for change in delta.changes] == [part]
     assert bool(diff(a, b, ignore=["notes"])) is ("_arg" not in argument)
+
+
+def test_unknown_fields_of_a_graph_and_its_nodes_are_compared(fixtures: Path) -> None:
+    path = fixtures / "robustness" / "unknown_field_of_graph.pb"
+    a = cfgraph.load(path)
+    b = cfgraph.loads(cfgraph.dumps(a, "pbtxt"))
+    assert [(c.part, c.before, c.after) for c in cfgraph.diff(a, b).changes] == [
+        ("other fields", "CKoT", None)
+    ]
+    assert not cfgraph.diff(a, b, ignore=["notes"])
+    graph = cfgraph.loads(b"\n\x0b\n\x01x\x12\x04NoOp\x50\x01")
+    (changed,) = cfgraph.diff(graph, cfgraph.loads(b"\n\x09\n\x01x\x12\x04NoOp")).nodes.changed
+    assert [change.part for change in changed.changes] == ["other fields"]
