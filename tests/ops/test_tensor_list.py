@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cfgraph
 from cfgraph.ops.families.tensor_list import PersistentList
 from cfgraph.ops.opdef.op import OpError
 from tests.ops.scenario import Kernels, Sketch
@@ -101,3 +102,16 @@ def test_negative_lengths_of_pieces_are_refused() -> None:
     done = g("TensorArraySplitV3", made, [1.0, 2.0], lengths, made.node.output(1))
     with pytest.raises(OpError):
         Kernels(g.graph).run([done])
+
+
+@pytest.mark.parametrize(
+    ("indices", "gradient"), [(1, [0, 1, 0]), ([[1, 2], [1, 0]], [1, 2, 1]), ([], [0, 0, 0])]
+)
+def test_indices_of_a_gather_have_any_shape(indices: Any, gradient: list[float]) -> None:
+    b = cfgraph.Builder()
+    x, scalar = b.placeholder("x", "float32", [3]), b.const(np.zeros(0, np.int32))
+    elements = b.TensorListFromTensor(x, scalar)
+    places = b.const(np.array(indices, np.int32))
+    y = b.TensorListGather(elements, places, scalar, element_dtype="float32")
+    (dx,) = cfgraph.gradients(b.graph, [y.name], ["x:0"])
+    assert cfgraph.Session(b.graph).run(dx, {"x": [1, 2, 3]})[0].tolist() == gradient

@@ -71,6 +71,11 @@ _REPRODUCERS = [
     ("clustered_forever", "run {} --feed x=1 --engine compiled --timeout 1", 6, "CFG706"),
     ("forever", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
     ("jit_regions_hang", "run {} --feed x=1 --engine compiled --max-iterations 5", 5, "CFG704"),
+    ("switch_without_predicate", "check {}", 1, "CFG107"),
+    ("switch_without_predicate", "show {}", 0, None),
+    ("switch_without_predicate", "lower {} -o out.pb", 3, "CFG107"),
+    ("feed_of_type_invalid", "run {} --feed x=1", 2, "CFG034"),
+    ("unknown_field_of_graph", "convert {} --to pbtxt --verify -o out.pbtxt", 4, None),
     ("splat_4gib", "run {} --max-memory 1GiB", 5, "CFG713"),
 ]
 _CODE = re.compile(r"\b(CFG\d+)\b")

@@ -216,10 +216,15 @@ def _frames_of_loop(graph_frames: Frames, node: Node) -> Iterator[Frame]:
     if role_of(node) is Role.NEXT_ITERATION:
         nodes = [use.node for use in node.uses if role_of(use.node) is Role.MERGE]
     elif role_of(node) is Role.LOOP_COND:
-        switches = [use.node for use in node.uses if role_of(use.node) is Role.SWITCH]
+        switches = [use.node for use in node.uses if _is_complete_switch(use.node)]
         nodes = [switch.inputs[0].node for switch in switches]
-    elif node.inputs and role_of(switch := node.inputs[0].node) is Role.SWITCH:
+    elif node.inputs and _is_complete_switch(switch := node.inputs[0].node):
         nodes = [strip_identities(switch.inputs[1]).node]
     else:
         yield graph_frames.of[node]
     yield from (graph_frames.of_outputs[item] for item in nodes if item in graph_frames.of_outputs)
+
+
+def _is_complete_switch(node: Node) -> bool:
+    """True for a Switch with data and a predicate; the graph may not be verified."""
+    return role_of(node) is Role.SWITCH and len(node.inputs) > 1

@@ -91,6 +91,8 @@ def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradient
     """Gradient of a gather: a scatter; repeated indices sum."""
     source, indices, _ = node.inputs
     count = g.TensorListLength(source)
+    if g.known_shape(indices).rank != 1:
+        indices = g.Reshape(indices, g.const([-1], dtypes.int32))
     known = g.known_value(indices)
     if known is None or len(set(known.tolist())) < len(known):
         sums = g.UnsortedSegmentSum(dz, indices, count)

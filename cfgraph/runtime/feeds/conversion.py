@@ -43,7 +43,12 @@ class FeedConverter:
         declared, _ = declared_type(graph, tensor)
         self.kind = declared.kind if declared else ""
         plain = self.dtype is not None and not self.dtype.is_object
-        self.numpy = self.dtype.numpy if plain and self.dtype else None
+        try:
+            self.numpy = self.dtype.numpy if plain and self.dtype else None
+        except TypeError as error:
+            raise UsageError(
+                f"feed {tensor.name}: {error}", node=tensor.node, code="CFG034"
+            ) from None
 
     def convert(self, value: Any) -> Any:
         """The value that kernels receive for a fed one. Raises UsageError if it does not fit."""
