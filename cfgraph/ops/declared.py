@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
-from typing import Final
+from importlib.resources import files
 
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op
-
-DECLARATIONS: Final = Path(__file__).with_name("declarations.txt")
 
 
 class DeclaredOp(Op, abstract=True):
@@ -26,7 +23,8 @@ class DeclaredOp(Op, abstract=True):
 @cache
 def _declarations() -> tuple[list[str], dict[str, str]]:
     """The frequent attributes, and the rest of the line of each op by name."""
-    attrs, _, ops = DECLARATIONS.read_text(encoding="utf-8").partition("\n\n")
+    text = files(__package__).joinpath("declarations.txt").read_text("utf-8")
+    attrs, _, ops = text.partition("\n\n")
     lines = (line.partition(" ") for line in ops.splitlines())
     return attrs.splitlines(), {name: signature for name, _, signature in lines}
 

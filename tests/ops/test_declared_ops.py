@@ -10,10 +10,11 @@ import pytest
 import cfgraph
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
-from cfgraph.ops.declared import DECLARATIONS, declared_names
+from cfgraph.ops.declared import declared_names
 from cfgraph.ops.opdef.op import lookup
 from tests import declarations
 
+DECLARATIONS = Path(cfgraph.ops.declared.__file__).with_name("declarations.txt")
 RNN = """
 x = Placeholder() {dtype=float32, shape=[1,1,1]}
 lengths = Const() {dtype=int32, value=int32[1]:[1]}
