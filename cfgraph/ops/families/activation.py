@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import bfloat16, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -35,11 +37,17 @@ class Activation(SameShape, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
 
 
 class Softplus(Activation):
     """Smooth approximation of Relu: log(1 + exp(x))."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        is_half = xp is np and dtype in (float16, bfloat16)
+        return partial(_half_softplus, _HALF_EPSILON[dtype]) if is_half else super().bind(node, xp)
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -48,6 +56,18 @@ class Softplus(Activation):
         return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
     gradient = gradient_from_input(lambda g, dy, x: g.SoftplusGrad(dy, x))
+
+
+# of Eigen, which is not the difference to the next float16
+_HALF_EPSILON: Final = {float16: 2.0**-13, bfloat16: 2.0**-7}
+
+
+def _half_softplus(epsilon: float, x: Any) -> Any:
+    """Softplus of half-precision floats, in the steps of TensorFlow's `softplus_op.h`."""
+    kind = x.dtype.type
+    threshold = kind(np.log(epsilon)) + kind(2)
+    raised = np.exp(x)
+    return np.where(x > -threshold, x, np.where(x < threshold, raised, np.log1p(raised)))[()]
 
 
 class Softsign(Activation):
@@ -68,9 +88,14 @@ class Elu(Activation):
         if xp is not np:
             return xp.where(x < 0, xp.expm1(x), x)
         # a selection by random signs takes ten times as long as a sum
-        return np.maximum(x, 0) + np.expm1(np.minimum(x, 0))
+        return np.maximum(x, 0) + _exp_minus_one(np.minimum(x, 0))
 
     gradient = gradient_from_output(lambda g, dy, y: g.EluGrad(dy, y))
+
+
+def _exp_minus_one(x: Any) -> Any:
+    # TensorFlow subtracts, which shows in half precision only
+    return np.exp(x) - x.dtype.type(1) if x.dtype.itemsize == 2 else np.expm1(x)
 
 
 class Selu(Activation):
@@ -80,7 +105,9 @@ class Selu(Activation):
     def kernel(xp: ModuleType, x: Any) -> Any:
         if xp is not np:
             return xp.where(x < 0, SCALE_ALPHA * xp.expm1(x), SCALE * x)
-        return SCALE * np.maximum(x, 0) + SCALE_ALPHA * np.expm1(np.minimum(x, 0))
+        kind = x.dtype.type
+        negative = kind(SCALE_ALPHA) * _exp_minus_one(np.minimum(x, kind(0)))
+        return kind(SCALE) * np.maximum(x, kind(0)) + negative
 
     gradient = gradient_from_output(lambda g, dy, y: g.SeluGrad(dy, y))
 
@@ -163,7 +190,7 @@ class ActivationGrad(SameShape, abstract=True):
     def formula(cls, node: Node, xp: ModuleType) -> Kernel:
         """The kernel without the shape check."""
         kernel: Any = cls.kernel
-        return computed_in_float32(lambda dy, x: kernel(xp, dy, x), node.attr("T"))
+        return rounded_each_step(lambda dy, x: kernel(xp, dy, x), node.attr("T"), xp)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -254,7 +281,8 @@ class SeluGrad(ActivationGrad):
 
     @staticmethod
     def kernel(xp: ModuleType, gradients: Any, outputs: Any) -> Any:
-        return gradients * xp.where(outputs < 0, outputs + SCALE_ALPHA, SCALE)
+        scale, scale_alpha = (outputs.dtype.type(value) for value in (SCALE, SCALE_ALPHA))
+        return gradients * xp.where(outputs < 0, outputs + scale_alpha, scale)
 
     features_gradient = staticmethod(_second_gradient_below_zero)
 

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
+
+from cfgraph.ir.dtypes import bfloat16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.half_reductions import reduced_half
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 
@@ -84,9 +88,13 @@ class BiasAddGrad(Op):
                 raise OpError(message)
             axis = 1 if first else dy.ndim - 1
             axes = tuple([d for d in range(dy.ndim) if d != axis])
+            if is_bfloat16 and dy.size:
+                return reduced_half(np.add, dy, axes)
             return Sum.reduced(xp, dy, axes, keep=False)
 
-        return computed_in_float32(total, node.attr("T"))
+        dtype = node.attr("T")
+        is_bfloat16 = xp is np and dtype is bfloat16
+        return total if is_bfloat16 else computed_in_float32(total, dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

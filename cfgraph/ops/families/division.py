@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import BinaryOp
-from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, is_gpu_namespace
+from cfgraph.ops.opdef.array_namespace import defer_check, is_gpu_namespace, rounded_each_step
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -36,7 +36,7 @@ class Division(BinaryOp, abstract=True):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
         if not dtype.is_integer:
-            return computed_in_float32(super().bind(node, xp), dtype)
+            return rounded_each_step(super().bind(node, xp), dtype, xp)
         declared = cls.integer_function
         function: Any = getattr(xp, declared) if isinstance(declared, str) else declared
         if xp is not np:
@@ -204,7 +204,7 @@ class NoNanProduct(BinaryOp, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

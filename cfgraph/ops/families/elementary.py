@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, bfloat16, float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
@@ -210,6 +210,8 @@ class Sigmoid(SameShape):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
+        if xp is np and dtype in (float16, bfloat16):
+            return _half_logistic
         is_fast = xp is np and not dtype.is_complex
         kernel = _logistic_kernel(dtype) if is_fast else super().bind(node, xp)
         return computed_in_float32(kernel, dtype)
@@ -221,9 +223,15 @@ class Sigmoid(SameShape):
     gradient = gradient_from_output(lambda g, dy, y: g.SigmoidGrad(y, dy))
 
 
+def _half_logistic(x: Any) -> Any:
+    """The logistic function of half-precision floats, in the steps of Eigen: e / (1 + e)."""
+    raised = np.exp(x)
+    return np.where(np.isinf(raised), x.dtype.type(1), raised / (1 + raised))[()]
+
+
 def _logistic_kernel(dtype: DType) -> Kernel:
     # NumPy reads an array of rank 0 faster than a scalar
-    one = np.ones((), np.float32 if dtype.numpy.itemsize == 2 else dtype.numpy)
+    one = np.ones((), dtype.numpy)
     exp, add, divide = np.exp, np.add, np.divide  # reciprocal takes longer than 1 / x
 
     def logistic(x: Any) -> Any:
@@ -283,7 +291,7 @@ class GradientFromResult(Elementwise, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
 
 
 def _scale_in_place(slope: Any, dy: Any) -> Any:
@@ -342,7 +350,7 @@ class UnboundedGradient(GradientFromResult, abstract=True):
                 return result
             return xp.where(is_zero, xp.zeros((), dy.dtype), result)
 
-        return computed_in_float32(guarded, node.attr("T"))
+        return rounded_each_step(guarded, node.attr("T"), xp)
 
 
 class SqrtGrad(UnboundedGradient):
@@ -350,7 +358,9 @@ class SqrtGrad(UnboundedGradient):
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
-        return dy * 0.5 / y
+        half = dy.dtype.type(0.5)
+        # the reciprocal is rounded, too, where TensorFlow computes in half precision
+        return dy * (half / y) if dy.dtype.itemsize == 2 else dy * half / y
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -366,7 +376,7 @@ class RsqrtGrad(UnboundedGradient):
 
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
-        return dy * -0.5 * y * (y * y)
+        return dy * dy.dtype.type(-0.5) * y * (y * y)
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve
+from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
@@ -29,7 +31,11 @@ class L2Loss(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(lambda t: xp.sum(t * t) * t.dtype.type(0.5), node.attr("T"))
+        def loss(t: Any) -> Any:
+            return Sum.reduced(xp, t * t, tuple(range(t.ndim)), keep=False) * t.dtype.type(0.5)
+
+        dtype = node.attr("T")
+        return loss if xp is np and dtype is float16 else computed_in_float32(loss, dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -25,6 +25,7 @@ from cfgraph.ops.opdef.gradient_api import (
     conjugate,
     int32_constant,
 )
+from cfgraph.ops.opdef.half_reductions import reduced_half
 from cfgraph.ops.opdef.op import ALL_NUMBERS, INDEX, QUANTIZED, REAL, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
@@ -182,6 +183,8 @@ class Reduction(Op, abstract=True):
     # the ufunc whose `reduce` is the reduction; called directly, it takes half the time
     ufunc: ClassVar[np.ufunc | None] = None
     is_exact: ClassVar[bool] = False  # in any order of the operations
+    # on a CPU, TensorFlow rounds to these after each operation
+    narrow_types: ClassVar[tuple[Any, ...]] = ()
 
     @classmethod
     def reduce_ufunc(cls, xp: ModuleType, value: Any, axes: tuple[int, ...], keep: bool) -> Any:
@@ -191,6 +194,9 @@ class Reduction(Op, abstract=True):
         assert cls.ufunc is not None
         if not value.size:
             return cls.kernel(xp, value, axes, keep)  # type: ignore[misc]
+        if value.dtype in cls.narrow_types:
+            result = reduced_half(cls.ufunc, value, axes)
+            return np.expand_dims(result, axes) if keep else result[()]
         if len(axes) == 1:
             if cls.is_exact and axes[0] == value.ndim - 1:
                 return reduced_rows(cls.ufunc, value, keep=keep)
@@ -202,7 +208,8 @@ class Reduction(Op, abstract=True):
         keep = node.attr("keep_dims")
         kernel: Any = cls.kernel if xp is not np or cls.ufunc is None else cls.reduce_ufunc
         dtype = node.attrs.get("T", bool_)
-        reduce = computed_in_float32(lambda value, axes: kernel(xp, value, axes, keep), dtype)
+        widened = bool_ if xp is np and dtype.numpy in cls.narrow_types else dtype
+        reduce = computed_in_float32(lambda value, axes: kernel(xp, value, axes, keep), widened)
         reduce_axis: Any = cls.ufunc and cls.ufunc.reduce
         is_direct = xp is np and cls.ufunc is not None and dtype not in (bfloat16, float16)
         numpy_type, no_output = dtype.numpy, None
@@ -254,6 +261,7 @@ class Sum(Reduction):
     """Sum of elements across dimensions."""
 
     ufunc = np.add
+    narrow_types = (float16.numpy,)
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -271,6 +279,7 @@ class Prod(Reduction):
     """Product of elements across dimensions."""
 
     ufunc = np.multiply
+    narrow_types = (float16.numpy, bfloat16.numpy)
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -281,6 +290,8 @@ class Prod(Reduction):
 
 class Mean(Reduction):
     """Mean of elements across dimensions; integers are truncated toward zero."""
+
+    narrow_types = Sum.narrow_types
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -297,12 +308,12 @@ class EuclideanNorm(Reduction):
     """Euclidean norm across dimensions: the square root of the sum of squared magnitudes."""
 
     compilation = replace(Reduction.compilation, compiled=False)
+    narrow_types = Sum.narrow_types
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         squares = value * xp.conj(value)
-        total = squares.sum(axis=axes, dtype=value.dtype, keepdims=keep)
-        return xp.sqrt(total).astype(value.dtype)
+        return xp.sqrt(Sum.reduced(xp, squares, axes, keep=keep)).astype(value.dtype)
 
     gradient = staticmethod(euclidean_norm_gradient)
 

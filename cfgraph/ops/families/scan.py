@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
-from cfgraph.ops.opdef.array_namespace import computed_in_float32
+from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
@@ -39,6 +39,7 @@ class ScanOp(SameShape, abstract=True):
     placement = HostPlacement(host_inputs=(1,))
     compilation = CompilerSupport(constant_inputs=(1,))
     neutral: float
+    rounds_each_step = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -61,6 +62,8 @@ class ScanOp(SameShape, abstract=True):
             result = kernel(xp, x, dim)
             return xp.flip(result, dim) if reverse else result
 
+        if cls.rounds_each_step:
+            return rounded_each_step(scan, node.attr("T"), xp)
         return computed_in_float32(scan, node.attr("T"))
 
 
@@ -116,6 +119,7 @@ class CumulativeLogsumexp(ScanOp):
 
     attrs = f"{_FLAGS}, {one_of(FLOATS)}"
     neutral = -float("inf")
+    rounds_each_step = False
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, axis: int) -> Any:

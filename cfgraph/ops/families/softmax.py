@@ -11,9 +11,9 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import (
-    computed_in_float32,
     defer_check,
     reduced_rows,
+    rounded_each_step,
     updated_at,
 )
 from cfgraph.ops.opdef.gradient_api import (
@@ -22,6 +22,7 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
     sum_to_shape,
 )
+from cfgraph.ops.opdef.half_reductions import reduced_half
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -33,7 +34,7 @@ class LogitsOp(SameShape, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
 
 
 class Softmax(LogitsOp):
@@ -52,6 +53,8 @@ class Softmax(LogitsOp):
             return raised / xp.sum(raised, axis=-1, keepdims=True)
         raised = _shifted_logits(logits)
         np.exp(raised, raised)
+        if logits.dtype.itemsize == 2:
+            return raised * (1 / _sum_of_classes(raised))
         return np.divide(raised, np.add.reduce(raised, -1, keepdims=True), raised)
 
     @staticmethod
@@ -90,8 +93,15 @@ def log_softmax(xp: ModuleType, logits: Any) -> Any:
         shifted = logits - xp.max(logits, axis=-1, keepdims=True)
         return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
     shifted = _shifted_logits(logits)
-    total = np.add.reduce(np.exp(shifted), -1, keepdims=True)
+    total = _sum_of_classes(np.exp(shifted))
     return np.subtract(shifted, np.log(total, total), shifted)
+
+
+def _sum_of_classes(value: Any) -> Any:
+    """The sum over the last dimension, which the result keeps with size 1."""
+    if value.dtype.itemsize == 2:
+        return reduced_half(np.add, value, [value.ndim - 1])[..., None]
+    return np.add.reduce(value, -1, keepdims=True)
 
 
 def _shifted_logits(logits: Any) -> Any:
@@ -106,12 +116,21 @@ def check_logits_rank(logits: Any) -> None:
         raise OpError(message)
 
 
+def _half_cross_entropy(features: Any, labels: Any) -> tuple[Any, Any]:
+    """Loss and gradient of half-precision floats, in the steps of TensorFlow's `xent_op.h`."""
+    shifted = _shifted_logits(features)
+    raised = np.exp(shifted)
+    total = _sum_of_classes(raised)
+    losses = labels * (np.log(total) - shifted)
+    return _sum_of_classes(losses)[:, 0], raised / total - labels
+
+
 class CrossEntropyOp(Op, abstract=True):
     """Loss of each row of logits, and its gradient with respect to the logits."""
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+        return rounded_each_step(super().bind(node, xp), node.attr("T"), xp)
 
 
 def _logits_gradient(
@@ -146,6 +165,8 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
         features, labels = xp.broadcast_arrays(features, labels)
         if features.size == 0:
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
+        if xp is np and features.dtype.itemsize == 2:
+            return _half_cross_entropy(features, labels)
         logs = log_softmax(xp, features)
         return xp.sum(labels * -logs, axis=1), xp.exp(logs) - labels
 

@@ -116,6 +116,14 @@ def computed_in_float32(kernel: Kernel, dtype: DType) -> Kernel:
     return wide
 
 
+def rounded_each_step(kernel: Kernel, dtype: DType, xp: ModuleType) -> Kernel:
+    """Make a kernel round half-precision floats after each operation, as TensorFlow does on a CPU.
+
+    NumPy does so by itself. In other namespaces, the results of float32 are rounded once.
+    """
+    return kernel if xp is np else computed_in_float32(kernel, dtype)
+
+
 def _cast(value: Any, have: Any, want: Any) -> Any:
     return value.astype(want) if getattr(value, "dtype", None) == have else value
 
