@@ -57,12 +57,12 @@ class EffectAnalysis:
 
     def origin(self, handle: Output) -> Output:
         """The output that a handle originates from, or the Merge of several handles."""
-        trail: list[Output] = []
+        trail: dict[Output, None] = {}
         current = handle
         while current not in self._origins:
-            trail.append(current)
+            trail[current] = None
             before = _forwarded_handle(current)
-            if before is None:
+            if before is None or before in trail:  # a handle may be its own input
                 self._origins[current] = current
                 break
             current = before

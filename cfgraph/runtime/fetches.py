@@ -151,7 +151,7 @@ def _inner_tensor_error(output: Output, frame: Frame) -> UsageError:
     message = f"{output.name} is inside the loop {frame.path} and has one value per iteration"
     hint = _fetch_hint(output, frame)
     enters_from_root = frame.parent is not None and frame.parent.parent is None
-    if enters_from_root and ROLES[output.node.op] is Role.ENTER:
+    if enters_from_root and ROLES[output.node.op] is Role.ENTER and output.node.inputs:
         message = f"{output.name} is inside the loop {frame.path}, which it enters"
         hint = f"fetch its input, {output.node.inputs[0].name}"
     return UsageError(message, node=output.node, hint=hint, code="CFG703")

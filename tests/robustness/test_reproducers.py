@@ -75,6 +75,9 @@ _REPRODUCERS = [
     ("switch_without_predicate", "show {}", 0, None),
     ("switch_without_predicate", "lower {} -o out.pb", 3, "CFG107"),
     ("feed_of_type_invalid", "run {} --feed x=1", 2, "CFG034"),
+    ("enter_without_input_in_loop", "convert {} -o out.py --fetch e1:0 --feed a:0", 2, "CFG703"),
+    ("reference_of_itself", "show {}", 0, None),
+    ("xla_merge_in_loop", "run {} --feed x=3 --feed p=true --target out", 4, "CFG701"),
     ("unknown_field_of_graph", "convert {} --to pbtxt --verify -o out.pbtxt", 4, None),
     ("splat_4gib", "run {} --max-memory 1GiB", 5, "CFG713"),
 ]

@@ -21,6 +21,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import limited
+from cfgraph.runtime.feeds.conversion import fit_dtype
 from cfgraph.runtime.feeds.literals import generate, parse_literal
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 
@@ -556,3 +557,9 @@ def test_a_number_in_another_notation_has_its_json_as_a_hint(text: str, strict: 
     with pytest.raises(UsageError, match="cannot read the value") as caught:
         parse_literal(text, dtypes.float32)
     assert caught.value.hint == f"write {strict}"
+
+
+def test_an_array_has_no_form_of_an_invalid_type() -> None:
+    with pytest.raises(UsageError, match="type invalid have no NumPy representation") as caught:
+        fit_dtype(np.ones(2), DType.from_number(0))
+    assert caught.value.code == "CFG034"

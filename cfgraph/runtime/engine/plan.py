@@ -316,7 +316,8 @@ def _runnable_ops(graph: Graph, nodes: Collection[Node]) -> dict[str, type[Op]]:
         dead = _possibly_dead(graph, nodes)
         for node in nodes:
             op = ops.get(node.op)
-            if node.op in without and (op is None or op.calls.kind or node not in dead):
+            fails_when_live = op is not None and not op.calls.kind and op.role is None
+            if node.op in without and not (fails_when_live and node in dead):
                 missing_kernels.setdefault(node.op, []).append(node.name)
     if missing_kernels:
         listed = "; ".join(_op_with_nodes(op, names) for op, names in missing_kernels.items())

@@ -43,12 +43,7 @@ class FeedConverter:
         declared, _ = declared_type(graph, tensor)
         self.kind = declared.kind if declared else ""
         plain = self.dtype is not None and not self.dtype.is_object
-        try:
-            self.numpy = self.dtype.numpy if plain and self.dtype else None
-        except TypeError as error:
-            raise UsageError(
-                f"feed {tensor.name}: {error}", node=tensor.node, code="CFG034"
-            ) from None
+        self.numpy = _numpy_dtype(self.dtype) if plain and self.dtype else None
 
     def convert(self, value: Any) -> Any:
         """The value that kernels receive for a fed one. Raises UsageError if it does not fit."""
@@ -116,12 +111,20 @@ def fit_to_tensor(array: Any, dtype: DType | None, shape: Shape = UNKNOWN_SHAPE)
     return array
 
 
+def _numpy_dtype(dtype: DType) -> Any:
+    """The NumPy dtype of a fed tensor. Raises UsageError if there is none."""
+    try:
+        return dtype.numpy
+    except TypeError as error:
+        raise UsageError(str(error), code="CFG034") from None
+
+
 def fit_dtype(array: Any, dtype: DType) -> Any:
     """Convert an array to `dtype`; only rounding to fewer digits is allowed.
 
     Raises UsageError for a value that would overflow, lose its fraction, or change its meaning.
     """
-    actual, expected = array.dtype, dtype.numpy
+    actual, expected = array.dtype, _numpy_dtype(dtype)
     if dtype.is_object or actual.kind in "SUO":
         return _fit_strings(array, dtype)
     if actual == expected:
