@@ -13,7 +13,7 @@ from cfgraph.ir.file_io import StagedFiles, decompress, read_file, require_path
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
-from cfgraph.ir.serde.containers import checkpoint_shard_error, foreign_format_error
+from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
@@ -116,9 +116,9 @@ def _text_format(data: bytes) -> str | None:
 
 
 def _graph_from_text(data: bytes, kind: str) -> Graph:
-    if kind == "graph":
-        return parse_graph(data)
     try:
+        if kind == "graph":
+            return parse_graph(data)
         proto = containers.from_pbtxt(data)
     except InvalidInput as error:
         raise foreign_format_error(data) or error from None

@@ -226,7 +226,7 @@ def test_a_message_of_one_function_twice_is_one_function() -> None:
     ],
 )
 def test_broken_protobuf_data_are_truncated_or_corrupt(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match="not a valid GraphDef: it is truncated or corrupt"):
+    with pytest.raises(InvalidInput, match=r"not a valid GraphDef: .*(truncated|cut short)"):
         loads(data, "pb")
 
 
@@ -239,12 +239,35 @@ def test_broken_protobuf_data_are_truncated_or_corrupt(data: bytes) -> None:
         (b"\x1c\0\0\0TFL3\0\0", "a TensorFlow Lite model"),
         (b"\x93NUMPY\1\0", "an .npy array"),
         (b"PK\x03\x04config.json model.weights.h5", "a Keras model"),
+        (b"PK\x03\x04 m/saved_model.pb", "a zip archive of a SavedModel"),
+        (b"PK\x03\x04 archive/data.pkl", "a PyTorch model"),
+        (b"m/".ljust(257, b"\0") + b"ustar", "a tar archive"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "a Git LFS pointer"),
+        (b"\n<!DOCTYPE html><html>", "an HTML page"),
+        (b"<?xml version='1.0'?><Error/>", "an XML document"),
+        (b"HloModule jit_f, entry_computation_layout={()->f32[]}", "an XLA HLO module"),
+        (b"module @jit_f attributes {", "an MLIR module"),
+        (b'{"format": "graph-model"}', "a JSON document"),
+        (b"ML\xefR\x06StableHLO", "MLIR bytecode"),
+        (
+            b"\x18\0\0\0\0\0\0\0crc4\x09\0\0\0\0\0\0\0\x1a\rbrain.Event:2",
+            "a TensorBoard event file",
+        ),
+        (b'\x10\0\0\0\0\0\0\0{"w":{}}', "a file of weights or Python objects"),
+        (b"\n\x05jit_f\x12\x06main.3\x1a\x02\n\0", "an XLA HLO module"),
     ],
 )
 def test_a_file_of_another_format_is_named(data: bytes, name: str) -> None:
     with pytest.raises(InvalidInput, match=f"this is {name}, not a graph") as caught:
         loads(data + b"\xff" * 20)
     assert caught.value.code == "CFG003"
+
+
+def test_a_graph_that_is_cut_short_says_so(fixtures: Path) -> None:
+    data = (fixtures / "graphs" / "lstm.pb").read_bytes()
+    with pytest.raises(InvalidInput, match="cut short, its last node or function lacks") as caught:
+        loads(data[: len(data) // 2])
+    assert caught.value.hint == "copy or download the file again"
 
 
 def test_messages_that_start_like_a_saved_model_are_named() -> None:
