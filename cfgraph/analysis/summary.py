@@ -21,8 +21,8 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.analysis.verify.verify import structural_errors
-from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
@@ -218,13 +218,14 @@ def _outputs_of(graph: Graph, graph_frames: Frames) -> Iterator[Endpoint]:
 def sinks(graph: Graph, graph_frames: Frames | None = None) -> list[Output]:
     """The outputs, outside loops, of nodes without readers, in graph order."""
     graph_frames = frames(graph) if graph_frames is None else graph_frames
+    ports = OutputPorts(graph.functions)
     return [
         tensor
         for node in graph
         if not node.uses
         and not is_input(node)
         and graph_frames.of_outputs.get(node) is graph_frames.root
-        for tensor in node_outputs(node)
+        for tensor in node_outputs(node, ports)
     ]
 
 
@@ -239,22 +240,24 @@ def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
 
     A Send is excluded: it runs because its Recv is needed.
     """
+    ports = OutputPorts(graph.functions)
     for node in graph:
         if (
             node.uses
             or graph_frames.of.get(node) is not graph_frames.root
-            or registry.output_count(node) != 0
+            or ports.count(node) != 0
         ):
             continue
         if not is_transfer(node):
             yield node.name
 
 
-def node_outputs(node: Node) -> list[Output]:
-    """The printable outputs of a node."""
-    count = registry.output_count(node)
-    ports = [node.output(port) for port in range(1 if count is None else count)]
-    return [output for output in ports if output.dtype is None or output.dtype.kind not in _OPAQUE]
+def node_outputs(node: Node, ports: OutputPorts) -> list[Output]:
+    """The printable outputs of a node; `ports` knows the functions of its graph."""
+    count = ports.count(node)
+    outputs = [node.output(port) for port in range(1 if count is None else count)]
+    types = {output: ports.dtype(output) for output in outputs}
+    return [output for output, dtype in types.items() if dtype is None or dtype.kind not in _OPAQUE]
 
 
 def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = False) -> str:

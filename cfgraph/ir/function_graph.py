@@ -79,6 +79,15 @@ class OutputPorts:
                 return signature.arg_type(arg, node.attrs, port - start) if signature else None
         return None
 
+    def count(self, node: Node) -> int | None:
+        """The number of outputs of a node, also of a function call, or None if unknown."""
+        if node.op not in self.library:
+            return registry.output_count(node)
+        try:
+            return sum(count for _, _, count in self._spans(node))
+        except InvalidInput:  # an attribute that counts outputs is missing
+            return None
+
     def _spans(self, node: Node) -> Iterator[tuple[ArgDef, int, int]]:
         signature = self.signature(node.op)
         start = 0

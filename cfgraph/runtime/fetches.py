@@ -10,6 +10,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
+from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import calls_of
 from cfgraph.ir.names import did_you_mean
@@ -97,10 +98,11 @@ class Fetches:
     def _matching(self, pattern: str) -> Iterable[Output]:
         base, port = split_tensor_name(pattern)
         explicit = pattern != base
+        ports = OutputPorts(self.graph.functions)
         matching = [
             output
             for node in matching_nodes(self.graph, base)
-            for output in node_outputs(node)
+            for output in node_outputs(node, ports)
             if not explicit or output.port == port
         ]
         root = self.frames.root

@@ -78,6 +78,13 @@ _REPRODUCERS = [
     ("enter_without_input_in_loop", "convert {} -o out.py --fetch e1:0 --feed a:0", 2, "CFG703"),
     ("reference_of_itself", "show {}", 0, None),
     ("xla_merge_in_loop", "run {} --feed x=3 --feed p=true --target out", 4, "CFG701"),
+    (
+        "call_without_outputs",
+        "partition {} -o out.pb --devices cpu:0-1 --verify --cases 1",
+        0,
+        None,
+    ),
+    ("call_without_outputs", "run {}", 0, None),
     ("unknown_field_of_graph", "convert {} --to pbtxt --verify -o out.pbtxt", 4, None),
     ("splat_4gib", "run {} --max-memory 1GiB", 5, "CFG713"),
 ]
