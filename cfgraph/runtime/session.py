@@ -268,6 +268,7 @@ class Session:
         return {} if self._meter is None else self._meter.memories
 
     @memory_errors_reported()
+    @np.errstate(all="ignore")
     def run(
         self,
         fetches: str | Iterable[str] = (),
@@ -315,7 +316,6 @@ class Session:
                 timeout=None if timeout is None else max(0.0, timeout - seconds),
                 max_iterations=max_iterations,
             ) as limits,
-            np.errstate(all="ignore"),
             prepared.clusters.running() if prepared.clusters.clusters else nullcontext(),
             limited_threads(prepared.blas_threads) if prepared.blas_threads else nullcontext(),
         ):

@@ -24,6 +24,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import (
@@ -96,8 +98,9 @@ class CodeGenerator:
         self.may_be_dead: Node | None = None
         self.item_count = 0
 
+    @np.errstate(all="ignore")
     def generate(self) -> Program:
-        """Generate the code of the plan's function."""
+        """Generate the code of the plan's function, and evaluate its constants."""
         program = self.program
         feeds = [self._feed(index) for index in range(len(self.plan.feeds))]
         is_straight = self.plan.is_straight_line
