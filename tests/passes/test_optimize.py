@@ -646,3 +646,17 @@ def test_pruning_without_fetches_warns() -> None:
     assert (report.rewrites, "no fetch is named" in report.warnings[0]) == (0, True)
     assert cfgraph.optimize(graph(text)).warnings == ()
     assert cfgraph.optimize(graph(text), only=["prune"], fetches=["y"]).warnings == ()
+
+
+def test_a_variable_has_any_shape_if_a_value_of_unknown_shape_is_assigned() -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=?}
+v = VarHandleOp() {dtype=float32, shape=[2]}
+store = AssignVariableOp(v, x) {dtype=float32}
+read = ReadVariableOp(v, ^store) {dtype=float32}
+shape = Shape(read)
+"""
+    before, after = graph(text), graph(text)
+    cfgraph.optimize(after, fetches=["shape:0"])
+    for item in (before, after):
+        assert cfgraph.Session(item).run("shape", {"x": np.ones(3, np.float32)})[0].tolist() == [3]

@@ -197,11 +197,12 @@ class AssignVariableOp(Op):
 
     @classmethod
     def changes_shape(cls, node: Node, shapes: Callable[[Output], Shape]) -> bool:
+        value = shapes(node.inputs[1])
         try:
-            declared_shape(node.inputs[0]).merge(shapes(node.inputs[1]))
+            # the declared shape holds only if the static shape implies it
+            return declared_shape(node.inputs[0]).merge(value) != value
         except ValueError:
             return True
-        return False
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
