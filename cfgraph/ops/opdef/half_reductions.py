@@ -106,15 +106,18 @@ def _unrolled(ufunc: np.ufunc, blocks: Any) -> Any:
 
 def _in_order(ufunc: np.ufunc, value: Any) -> Any:
     """Reduce the second dimension from first to last."""
-    return ufunc.accumulate(value, 1)[:, -1]
+    value = np.ascontiguousarray(value)
+    if value.ndim == 2 or value[0, 0].size == 1:
+        return ufunc.accumulate(value, 1)[:, -1]
+    # NumPy adds pairwise, in float32, only along the innermost dimension
+    return ufunc.reduce(value, 1, value.dtype)
 
 
 def _columns(ufunc: np.ufunc, value: Any) -> Any:
     """Reduce the middle of three dimensions."""
     outer, length, inner = value.shape
-    in_order = _in_order(ufunc, value)
     if length < _SHORTEST_UNROLLED:
-        return in_order
+        return _in_order(ufunc, value)
     end = length // _UNROLLED * _UNROLLED
     result = _unrolled(ufunc, value[:, :end].reshape(outer, -1, _UNROLLED, inner))
     for index in range(end, length):
@@ -123,4 +126,6 @@ def _columns(ufunc: np.ufunc, value: Any) -> Any:
     starts = np.arange(0, outer * inner // _PACKET * _PACKET, _PACKET)
     packed = np.zeros(outer * inner, np.bool_)
     packed[: len(starts) * _PACKET] = np.repeat(starts % inner + _PACKET <= inner, _PACKET)
-    return np.where(packed.reshape(outer, inner), result, in_order)
+    if packed.all():
+        return result
+    return np.where(packed.reshape(outer, inner), result, _in_order(ufunc, value))
