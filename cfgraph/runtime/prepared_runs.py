@@ -210,7 +210,8 @@ class PreparedRuns:
             return prepared, seconds
         if prepared.without_early_reads is None:
             config = replace(self._config, regions=False)
-            with self._lock, self._graph.paused_gc(), limited(timeout=timeout):
+            remaining = None if timeout is None else max(0.0, timeout - seconds)
+            with self._lock, self._graph.paused_gc(), limited(timeout=remaining):
                 start = time.monotonic()
                 if prepared.without_early_reads is None:  # not prepared by another run meanwhile
                     reason = self._token_reason_of(key)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph import limits
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.cluster.functionalize.hoist_reads import hoist_reads
+from cfgraph.runtime import prepared_runs
 from cfgraph.runtime.session import Session
 
 # the sum of i * w for i below n; `inner`, `before`, and `after` have room for a write
@@ -144,3 +148,17 @@ def test_sessions_that_share_plans_have_their_own_variables() -> None:
     first.run(targets=["init"])
     with pytest.raises(ExecutionError, match="uninitialized"):
         second.run(["y"], {"n": 5})
+
+
+def test_a_run_that_is_prepared_twice_has_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax", reason="jax (extra `xla`) is absent")
+    granted = list[float]()
+
+    def limited(*, timeout: float) -> Any:
+        granted.append(timeout)
+        return limits.limited(timeout=timeout)
+
+    monkeypatch.setattr(prepared_runs, "limited", limited)
+    assert Session(loop(), engine="xla").run("y", {"n": 0}, timeout=60) == [0]
+    first, second = granted
+    assert (first, second < first) == (60, True)
