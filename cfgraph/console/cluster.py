@@ -30,11 +30,10 @@ from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,
     NODE_REASONS,
-    REGION_REASONS,
     Clustering,
     CompilationGain,
-    RejectionReason,
 )
+from cfgraph.passes.functionalize.report import REGION_REASONS, RejectionReason
 from cfgraph.passes.lower.lower import lower
 
 _MAX_OPS: Final = 6

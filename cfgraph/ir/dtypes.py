@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 _REF_OFFSET: Final = 100
+# kinds of types whose elements are numbers
+NUMERIC_KINDS: Final = ("float", "int", "uint", "complex", "bool")
 
 
 class DType:

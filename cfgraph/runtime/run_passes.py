@@ -154,7 +154,7 @@ def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
     Fetches, feeds, and targets keep their names. Raises the errors of `cluster_traced`.
     """
     from cfgraph.passes.cluster.cluster import cluster_traced
-    from cfgraph.passes.cluster.functionalize.hoist_reads import hoist_reads
+    from cfgraph.passes.cluster.hoist_reads import hoist_reads
 
     graph = spec.graph
     copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))

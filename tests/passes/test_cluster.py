@@ -13,7 +13,8 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.cluster.formation import cluster_plan
 from cfgraph.passes.cluster.formation.merge_conflicts import merge_conflict
-from cfgraph.passes.cluster.formation.report import Clustering, RejectionReason
+from cfgraph.passes.cluster.formation.report import Clustering
+from cfgraph.passes.functionalize.report import RejectionReason
 from cfgraph.runtime.session import Session
 from tests.analysis.graph_text import graph as written
 

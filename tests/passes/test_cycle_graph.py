@@ -7,9 +7,9 @@ import random
 import pytest
 
 import cfgraph
+from cfgraph.analysis.loops import cycle_graph
+from cfgraph.analysis.loops.cycle_graph import CycleGraph, OrderLabels
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.passes.cluster.formation import cycle_graph
-from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph, OrderLabels
 
 
 def random_graph(rng: random.Random, size: int) -> cfgraph.Graph:

@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph import limits
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.cluster.functionalize.hoist_reads import hoist_reads
+from cfgraph.passes.cluster.hoist_reads import hoist_reads
 from cfgraph.runtime import prepared_runs
 from cfgraph.runtime.session import Session
 

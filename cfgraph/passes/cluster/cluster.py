@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from cfgraph.analysis.liveness_rules import liveness_rule, require_liveness_mode
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
@@ -30,10 +31,9 @@ from cfgraph.ir.traversal import ancestors
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
-from cfgraph.passes.cluster.formation.liveness_rules import liveness_rule, require_liveness_mode
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.cluster.formation.report import Clustering, ClusterReport, CompilationGain
-from cfgraph.passes.cluster.functionalize.functionalizer import (
+from cfgraph.passes.cluster.regions import (
     Functionalizer,
     functionalize_regions,
 )

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cfgraph.analysis.loops.cycle_graph import skip_transparent
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
@@ -22,8 +23,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.evaluation import constant_slots
 from cfgraph.ops.opdef.op import is_cluster_call, lookup, may_write
-from cfgraph.passes.cluster.formation.cycle_graph import skip_transparent
-from cfgraph.passes.cluster.functionalize.function_body import ArgumentNames, base_dtypes
+from cfgraph.passes.functionalize.function_body import ArgumentNames, base_dtypes
 
 if TYPE_CHECKING:
     from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody

@@ -18,27 +18,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.analysis.effects import EffectAnalysis
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.analysis.liveness_rules import LivenessRule
+from cfgraph.analysis.loops.cycle_graph import CycleGraph, Vertex
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
-from cfgraph.ops.opdef.op import is_a, lookup, role_of
+from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
-from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph, Vertex
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
 from cfgraph.passes.cluster.formation.merge_conflicts import (
     ClusterCandidate,
     ClusterSizes,
     FetchEffects,
     merge_conflict,
 )
-from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport, RejectionReason
+from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
+from cfgraph.passes.functionalize.report import RejectionReason
 
-# constants up to this size are copied into every cluster that reads them
-MAX_CHEAP_ELEMENTS: Final = 16
 _SAMPLE_SIZE: Final = 6
 
 
@@ -208,15 +207,6 @@ class ClusterGrowth:
 def _is_shape_only(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and op.algebra.shape_only
-
-
-def is_cheap_constant(node: Node) -> bool:
-    """Return true for a constant that is copied instead of being passed as an argument."""
-    value = node.attrs.get("value")
-    if not is_a(node, Const) or not isinstance(value, TensorValue):
-        return False
-    elements = value.shape.elements
-    return elements is not None and elements <= MAX_CHEAP_ELEMENTS
 
 
 def node_weight(node: Node) -> int:

@@ -12,18 +12,17 @@ from typing import Final, NamedTuple
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import NUMERIC_KINDS, DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.evaluation import constant_slots
 from cfgraph.ops.opdef.op import Op, lookup, role_of
-from cfgraph.passes.cluster.formation.report import RejectionReason
+from cfgraph.passes.functionalize.report import RejectionReason
 
 _DEVICE_KINDS: Final = (None, "CPU", "GPU")
 _COMPILE_ATTR: Final = "_XlaCompile"
 # types that compiled code computes with
-NUMERIC_KINDS: Final = ("float", "int", "uint", "complex", "bool")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
+from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.op import lookup, may_write
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.report import RejectionReason
+from cfgraph.passes.functionalize.report import RejectionReason
 
 # above this number of outputs, no two nodes are considered needed by the same outputs
 _MAX_OUTPUTS: Final = 4096

@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from cfgraph.analysis.liveness_rules import LivenessRule
+from cfgraph.analysis.loops.cycle_graph import CycleGraph
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir import registry
@@ -28,15 +30,13 @@ from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
-from cfgraph.passes.cluster.formation.cluster_plan import is_cheap_constant
-from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.report import not_functionalizable
-from cfgraph.passes.cluster.functionalize.function_body import (
+from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
     base_dtypes,
+    is_cheap_constant,
 )
+from cfgraph.passes.functionalize.report import not_functionalizable
 
 _BRANCH_NAMES: Final = ("else", "then")
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from cfgraph.analysis.liveness_rules import LivenessRule, liveness_rule
+from cfgraph.analysis.loops.cycle_graph import CycleGraph
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.function_graph import FunctionInstances
@@ -26,20 +28,12 @@ from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.cluster_plan import (
     ClusterPlan,
-    is_cheap_constant,
     plan_clusters,
 )
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
-from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule, liveness_rule
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
-from cfgraph.passes.cluster.formation.report import (
-    NotFunctionalizable,
-    RegionReport,
-    RejectionReason,
-    not_functionalizable,
-)
-from cfgraph.passes.cluster.functionalize.functionalize_cond import (
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
+from cfgraph.passes.functionalize.functionalize_cond import (
     ConditionalRegion,
     PredicateSides,
     SharedCalls,
@@ -48,7 +42,7 @@ from cfgraph.passes.cluster.functionalize.functionalize_cond import (
     predicate_sides,
     require_uniform_liveness,
 )
-from cfgraph.passes.cluster.functionalize.functionalize_while import (
+from cfgraph.passes.functionalize.functionalize_while import (
     OpenLoops,
     functionalizable_loop,
     functionalize_while,
@@ -56,7 +50,13 @@ from cfgraph.passes.cluster.functionalize.functionalize_while import (
     require_static_shapes,
     require_uniform_entry,
 )
-from cfgraph.passes.cluster.functionalize.tensor_lists import (
+from cfgraph.passes.functionalize.report import (
+    NotFunctionalizable,
+    RegionReport,
+    RejectionReason,
+    not_functionalizable,
+)
+from cfgraph.passes.functionalize.tensor_lists import (
     FunctionalizedLists,
     functionalize_lists,
     list_readers,

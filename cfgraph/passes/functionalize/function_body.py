@@ -8,15 +8,30 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.opdef.op import is_a
 
 _COLOCATION_ATTR: Final = "_class"
 # the tensor that another equals inside the body: for the output of a Switch, its data input
 TensorMapping = Callable[[Output], Output]
+
+# constants with at most as many elements are copied instead of being passed as arguments
+MAX_CHEAP_ELEMENTS: Final = 16
+
+
+def is_cheap_constant(node: Node) -> bool:
+    """Return true for a constant that is copied instead of being passed as an argument."""
+    value = node.attrs.get("value")
+    if not is_a(node, Const) or not isinstance(value, TensorValue):
+        return False
+    elements = value.shape.elements
+    return elements is not None and elements <= MAX_CHEAP_ELEMENTS
 
 
 class FunctionBodyWriter:

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.frames import Frame, Frames, nodes_by_frame
 from cfgraph.analysis.loops.while_loop import WhileLoop, exit_switch, switch_data, while_loop
 from cfgraph.ir.attrs import Func
@@ -32,14 +33,13 @@ from cfgraph.ir.traversal import topological_order
 from cfgraph.ops.opdef.evaluation import constant_arguments, loop_invariant_arguments
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.cluster.formation.cluster_plan import is_cheap_constant
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.report import NotFunctionalizable, not_functionalizable
-from cfgraph.passes.cluster.functionalize.function_body import (
+from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
     base_dtypes,
+    is_cheap_constant,
 )
+from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,21 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.ir import registry
+from cfgraph.ir.dtypes import NUMERIC_KINDS
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.cluster.formation.compilable import NUMERIC_KINDS
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.report import (
+from cfgraph.passes.functionalize.report import (
     NotFunctionalizable,
     RegionReport,
     RejectionReason,
     not_functionalizable,
 )
-from cfgraph.passes.cluster.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
-from cfgraph.passes.cluster.functionalize.tensor_array_to_list import (
+from cfgraph.passes.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
+from cfgraph.passes.functionalize.tensor_array_to_list import (
     tensor_array_to_list,
     tensor_array_use,
     tensor_arrays,

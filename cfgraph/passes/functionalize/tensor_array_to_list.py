@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.ir import registry
-from cfgraph.ir.dtypes import variant
+from cfgraph.ir.dtypes import NUMERIC_KINDS, variant
 from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
@@ -32,14 +33,12 @@ from cfgraph.ops.families.tensor_array_ops import (
 )
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.cluster.formation.compilable import NUMERIC_KINDS
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.report import not_functionalizable
-from cfgraph.passes.cluster.functionalize.handle_uses import (
+from cfgraph.passes.functionalize.handle_uses import (
     detach_handle,
     element_shape_constant,
     handle_uses,
 )
+from cfgraph.passes.functionalize.report import not_functionalizable
 
 _FLOW_PORT: Final = 1
 _LENGTH_OP: Final = "TensorListLength"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.analysis.loops.while_loop import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
@@ -22,15 +23,14 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
-from cfgraph.passes.cluster.formation.cluster_plan import is_cheap_constant
-from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.formation.report import not_functionalizable
-from cfgraph.passes.cluster.functionalize.handle_uses import (
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
+from cfgraph.passes.functionalize.handle_uses import (
     anchored_constant,
     detach_handle,
     element_shape_constant,
     handle_uses,
 )
+from cfgraph.passes.functionalize.report import not_functionalizable
 
 # new nodes, each with the original nodes that it replaces, by name with their ops
 ReplacedNodes = dict[Node, dict[str, str]]
