@@ -27,7 +27,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
-from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.signatures import SignatureNames, note_lost_names, signature_names
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
@@ -297,7 +297,7 @@ def grad_file(
     verdict = verification and verification.after(graph, outputs.quiet)
     comparisons = check.compare() if check is not None else []
     passed = (check is None or _gradients_agree(comparisons)) and (verdict is None or bool(verdict))
-    files = _write_outputs(source, added, outputs, checked) if passed else []
+    files = _write_outputs(source, added, outputs, checked, names) if passed else []
     if not outputs.quiet:
         print_gradients(added, xs_are_defaults=not request.xs)
     print_check(comparisons, outputs.quiet and passed)
@@ -398,12 +398,20 @@ def _y_weight(graph: Graph, y: Output, text: str) -> Any:
 
 
 def _write_outputs(
-    source: Source, added: AddedGradients, outputs: OutputOptions, checked: GradCheckOptions
+    source: Source,
+    added: AddedGradients,
+    outputs: OutputOptions,
+    checked: GradCheckOptions,
+    names: SignatureNames,
 ) -> list[dict[str, Any]]:
     """Write the graph and the map of names; returns the artifacts."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     to_terminal = outputs.output is None and outputs.to is None and is_terminal
     if checked.wanted and to_terminal:
         return []  # only the comparison was requested
-    path = write_graph_and_map(source.graph, outputs, added.names())
+    signature = names.selected
+    signatures = () if signature is None else (added.extend(signature),)
+    path = write_graph_and_map(source.graph, outputs, added.names(), source, signatures)
+    if path is not None:
+        note_lost_names(names, path, outputs.quiet)
     return output_artifacts(path, "names", outputs.map_out)

@@ -10,8 +10,13 @@ from typing import Any
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
 from cfgraph.console.output import Column, OutputTable, Styled, page
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.node import node_name
 from cfgraph.ir.role import Role
+from cfgraph.ir.serde.saved_model import SavedSignature, SignatureTensor
+from cfgraph.ir.serde.saved_model_writer import extended_signature
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.stacks import StackPushV2
 from cfgraph.ops.opdef.op import is_a, role_of
 from cfgraph.ops.shape_inference import infer_shapes
@@ -25,8 +30,14 @@ class GradientRow:
     order: int
     x: str
     gradient: str | None
-    type: str | None
+    dtype: DType | None
+    shape: Shape
     cut: GradientCut | None
+
+    @property
+    def type(self) -> str | None:
+        """Type and shape of the gradient."""
+        return None if self.gradient is None else format_type(self.dtype, self.shape)
 
     @property
     def is_unconnected(self) -> bool:
@@ -59,6 +70,21 @@ class AddedGradients:
         for row in self.rows:
             gradients.setdefault(row.x, []).append(row.gradient)
         return gradients
+
+    def extend(self, signature: SavedSignature) -> SavedSignature:
+        """Add the gradients to the outputs of a signature: `gradients/x` for its input `x`."""
+        labels = {item.tensor: item.name for item in signature.inputs}
+        outputs = [
+            SignatureTensor(
+                f"{row.gradient.split('/', 1)[0]}/{labels.get(row.x) or node_name(row.x)}",
+                row.gradient,
+                row.dtype,
+                row.shape,
+            )
+            for row in self.rows
+            if row.gradient is not None and row.dtype is not None
+        ]
+        return extended_signature(signature, outputs)
 
     @property
     def warnings(self) -> list[str]:
@@ -112,14 +138,14 @@ def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[Grad
         for x, name in zip(item.xs, item.names, strict=True):
             if name is None:
                 cut = find_gradient_cut(targets, graph.tensor(x), stops)
-                rows.append(GradientRow(item.order, x, None, None, cut))
+                rows.append(GradientRow(item.order, x, None, None, UNKNOWN_SHAPE, cut))
                 continue
             tensor, source = graph.tensor(name), graph.tensor(x)
             shape = shapes[tensor]
             # a handle has another type than the gradient, which is that of the variable's value
             if not shape.is_full and source.dtype == tensor.dtype:
                 shape = shapes[source]
-            rows.append(GradientRow(item.order, x, name, format_type(tensor.dtype, shape), None))
+            rows.append(GradientRow(item.order, x, name, tensor.dtype, shape, None))
     return rows
 
 

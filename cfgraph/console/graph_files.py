@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +31,18 @@ from cfgraph.ir.files import (
 )
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import is_partition_folder
-from cfgraph.ir.serde.saved_model import SavedModelContents, SavedState, read_contents, saved_state
+from cfgraph.ir.serde.saved_model import (
+    SavedModelContents,
+    SavedSignature,
+    SavedState,
+    read_contents,
+    saved_state,
+)
+from cfgraph.ir.serde.saved_model_writer import SavedModelOrigin, stage_saved_model
 from cfgraph.ir.units import format_byte_size
 
 STDIN: Final = "-"
+_SAVED_MODEL_FORMATS: Final = ("saved_model", "pbtxt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +140,22 @@ def write_graph(
     to: str | None,
     files: StagedFiles | None = None,
     quiet: bool = False,
+    source: Source | None = None,
+    signatures: Sequence[SavedSignature] = (),
 ) -> str | None:
-    """Write a graph to a file, or to standard output; returns the path of the file.
+    """Write a graph to a file, a folder, or standard output; returns the path.
 
-    The file appears atomically, or together with `files`; a note reports a suffix that names no
-    format. Raises UsageError if a binary graph would be written to a terminal.
+    A graph derived from the SavedModel `source` is written as one if the output is a folder, with
+    changed or added `signatures`. All files appear atomically, or together with `files`; a note
+    reports a suffix that names no format. Raises UsageError if a binary graph would be written to a
+    terminal.
     """
     if to is not None and to not in FORMATS:
         raise UsageError(f"unknown format {to!r}", hint=f"use one of {', '.join(FORMATS)}")
+    if output is not None and source is not None and is_saved_model_output(output, source):
+        with StagedFiles() if files is None else nullcontext(files) as staged:
+            _stage_saved_model(graph, output, to, staged, source, signatures, quiet)
+        return output
     if lost := dropped_field_bytes(graph, output_format(output, to)):
         hint = "pb and graph preserve them"
         note(f"note: pbtxt has no form for {lost} bytes of unknown fields; {hint}", quiet)
@@ -166,14 +183,44 @@ def write_graph(
     return None
 
 
+def is_saved_model_output(output: str, source: Source) -> bool:
+    """True if the output is a folder, and its source a SavedModel: the output is one too."""
+    is_folder = output.endswith(("/", os.sep)) or os.path.isdir(output)
+    is_saved_model = source.format in _SAVED_MODEL_FORMATS and saved_model_contents(source)
+    return bool(is_folder and is_saved_model and not is_partition_folder(output))
+
+
+def _stage_saved_model(
+    graph: Graph,
+    folder: str,
+    to: str | None,
+    files: StagedFiles,
+    source: Source,
+    signatures: Sequence[SavedSignature],
+    quiet: bool,
+) -> None:
+    if to not in (None, "pb"):
+        message = f"a SavedModel is not written as {to}"
+        raise UsageError(message, hint=f"omit --to; or name a file: -o FILE.{to}")
+    origin = SavedModelOrigin(source.data, saved_model_folder(source))
+    omitted = stage_saved_model(graph, folder, origin, files, signatures=signatures)
+    for name in omitted:
+        note(f"note: signature {name!r} is omitted: the graph lacks one of its tensors", quiet)
+
+
 def write_graph_and_map(
-    graph: Graph, outputs: OutputOptions, names: Mapping[str, Any]
+    graph: Graph,
+    outputs: OutputOptions,
+    names: Mapping[str, Any],
+    source: Source | None = None,
+    signatures: Sequence[SavedSignature] = (),
 ) -> str | None:
     """Write a graph and the map of its names, both or neither; returns the path of the graph."""
+    output, to = outputs.output, outputs.to
     with StagedFiles() as files:
         if outputs.map_out is not None:
             files.write(outputs.map_out, f"{render_json(names)}\n".encode())
-        return write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
+        return write_graph(graph, output, to, files, outputs.quiet, source, signatures)
 
 
 def output_format(output: str | None, to: str | None) -> str:
@@ -193,10 +240,10 @@ def output_artifacts(graph: str | None, kind: str, second: str | None) -> list[d
 
 
 def _digest_bytes(path: str) -> bytes:
-    """Return the bytes of a file, or of the manifest and all parts of a folder."""
+    """Return the bytes of a file or SavedModel, or of the manifest and parts of a folder."""
     folder = Path(path)
     if not is_partition_folder(folder):
-        return folder.read_bytes()
+        return (folder / SAVED_MODELS[0] if folder.is_dir() else folder).read_bytes()
     manifest = (folder / MANIFEST).read_bytes()
     names = [entry["file"] for entry in json.loads(manifest)["parts"]]
     return manifest + b"".join((folder / name).read_bytes() for name in names)
@@ -204,7 +251,7 @@ def _digest_bytes(path: str) -> bytes:
 
 def saved_model_contents(source: Source) -> SavedModelContents | None:
     """Return signatures, saver, and initializer of a SavedModel, or None for any other graph."""
-    return read_contents(source.data) if source.format in ("saved_model", "pbtxt") else None
+    return read_contents(source.data) if source.format in _SAVED_MODEL_FORMATS else None
 
 
 def saved_model_state_of(source: Source) -> SavedState | None:
@@ -217,7 +264,7 @@ def saved_model_state_of(source: Source) -> SavedState | None:
 def saved_model_folder(source: Source) -> str | None:
     """Return the folder of a SavedModel, or None for any other graph."""
     path = Path(source.path)
-    if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
+    if source.format not in _SAVED_MODEL_FORMATS or source.path == STDIN:
         return None
     if path.is_dir():
         return source.path

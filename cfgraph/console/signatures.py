@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from cfgraph.console.graph_files import Source, saved_model_contents
+from cfgraph.console.output import note
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.file_io import read_file
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, first_names
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
     SignatureTensor,
     read_contents,
 )
+
+# names that a note lists
+_MAX_LISTED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class SignatureNames:
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    selected: SavedSignature | None = None
     unselected: tuple[SavedSignature, ...] = ()
 
     def tensor(self, name: str) -> str:
@@ -62,7 +68,7 @@ def signature_names(
         return SignatureNames(unselected=unselected)
     graph = source.graph
     inputs, outputs = _in_graph(graph, signature.inputs), _in_graph(graph, signature.outputs)
-    return SignatureNames(inputs, outputs, unselected)
+    return SignatureNames(inputs, outputs, signature, unselected)
 
 
 def _contents_at(path: str | None) -> SavedModelContents | None:
@@ -105,3 +111,13 @@ def _has_tensor(graph: Graph, name: str) -> bool:
     except UsageError:
         return False
     return True
+
+
+def note_lost_names(names: SignatureNames, path: str, quiet: bool) -> None:
+    """Note the tensors that a signature names, for a written file, which has no signatures."""
+    if os.path.isdir(path) or not (names.inputs or names.outputs):
+        return
+    pairs = {**names.outputs, **names.inputs}.items()
+    listed = first_names([f"{name} is {tensor}" for name, tensor in pairs], _MAX_LISTED)
+    text = f"note: {path} has no signatures: {listed};\n  -o FOLDER/ writes a SavedModel"
+    note(text, quiet)

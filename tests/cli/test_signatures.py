@@ -252,3 +252,39 @@ def test_a_name_of_another_signature_is_an_error_that_names_it(command: Any, tab
     assert done.code == 2
     assert "'y' is a name of the signature scale" in done.err
     assert "hint: add --signature scale" in done.err
+
+
+def test_grad_writes_a_saved_model_whose_signature_has_the_gradients(
+    command: Any, saved: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "gradients"
+    done = command("grad", saved, "--ys", "y", "--xs", "x,same", "-o", f"{folder}/", "--json")
+    assert done.code == 0, done.err
+    assert done.json["artifacts"][0]["path"] == f"{folder}/"
+    run = command("run", folder, *FEED, "--fetch", "gradients/x", "--fetch", "y")
+    assert (run.code, run.out.split()[0]) == (0, "gradients/x")
+    assert "[[-0.3671875, 1.1367188]]" in run.out
+    # an existing folder needs no slash
+    assert command("grad", saved, "--ys", "y", "--xs", "same_1", "-o", folder).code == 0
+    shown = command("show", folder).out
+    assert "gradients/same_1" in shown
+    assert "gradients/x" not in shown
+
+
+def test_a_note_names_the_tensors_of_a_signature_that_a_file_lacks(
+    command: Any, saved: Path, tmp_path: Path
+) -> None:
+    done = command("grad", saved, "--ys", "y", "--xs", "x", "-o", tmp_path / "g.pb")
+    assert "x is serving_default_x:0" in done.err
+    assert "y is StatefulPartitionedCall:1" in done.err
+    done = command("run", tmp_path / "g.pb", *FEED, "--fetch", "gradients/serving_default_x")
+    assert (done.code, "did you mean 'serving_default_x'?" in done.err) == (2, True)
+    done = command("grad", saved, "--ys", "y", "--xs", "x", "-o", tmp_path / "g.pb", "--quiet")
+    assert "serving_default_x:0" not in done.err
+
+
+def test_a_folder_takes_no_other_format(command: Any, saved: Path, tmp_path: Path) -> None:
+    folder = f"{tmp_path}/new/"
+    done = command("grad", saved, "--ys", "y", "--xs", "x", "-o", folder, "--to", "graph")
+    assert (done.code, "a SavedModel is not written as graph" in done.err) == (2, True)
+    assert not Path(folder).exists()

@@ -21,7 +21,7 @@ DEFAULT_SIGNATURE: Final = "serving_default"
 VARIABLES_PREFIX: Final = Path("variables", "variables")
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _INIT_SIGNATURE: Final = "__saved_model_init_op"
-_INIT_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op")
+INIT_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op")
 _INTERNAL: Final = re.compile(r"__saved_model_\w+_op")
 
 
@@ -77,14 +77,20 @@ class SavedModelContents:
         return next(iter(self.signatures.values()))
 
 
-def saved_model_contents(data: bytes) -> SavedModelContents | None:
-    """Contents of a SavedModel in binary or text form, or None for data of another format."""
-    saved = saved_model_pb2.SavedModel()
+def parse_saved_model(data: bytes) -> Any | None:
+    """A SavedModel in binary or text form, or None for data of another format."""
+    saved, data = saved_model_pb2.SavedModel(), decompress(data).removeprefix(_UTF8_BOM)
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")
     elif containers.first_field(data) in saved.DESCRIPTOR.fields_by_name:
         containers.parse_text(data, saved)
-    if not saved.meta_graphs:
+    return saved if saved.meta_graphs else None
+
+
+def read_contents(data: bytes) -> SavedModelContents | None:
+    """Contents of a SavedModel in binary or text form, or None for data of another format."""
+    saved = parse_saved_model(data)
+    if saved is None:
         return None
     meta = saved.meta_graphs[0]
     saver = meta.saver_def
@@ -125,7 +131,7 @@ def _initializer(meta: Any) -> str | None:
         outputs = meta.signature_def[_INIT_SIGNATURE].outputs
         if _INIT_SIGNATURE in outputs and outputs[_INIT_SIGNATURE].name:
             return str(outputs[_INIT_SIGNATURE].name)
-    for name in _INIT_COLLECTIONS:
+    for name in INIT_COLLECTIONS:
         nodes = [*meta.collection_def[name].node_list.value] if name in meta.collection_def else []
         if len(nodes) == 1:
             return str(nodes[0])
@@ -146,11 +152,6 @@ class SavedState:
     saver: Saver | None
     initializer: str | None
     assets: tuple[Asset, ...] = ()
-
-
-def read_contents(data: bytes) -> SavedModelContents | None:
-    """Signatures and set-up nodes of a SavedModel, or None for data of another format."""
-    return saved_model_contents(decompress(data).removeprefix(_UTF8_BOM))
 
 
 def saved_state(

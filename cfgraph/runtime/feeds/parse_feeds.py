@@ -261,12 +261,23 @@ def _feed_tensor(graph: Graph, name: str, names: Mapping[str, str]) -> Output:
     except UsageError as error:
         inputs = [*names] or [node.name for node in graph if is_input(node)]
         hint = did_you_mean(name, names) or did_you_mean(name, graph.nodes)
+        hint = hint or _signature_input_hint(graph, name)
         if hint is None:
             owner = "signature" if names else "graph"
             listed = f"inputs of the {owner}: {first_names(inputs, _MAX_LISTED)}"
             hint = listed if inputs else error.hint
         message = f"feed {name}: {error.message}"
         raise UsageError(message, hint=hint, code="CFG032") from None
+
+
+def _signature_input_hint(graph: Graph, name: str) -> str | None:
+    """Hint with the placeholder `SIGNATURE_NAME` that TensorFlow 2 makes for an input, or None."""
+    matches = [node.name for node in graph if is_input(node) and node.name.endswith(f"_{name}")]
+    if not matches:
+        return None
+    listed = " or ".join(map(repr, matches[:_MAX_LISTED]))
+    names = "--variables SAVED_MODEL provides the names of its signatures"
+    return f"did you mean {listed}? {names}"
 
 
 def _archive(graph: Graph, path: str, names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
