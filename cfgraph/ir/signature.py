@@ -2,7 +2,9 @@
 
 A signature is written `x: T, y: N*T, r: Ref(T), list: Tin -> z: T, n: int32`; attributes are
 written `N: int >= 1, T: {float32, float64} = float32, Tin: list(type), shape: shape = ?`.
-A type or count that is used but not declared is an attribute `type` or `int >= 1`.
+A type or count that is used but not declared is an attribute `type` or `int >= 1`. A kernel has
+the argument of `shape: host int64` in host memory; that of `axis: const int32` is also known when
+the node is compiled.
 """
 
 from __future__ import annotations
@@ -14,19 +16,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, takewhile
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 
 # bound on the tensors of one argument, so that a corrupt count does not exhaust the memory
 MAX_COUNT: Final = 1 << 20
+Memory = Literal["", "host", "const"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArgDef:
     """One argument, of type `dtype` or of the type in `type_attr`; `count` names a count
-    attribute.
+    attribute. `memory` is empty for an argument in the memory of the device.
     """
 
     name: str
@@ -34,6 +37,7 @@ class ArgDef:
     type_attr: str | None
     count: str | None = None
     is_ref: bool = False
+    memory: Memory = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,21 @@ class Signature:
         """The number of outputs if it is independent of attributes, else None."""
         single = all(not self._is_list(arg) for arg in self.outputs)
         return len(self.outputs) if single else None
+
+    @cached_property
+    def host_inputs(self) -> tuple[int, ...]:
+        """The positions of the inputs that a kernel reads in host memory."""
+        return _positions(self.inputs, "host", "const")
+
+    @cached_property
+    def constant_inputs(self) -> tuple[int, ...]:
+        """The positions of the inputs that are known when a node is compiled."""
+        return _positions(self.inputs, "const")
+
+    @cached_property
+    def host_outputs(self) -> tuple[int, ...]:
+        """The positions of the outputs that a kernel writes to host memory."""
+        return _positions(self.outputs, "host", "const")
 
     def single_inputs(self) -> list[str]:
         """The names of the inputs before the first list; each is the name of one slot."""
@@ -259,6 +278,11 @@ class Signature:
             attrs.setdefault(arg.type_attr, dtypes[0])
 
 
+def _positions(args: Sequence[ArgDef], *memories: Memory) -> tuple[int, ...]:
+    """The positions of the arguments with one of these memories."""
+    return tuple(position for position, arg in enumerate(args) if arg.memory in memories)
+
+
 def _checked_type(arg: ArgDef, dtype: Any) -> DType:
     if not isinstance(dtype, DType):
         message = f"attribute {arg.type_attr!r} is not a type"
@@ -289,6 +313,9 @@ def _split_top_level(text: str) -> list[str]:
 def _parse_arg(text: str) -> tuple[ArgDef, str]:
     """An argument, and the name of its type or type attribute; a known type is no attribute."""
     name, _, kind = map(str.strip, text.partition(":"))
+    mark, _, rest = kind.partition(" ")
+    memory: Memory = "host" if mark == "host" else "const" if mark == "const" else ""
+    kind = rest.strip() if memory else kind
     count, star, rest = kind.partition("*")
     kind = rest.strip() if star else kind
     is_ref = kind.startswith("Ref(")
@@ -297,8 +324,8 @@ def _parse_arg(text: str) -> tuple[ArgDef, str]:
         dtype: DType | None = DType.from_name(kind)
     except KeyError:
         dtype = None
-    arg = ArgDef(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
-    return arg, kind
+    number = count.strip() if star else None
+    return ArgDef(name, dtype, None if dtype else kind, number, is_ref, memory), kind
 
 
 _ATTR_DEF: Final = re.compile(

@@ -63,7 +63,7 @@ def _required_inputs(plan: NodePlan) -> Iterator[Output]:
     elif op.effects.stateful and not op.role:
         yield from _inspected_inputs(plan)
     else:
-        yield from (node.inputs[slot] for slot in op.slots_of(node, op.compilation.constant_inputs))
+        yield from (node.inputs[slot] for slot in op.constant_slots(node))
 
 
 def _inspected_inputs(plan: NodePlan) -> Sequence[Output]:

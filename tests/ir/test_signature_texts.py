@@ -21,6 +21,14 @@ def test_arguments_have_a_type_a_count_and_perhaps_a_reference() -> None:
     assert signature.outputs == (ArgDef("z", int32, None, is_ref=True),)
 
 
+def test_arguments_are_in_host_memory_or_known_when_compiled() -> None:
+    signature = Signature("x: T, sizes: host N*int32, axis: const Tidx -> y: T, n: host Ref(int32)")
+    assert (signature.host_inputs, signature.constant_inputs) == ((1, 2), (2,))
+    assert signature.host_outputs == (1,)
+    assert signature.inputs[1] == ArgDef("sizes", int32, None, "N", memory="host")
+    assert signature.outputs[1] == ArgDef("n", int32, None, is_ref=True, memory="host")
+
+
 def test_attributes_that_are_only_named_are_declared() -> None:
     signature = Signature("x: N*T -> y: T")
     assert signature.attrs == {"T": AttrDef("T", "type"), "N": AttrDef("N", "int", minimum=1)}

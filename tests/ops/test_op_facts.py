@@ -80,22 +80,6 @@ def test_neutral_operands_change_no_bit(cases: list[Case]) -> None:
     check(cases, unchanged)
 
 
-def test_facts_speak_of_arguments_that_the_op_has() -> None:
-    for op in all_ops():
-        count = len(op.parsed().inputs)
-        for facts in (op.placement.host_inputs, op.compilation.constant_inputs):
-            assert list(facts) == sorted(set(facts)), op.name
-            assert all(0 <= place < count for place in facts), op.name
-
-
-def test_what_must_be_constant_lies_in_host_memory() -> None:
-    assert not [
-        op.name
-        for op in all_ops()
-        if not set(op.compilation.constant_inputs) <= set(op.placement.host_inputs)
-    ]
-
-
 def test_the_slots_of_an_argument_behind_a_list_depend_on_the_node() -> None:
     part = np.zeros((2, 3), np.float32)
     node = harness.node_of(harness.case("ConcatV2", [part, part, part, np.int32(0)]))

@@ -72,7 +72,7 @@ def free_kernel(op: type[Op], item: Case, constant: Sequence[int]) -> tuple[Any,
 
 def traced(op: type[Op], item: Case) -> list[Any]:
     """The outputs under `jax.jit`."""
-    compute, inputs = free_kernel(op, item, op.compilation.constant_inputs)
+    compute, inputs = free_kernel(op, item, op.parsed().constant_inputs)
     result = jax().jit(compute)(*inputs)
     if result is None:
         return []
@@ -109,8 +109,8 @@ def test_no_input_is_called_constant_that_may_be_traced(name: str) -> None:
         pytest.skip("jax is not installed (extra `xla`)")
     op = lookup(name)
     assert op is not None
-    for argument in op.compilation.constant_inputs:
-        others = [place for place in op.compilation.constant_inputs if place != argument]
+    for argument in op.parsed().constant_inputs:
+        others = [place for place in op.parsed().constant_inputs if place != argument]
         assert not all(can_trace(op, item, others) for item in representatives()[name])
 
 

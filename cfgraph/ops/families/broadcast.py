@@ -12,7 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -31,10 +31,8 @@ from cfgraph.ops.opdef.shape_functions import (
 class BroadcastTo(Op):
     """The tensor broadcast to `shape`."""
 
-    signature = "input: T, shape: Tidx -> output: T"
+    signature = "input: T, shape: const Tidx -> output: T"
     attrs = "Tidx: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
@@ -76,10 +74,8 @@ class BroadcastTo(Op):
 class BroadcastArgs(Op):
     """Shape to which two shapes broadcast."""
 
-    signature = "s0: T, s1: T -> r0: T"
+    signature = "s0: const T, s1: const T -> r0: T"
     attrs = "T: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(0, 1))
-    compilation = CompilerSupport(constant_inputs=(0, 1))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -113,10 +109,8 @@ class BroadcastGradientArgs(Op):
     An axis of size 1 in both shapes is listed for both. Equal shapes have no such axes.
     """
 
-    signature = "s0: T, s1: T -> r0: T, r1: T"
+    signature = "s0: const T, s1: const T -> r0: T, r1: T"
     attrs = "T: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(0, 1))
-    compilation = CompilerSupport(constant_inputs=(0, 1))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -184,10 +178,8 @@ def _broadcast_mismatch(first: Sequence[int], second: Sequence[int]) -> str:
 class Tile(Op):
     """The tensor repeated `multiples[d]` times along each dimension d."""
 
-    signature = "input: T, multiples: Tmultiples -> output: T"
+    signature = "input: T, multiples: const Tmultiples -> output: T"
     attrs = "Tmultiples: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
@@ -271,9 +263,8 @@ def _multiples(value: Any, multiples: Any) -> tuple[int, ...]:
 class TileGrad(Op):
     """Sum over the tiles of a Tile: its gradient in older graphs."""
 
-    signature = "input: T, multiples: int32 -> output: T"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,), compiled=False)
+    signature = "input: T, multiples: const int32 -> output: T"
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -14,7 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -32,10 +32,8 @@ from cfgraph.ops.opdef.shape_functions import (
 class ConcatV2(Op):
     """Concatenation of N tensors along an existing axis (last input)."""
 
-    signature = "values: N*T, axis: Tidx -> output: T"
+    signature = "values: N*T, axis: const Tidx -> output: T"
     attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True)
     algebra = AlgebraicFacts(product_role="concatenates")
 
@@ -64,10 +62,8 @@ class ConcatV2(Op):
 class Concat(Op):
     """Concatenation of N tensors along an existing axis (first input)."""
 
-    signature = "concat_dim: int32, values: N*T -> output: T"
+    signature = "concat_dim: const int32, values: N*T -> output: T"
     attrs = "N: int >= 2"
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
     aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
@@ -189,10 +185,8 @@ def concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
 class ConcatOffset(Op):
     """Start offset of each tensor in a concatenation, computed from the tensors' shapes."""
 
-    signature = "concat_dim: int32, shape: N*shape_type -> offset: N*shape_type"
+    signature = "concat_dim: const int32, shape: const N*shape_type -> offset: N*shape_type"
     attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(0, 1))
-    compilation = CompilerSupport(constant_inputs=(0, 1))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

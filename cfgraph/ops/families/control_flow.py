@@ -11,7 +11,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -27,25 +27,22 @@ class ForwardingOp(SameShape, abstract=True):
 class Switch(ForwardingOp):
     """Forward data to the output that the predicate selects; the other output is dead."""
 
-    signature = "data: T, pred: bool -> output_false: T, output_true: T"
+    signature = "data: T, pred: host bool -> output_false: T, output_true: T"
     role = Role.SWITCH
-    placement = HostPlacement(host_inputs=(1,))
 
 
 class RefSwitch(ForwardingOp):
     """Switch for references."""
 
-    signature = "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)"
+    signature = "data: Ref(T), pred: host bool -> output_false: Ref(T), output_true: Ref(T)"
     role = Role.SWITCH
-    placement = HostPlacement(host_inputs=(1,))
 
 
 class _SwitchN(ForwardingOp):
     """Forward data to the output with the given index, or to the last if it is out of range."""
 
-    signature = "data: T, output_index: int32 -> outputs: num_outs*T"
+    signature = "data: T, output_index: host int32 -> outputs: num_outs*T"
     role = Role.SWITCH
-    placement = HostPlacement(host_inputs=(1,))
 
 
 class MergeOp(Op, abstract=True):
@@ -132,9 +129,8 @@ class RefNextIteration(ForwardingOp):
 class LoopCond(ForwardingOp):
     """Mark the predicate of a loop and forward it unchanged."""
 
-    signature = "input: bool -> output: bool"
+    signature = "input: host bool -> output: host bool"
     role = Role.LOOP_COND
-    placement = HostPlacement(host_inputs=(0,), host_outputs=(0,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -202,7 +198,7 @@ class _Send(Op):
 class _HostSend(_Send):
     """Send a tensor in host memory to the Recv with the same rendezvous key."""
 
-    placement = HostPlacement(host_inputs=(0,))
+    signature = "tensor: host T ->"
 
 
 class Send(_Send):

@@ -11,7 +11,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.convolution_products import convolve, convolve_filter, convolve_input
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -149,8 +149,6 @@ class ConvolutionInputGradient(Convolution, abstract=True):
     """Gradient of a convolution with respect to its image."""
 
     explicit_sizes: ClassVar[bool] = True
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -203,8 +201,6 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
     """Gradient of a convolution with respect to its filter."""
 
     explicit_sizes: ClassVar[bool] = True
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -267,7 +263,7 @@ class Conv2D(ConvolutionForward):
 class Conv2DBackpropInput(ConvolutionInputGradient):
     """Gradient of Conv2D with respect to the image."""
 
-    signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
+    signature = "input_sizes: const int32, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D_INT
 
 
@@ -277,14 +273,13 @@ class Conv2DBackpropInputV2(ConvolutionInputGradient):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D_INT
     explicit_sizes = False
-    placement = HostPlacement(host_inputs=())
-    compilation = CompilerSupport(constant_inputs=(), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
 
 class Conv2DBackpropFilter(ConvolutionFilterGradient):
     """Gradient of Conv2D with respect to the filter."""
 
-    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
+    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     attrs = _ATTRS_2D
 
 
@@ -294,8 +289,7 @@ class Conv2DBackpropFilterV2(ConvolutionFilterGradient):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D
     explicit_sizes = False
-    placement = HostPlacement(host_inputs=())
-    compilation = CompilerSupport(constant_inputs=(), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
 
 _ATTRS_DEPTHWISE = _ATTRS_2D.replace("use_cudnn_on_gpu: bool = true, ", "")
@@ -313,7 +307,7 @@ class DepthwiseConv2dNative(ConvolutionForward):
 class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
     """Gradient of DepthwiseConv2dNative with respect to the image."""
 
-    signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
+    signature = "input_sizes: const int32, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
     forward_op = "DepthwiseConv2dNative"
@@ -322,7 +316,7 @@ class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
 class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilterGradient):
     """Gradient of DepthwiseConv2dNative with respect to the filter."""
 
-    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
+    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     attrs = _ATTRS_DEPTHWISE
     depthwise = True
     forward_op = "DepthwiseConv2dNative"
@@ -356,14 +350,13 @@ class Conv3DBackpropInput(ConvolutionInputGradient):
     rank = 5
     forward_op, version = "Conv3D", "V2"
     explicit_sizes = False
-    placement = HostPlacement(host_inputs=())
-    compilation = CompilerSupport(constant_inputs=(), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
 
 class Conv3DBackpropInputV2(ConvolutionInputGradient):
     """Gradient of Conv3D with respect to the volume."""
 
-    signature = "input_sizes: Tshape, filter: T, out_backprop: T -> output: T"
+    signature = "input_sizes: const Tshape, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_3D + ", Tshape: {int32, int64} = int32"
     rank = 5
     forward_op, version = "Conv3D", "V2"
@@ -377,14 +370,13 @@ class Conv3DBackpropFilter(ConvolutionFilterGradient):
     rank = 5
     forward_op, version = "Conv3D", "V2"
     explicit_sizes = False
-    placement = HostPlacement(host_inputs=())
-    compilation = CompilerSupport(constant_inputs=(), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
 
 class Conv3DBackpropFilterV2(ConvolutionFilterGradient):
     """Gradient of Conv3D with respect to the filter."""
 
-    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
+    signature = "input: T, filter_sizes: const int32, out_backprop: T -> output: T"
     attrs = _ATTRS_3D
     rank = 5
     forward_op, version = "Conv3D", "V2"

@@ -16,7 +16,7 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.families.resizing import check_image_batch, check_image_size
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.array_namespace import accumulated_at, run_on_host
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream
@@ -109,10 +109,9 @@ def _is_bilinear(node: Node) -> bool:
 class CropAndResize(Op):
     """Boxes of images, resized to one size by bilinear or nearest-neighbor interpolation."""
 
-    signature = "image: T, boxes: float32, box_ind: int32, crop_size: int32 -> crops: float32"
+    signature = "image: T, boxes: float32, box_ind: int32, crop_size: const int32 -> crops: float32"
     attrs = f"{_IMAGE}, {_METHOD}, extrapolation_value: float = 0.0"
-    placement = HostPlacement(host_inputs=(3,))
-    compilation = CompilerSupport(traceable=False, constant_inputs=(3,))
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -161,10 +160,11 @@ class CropAndResize(Op):
 class CropAndResizeGradImage(Op):
     """Gradient of CropAndResize by the images."""
 
-    signature = "grads: float32, boxes: float32, box_ind: int32, image_size: int32 -> output: T"
+    signature = (
+        "grads: float32, boxes: float32, box_ind: int32, image_size: const int32 -> output: T"
+    )
     attrs = f"T: {{float32, float16, float64}}, {_METHOD}"
-    placement = HostPlacement(host_inputs=(3,))
-    compilation = CompilerSupport(traceable=False, constant_inputs=(3,))
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -236,13 +236,12 @@ class CropAndResizeGradBoxes(Op):
 class ExtractGlimpseV2(Op):
     """Windows of images at offsets per image; noise where a window leaves its image."""
 
-    signature = "input: float32, size: int32, offsets: float32 -> glimpse: float32"
+    signature = "input: float32, size: const int32, offsets: host float32 -> glimpse: float32"
     attrs = (
         "centered: bool = true, normalized: bool = true, uniform_noise: bool = true, "
         "noise: string = 'uniform'"
     )
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(traceable=False, constant_inputs=(1,))
+    compilation = CompilerSupport(traceable=False)
     always_centered = False  # offsets that are not centered are those of the window's corner
 
     @classmethod

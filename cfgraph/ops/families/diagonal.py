@@ -13,7 +13,6 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
@@ -257,9 +256,7 @@ class BatchMatrixDiagPart(MatrixDiagPart):
 class MatrixDiagPartV2(MatrixDiagPart):
     """Band of diagonals of each matrix; shorter ones are padded on the right."""
 
-    signature = "input: T, k: int32, padding_value: T -> diagonal: T"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = replace(MatrixDiagPart.compilation, constant_inputs=(1,))
+    signature = "input: T, k: const int32, padding_value: T -> diagonal: T"
 
 
 class MatrixDiagPartV3(MatrixDiagPartV2):
@@ -353,10 +350,9 @@ class MatrixDiagV2(MatrixDiag):
     """Matrices with the input as a band of diagonals, and padding elsewhere."""
 
     signature = (
-        "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T -> output: T"
+        "diagonal: T, k: const int32, num_rows: const int32, num_cols: const int32, "
+        "padding_value: T -> output: T"
     )
-    placement = HostPlacement(host_inputs=(1, 2, 3))
-    compilation = replace(MatrixDiag.compilation, constant_inputs=(1, 2, 3))
 
 
 class MatrixDiagV3(MatrixDiagV2):
@@ -407,9 +403,7 @@ class BatchMatrixSetDiag(MatrixSetDiag):
 class MatrixSetDiagV2(MatrixSetDiag):
     """Copy of matrices with a band of diagonals replaced."""
 
-    signature = "input: T, diagonal: T, k: int32 -> output: T"
-    placement = HostPlacement(host_inputs=(2,))
-    compilation = replace(MatrixSetDiag.compilation, constant_inputs=(2,))
+    signature = "input: T, diagonal: T, k: const int32 -> output: T"
 
 
 class MatrixSetDiagV3(MatrixSetDiagV2):

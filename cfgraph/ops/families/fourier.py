@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
@@ -189,10 +188,8 @@ class IFFT3D(FourierTransform):
 class RFFT(FourierTransform):
     """1-D Fourier transform of real signals: only the non-negative frequencies."""
 
-    signature = "input: Treal, fft_length: int32 -> output: Tcomplex"
+    signature = "input: Treal, fft_length: const int32 -> output: Tcomplex"
     attrs = _REAL_COMPLEX_ATTRS
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     function = "rfftn"
     inverse = "IFFT"
     is_real_to_complex: ClassVar[bool] = True
@@ -258,7 +255,7 @@ class RFFT3D(RFFT):
 class IRFFT(RFFT):
     """Inverse of RFFT: real signals from their non-negative frequencies."""
 
-    signature = "input: Tcomplex, fft_length: int32 -> output: Treal"
+    signature = "input: Tcomplex, fft_length: const int32 -> output: Treal"
     function, is_real_to_complex = "irfftn", False
     inverse = "RFFT"
 

@@ -143,11 +143,10 @@ class StatefulPartitionedCall(PartitionedCall):
 class RemoteCall(FunctionalOp):
     """Call a function on the device that input 0 names."""
 
-    signature = "target: string, args: Tin -> output: Tout"
+    signature = "target: host string, args: Tin -> output: Tout"
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, f: func"
     calls = FunctionCalls(kind="call", functions=("f",), first_argument=1)
     effects = SideEffects(stateful=True)
-    placement = HostPlacement(host_inputs=(0,))
 
 
 class SymbolicGradient(FunctionalOp):

@@ -13,7 +13,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.array_namespace import defer_check
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -175,10 +175,8 @@ def _size_vector(g: GradientBuilder, *sizes: SizeLike) -> Output:
 class GatherV2(Op):
     """Slices of `params` along an axis, selected by `indices`, optionally with batch dimensions."""
 
-    signature = "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams"
+    signature = "params: Tparams, indices: Tindices, axis: const Taxis -> output: Tparams"
     attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
-    placement = HostPlacement(host_inputs=(2,))
-    compilation = CompilerSupport(constant_inputs=(2,))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
     @classmethod

@@ -23,7 +23,7 @@ from cfgraph.ops.families.stateless_random import (
 )
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -65,10 +65,9 @@ def reserve_numbers(cell: Variable, algorithm: Any, count: int, start: int = 0) 
 class RngReadAndSkip(Op):
     """State of a generator, which then advances past `delta` numbers."""
 
-    signature = "resource: resource, alg: int32, delta: uint64 -> value: int64"
+    signature = "resource: resource, alg: host int32, delta: host uint64 -> value: int64"
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True)
-    placement = HostPlacement(host_inputs=(1, 2))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -87,10 +86,9 @@ class RngReadAndSkip(Op):
 class RngSkip(Op):
     """Advance a generator past `delta` numbers."""
 
-    signature = "resource: resource, algorithm: int64, delta: int64 ->"
+    signature = "resource: resource, algorithm: host int64, delta: host int64 ->"
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True)
-    placement = HostPlacement(host_inputs=(1, 2))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -104,8 +102,7 @@ class GeneratorSampler(Op, abstract=True):
     """Op that draws from a generator, in the shape of input 2."""
 
     effects = SideEffects(stateful=True)
-    compilation = CompilerSupport(compiled=True, constant_inputs=(2,))
-    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(compiled=True)
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -124,17 +121,16 @@ class GeneratorSampler(Op, abstract=True):
         return [context.shape_value(2)]
 
 
-_SAMPLER: Final = "resource: resource, algorithm: int64, shape: shape_dtype -> output: dtype"
+_SAMPLER: Final = (
+    "resource: resource, algorithm: host int64, shape: const shape_dtype -> output: dtype"
+)
 _FLOAT: Final = "dtype: type = float32, shape_dtype: type = int64"
 _NOT_FLOAT: Final = (
     "bool, complex64, complex128, int8, int16, int32, int64, uint8, uint16, uint32, uint64"
 )
-_FLOAT_SUPPORT: Final = CompilerSupport(
-    compiled=True, constant_inputs=(2,), uncompiled_types=_NOT_FLOAT
-)
+_FLOAT_SUPPORT: Final = CompilerSupport(compiled=True, uncompiled_types=_NOT_FLOAT)
 _INTEGER_SUPPORT: Final = CompilerSupport(
     compiled=True,
-    constant_inputs=(2,),
     uncompiled_types="bfloat16, bool, complex64, complex128, float16, float32, float64, int8, "
     "int16, uint8, uint16",
 )
@@ -179,10 +175,9 @@ class StatefulUniformFullInt(GeneratorSampler):
 class StatefulStandardNormal(GeneratorSampler):
     """Standard normal distribution, from a generator whose state begins with its algorithm."""
 
-    signature = "resource: resource, shape: shape_dtype -> output: dtype"
+    signature = "resource: resource, shape: const shape_dtype -> output: dtype"
     attrs = _FLOAT
-    compilation = CompilerSupport(compiled=False, constant_inputs=(1,))
-    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -208,12 +203,11 @@ class StatefulUniformInt(GeneratorSampler):
     """Uniform integers in [minval, maxval), from a generator."""
 
     signature = (
-        "resource: resource, algorithm: int64, shape: shape_dtype, minval: dtype, maxval: dtype "
-        "-> output: dtype"
+        "resource: resource, algorithm: host int64, shape: const shape_dtype, minval: host dtype, "
+        "maxval: host dtype -> output: dtype"
     )
     attrs = "dtype: type = int64, shape_dtype: type = int64"
     compilation = _INTEGER_SUPPORT
-    placement = HostPlacement(host_inputs=(1, 2, 3, 4))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -234,14 +228,14 @@ class StatefulRandomBinomial(GeneratorSampler):
     """Samples of the binomial distribution per count and probability, from a generator."""
 
     signature = (
-        "resource: resource, algorithm: int64, shape: S, counts: T, probs: T -> output: dtype"
+        "resource: resource, algorithm: host int64, shape: host S, counts: host T, probs: host T "
+        "-> output: dtype"
     )
     attrs = (
         "S: {int32, int64}, T: {float16, float32, float64, int32, int64} = float64, "
         "dtype: {float16, float32, float64, int32, int64} = int64"
     )
     compilation = CompilerSupport(compiled=False)
-    placement = HostPlacement(host_inputs=(1, 2, 3, 4))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -264,7 +258,7 @@ class StatefulRandomBinomial(GeneratorSampler):
 class NonDeterministicInts(Sampler):
     """Integers that no seed determines; here those of the run's generators."""
 
-    signature = "shape: shape_dtype -> output: dtype"
+    signature = "shape: const shape_dtype -> output: dtype"
     attrs = "dtype: type = int64, shape_dtype: type = int64"
 
     @classmethod

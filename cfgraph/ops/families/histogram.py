@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve
 from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import FLOATS, INDEX, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
@@ -49,10 +49,9 @@ class L2Loss(Op):
 class Bincount(Op):
     """Number of occurrences, or sum of weights, of each integer from 0 to size - 1."""
 
-    signature = "arr: int32, size: int32, weights: T -> bins: T"
+    signature = "arr: int32, size: const int32, weights: T -> bins: T"
     attrs = one_of(_COUNTED_TYPES)
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,), traceable=False)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -70,10 +69,9 @@ class Bincount(Op):
 class DenseBincount(Op):
     """Bin counts of a vector or of each row of a matrix; presence only if `binary_output`."""
 
-    signature = "input: Tidx, size: Tidx, weights: T -> output: T"
+    signature = "input: Tidx, size: const Tidx, weights: T -> output: T"
     attrs = f"Tidx: {INDEX}, {one_of(_COUNTED_TYPES)}, binary_output: bool = false"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,), traceable=False)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -147,10 +145,9 @@ def bin_counter(xp: ModuleType, *, binary: bool = False) -> Kernel:
 class HistogramFixedWidth(Op):
     """Number of values in each of `nbins` equal-width bins; the outer bins are unbounded."""
 
-    signature = "values: T, value_range: T, nbins: int32 -> out: dtype"
+    signature = "values: T, value_range: const T, nbins: const int32 -> out: dtype"
     attrs = f"{one_of(_COUNTED_TYPES)}, dtype: {INDEX} = int32"
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2), traceable=False)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -23,7 +23,7 @@ from cfgraph.ops.families.matrix_functions import (
     square_dims,
 )
 from cfgraph.ops.opdef.array_namespace import run_on_host
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import COMPLEX, Kernel, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -206,9 +206,8 @@ class BandedTriangularSolve(MatrixTriangularSolve):
 class MatrixSolveLs(MatrixOp):
     """Least-squares solution of matrix x = rhs with L2 regularization."""
 
-    signature = "matrix: T, rhs: T, l2_regularizer: float64 -> output: T"
+    signature = "matrix: T, rhs: T, l2_regularizer: host float64 -> output: T"
     attrs = f"{MATRIX_TYPES}, fast: bool = true"
-    placement = HostPlacement(host_inputs=(2,))
     compilation = CompilerSupport(compiled=False)
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -271,10 +271,9 @@ class BlockLSTM(LstmOp):
 
     gradient = staticmethod(lstm_sequence_gradient)
 
-    signature = f"seq_len_max: int64, {_LSTM_STATE} -> {_LSTM_OUTPUTS}"
+    signature = f"seq_len_max: const int64, {_LSTM_STATE} -> {_LSTM_OUTPUTS}"
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -326,13 +325,12 @@ class BlockLSTMGrad(LstmOp):
     """Gradient of BlockLSTM."""
 
     signature = (
-        f"seq_len_max: int64, {_LSTM_STATE}, {_LSTM_OUTPUTS}, cs_grad: T, h_grad: T -> "
+        f"seq_len_max: const int64, {_LSTM_STATE}, {_LSTM_OUTPUTS}, cs_grad: T, h_grad: T -> "
         "x_grad: T, cs_prev_grad: T, h_prev_grad: T, w_grad: T, wci_grad: T, wcf_grad: T, "
         "wco_grad: T, b_grad: T"
     )
     attrs = "use_peephole: bool, T: {float16, float32}"
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

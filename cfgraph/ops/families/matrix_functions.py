@@ -17,7 +17,7 @@ from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, run_on_host
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import COMPLEX, INDEX, REAL, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
@@ -247,10 +247,8 @@ class Cross(SameShape):
 class MatrixBandPart(SameShape):
     """Copy of a band around the diagonal, zero outside; a negative width is unlimited."""
 
-    signature = "input: T, num_lower: Tindex, num_upper: Tindex -> band: T"
+    signature = "input: T, num_lower: const Tindex, num_upper: const Tindex -> band: T"
     attrs = f"Tindex: {INDEX} = int64"
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -288,6 +286,6 @@ def _check_band_width(name: str, width: Any, most: int) -> None:
 class BatchMatrixBandPart(MatrixBandPart):
     """Batch version of MatrixBandPart in older graphs."""
 
-    signature = "input: T, num_lower: int64, num_upper: int64 -> band: T"
+    signature = "input: T, num_lower: const int64, num_upper: const int64 -> band: T"
     attrs = ""
     compilation = replace(MatrixBandPart.compilation, compiled=False)

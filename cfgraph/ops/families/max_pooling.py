@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.pooling import Pooling, PoolingWindow, check_pooled_shape, first_maxima
 from cfgraph.ops.opdef.array_namespace import accumulated_at
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import INTEGERS, Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -111,14 +111,12 @@ class MaxPool3D(MaxPooling):
 class MaxPoolV2(MaxPooling):
     """Maximum of each window of an image; inputs specify the window."""
 
-    signature = "input: T, ksize: int32, strides: int32 -> output: T"
+    signature = "input: T, ksize: const int32, strides: const int32 -> output: T"
     gradient_op = "MaxPoolGradV2"
     attrs = (
         _POOLING_ATTRS + "padding: {'SAME', 'VALID'}, "
         "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
     )
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -189,12 +187,13 @@ class MaxPoolGrad(MaxPoolingGradient):
 class MaxPoolGradV2(MaxPoolingGradient):
     """Gradient of MaxPoolV2: each window's gradient goes to its first maximum."""
 
-    signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    signature = (
+        "orig_input: T, orig_output: T, grad: T, ksize: const int32, strides: const int32 "
+        "-> output: T"
+    )
     adjoint = "MaxPoolGradGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
     window_is_input = True
-    placement = HostPlacement(host_inputs=(3, 4))
-    compilation = CompilerSupport(constant_inputs=(3, 4))
 
 
 class MaxPool3DGrad(MaxPoolingGradient):
@@ -263,14 +262,14 @@ class MaxPoolGradGrad(MaxPoolingGradGrad):
 class MaxPoolGradGradV2(MaxPoolingGradGrad):
     """Gradient of MaxPoolGradV2 with respect to its upstream gradient."""
 
-    signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    signature = (
+        "orig_input: T, orig_output: T, grad: T, ksize: const int32, strides: const int32 "
+        "-> output: T"
+    )
     adjoint = "MaxPoolGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
     window_is_input = True
-    placement = HostPlacement(host_inputs=(3, 4))
-    compilation = CompilerSupport(
-        constant_inputs=(3, 4), uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64"
-    )
+    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
 
 
 class MaxPool3DGradGrad(MaxPoolingGradGrad):

@@ -12,7 +12,6 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
@@ -62,10 +61,8 @@ def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: 
 class Pad(Op):
     """A tensor padded with zeros."""
 
-    signature = "input: T, paddings: Tpaddings -> output: T"
+    signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -99,7 +96,7 @@ def _start_offsets(g: GradientBuilder, paddings: Output) -> Output:
 class PadV2(Pad):
     """A tensor padded with a constant."""
 
-    signature = "input: T, paddings: Tpaddings, constant_values: T -> output: T"
+    signature = "input: T, paddings: const Tpaddings, constant_values: T -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
 
     @classmethod
@@ -136,10 +133,8 @@ def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
 class MirrorPad(Op):
     """A tensor padded with its mirror image; SYMMETRIC repeats the edge, REFLECT does not."""
 
-    signature = "input: T, paddings: Tpaddings -> output: T"
+    signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -181,10 +176,8 @@ def _mirror_indices(size: int, before: int, after: int, edge: int) -> Any:
 class MirrorPadGrad(Op):
     """Gradient of MirrorPad: the padding folded back and added to its source elements."""
 
-    signature = "input: T, paddings: Tpaddings -> output: T"
+    signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import (
@@ -25,10 +25,8 @@ from cfgraph.ops.opdef.shape_functions import (
 class Transpose(Op):
     """Permutation of dimensions: dimension i of the result is dimension perm[i] of the input."""
 
-    signature = "x: T, perm: Tperm -> y: T"
+    signature = "x: T, perm: const Tperm -> y: T"
     attrs = "Tperm: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def equal_input(cls, context: InferenceContext) -> int | None:
@@ -75,7 +73,7 @@ def _permutation_error(value: Any, perm: Any) -> str:
 class ConjugateTranspose(Transpose):
     """Complex conjugate of the transpose."""
 
-    signature = "x: T, perm: Tperm -> y: T"
+    signature = "x: T, perm: const Tperm -> y: T"
     attrs = "Tperm: {int32, int64} = int32"
 
     @classmethod
@@ -107,10 +105,8 @@ _FEW: Final = 32
 class InvertPermutation(Op):
     """Inverse of a permutation."""
 
-    signature = "x: T -> y: T"
+    signature = "x: const T -> y: T"
     attrs = "T: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -159,10 +155,8 @@ _REVERSED_TYPES = (
 class ReverseV2(SameShape):
     """A tensor in reverse order along the listed axes."""
 
-    signature = "tensor: T, axis: Tidx -> output: T"
+    signature = "tensor: T, axis: const Tidx -> output: T"
     attrs = f"Tidx: {{int32, int64}} = int32, T: {_REVERSED_TYPES}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
@@ -204,10 +198,8 @@ def _reverse(value: Any, axis: Any) -> Any:
 class Reverse(SameShape):
     """A tensor in reverse order along each dimension whose entry in `dims` is true."""
 
-    signature = "tensor: T, dims: bool -> output: T"
+    signature = "tensor: T, dims: const bool -> output: T"
     attrs = f"T: {_REVERSED_TYPES}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -313,10 +305,8 @@ def _rolled(value: Any, shift: int, axis: int) -> Any:
 class Roll(SameShape):
     """A tensor cyclically shifted along some axes."""
 
-    signature = "input: T, shift: Tshift, axis: Taxis -> output: T"
+    signature = "input: T, shift: const Tshift, axis: const Taxis -> output: T"
     attrs = "Tshift: {int32, int64}, Taxis: {int32, int64}"
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -14,7 +14,6 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -232,9 +231,6 @@ class AvgPool3D(AveragePooling):
 class AveragePoolingGradient(Pooling, abstract=True):
     """Gradient of average pooling: each window's gradient, spread evenly over its elements."""
 
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
-
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         window = cls.window(node)
@@ -264,7 +260,7 @@ class AveragePoolingGradient(Pooling, abstract=True):
 class AvgPoolGrad(AveragePoolingGradient):
     """Gradient of AvgPool."""
 
-    signature = "orig_input_shape: int32, grad: T -> output: T"
+    signature = "orig_input_shape: const int32, grad: T -> output: T"
     attrs = _AVERAGE_2D
 
     @staticmethod
@@ -275,7 +271,7 @@ class AvgPoolGrad(AveragePoolingGradient):
 class AvgPool3DGrad(AveragePoolingGradient):
     """Gradient of AvgPool3D."""
 
-    signature = "orig_input_shape: int32, grad: T -> output: T"
+    signature = "orig_input_shape: const int32, grad: T -> output: T"
     attrs = _AVERAGE_3D
     rank = 5
 

@@ -196,11 +196,10 @@ class StringFormat(Op):
 class Assert(Op):
     """Fail with the values of `data` as the message unless the condition holds."""
 
-    signature = "condition: bool, data: T ->"
+    signature = "condition: host bool, data: T ->"
     attrs = "T: list(type) >= 1, summarize: int = 3"
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(traceable=False)
-    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -290,13 +290,12 @@ class QuantizeAndDequantizeV4Grad(Op):
 class QuantizeAndDequantizeV3(SameShape):
     """Floats rounded to what integers of a computed number of bits represent."""
 
-    signature = "input: T, input_min: T, input_max: T, num_bits: int32 -> output: T"
+    signature = "input: T, input_min: T, input_max: T, num_bits: host int32 -> output: T"
     attrs = (
         "signed_input: bool = true, range_given: bool = true, "
         "T: {bfloat16, float16, float32, float64}, narrow_range: bool = false, axis: int = -1"
     )
     compilation = CompilerSupport(traceable=False, compiled=True)
-    placement = HostPlacement(host_inputs=(3,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -164,14 +164,14 @@ class QuantizedResizeBilinear(QuantizedOp):
     """Quantized images resized by bilinear interpolation, integers in fixed-point numbers."""
 
     signature = (
-        "images: T, size: int32, min: float32, max: float32 "
+        "images: T, size: host int32, min: float32, max: float32 "
         "-> resized_images: T, out_min: float32, out_max: float32"
     )
     attrs = (
         "T: {quint8, qint32, float32}, align_corners: bool = false, "
         "half_pixel_centers: bool = false"
     )
-    placement = HostPlacement(host_only=True, host_inputs=(1,))
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def bind_numpy(cls, node: Node) -> Kernel:

@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, seeded_stream
 from cfgraph.ops.opdef import philox
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -39,8 +39,7 @@ class Sampler(Op, abstract=True):
     """A stateful sampler that draws with `draw(generator, node, *inputs)`."""
 
     effects = SideEffects(stateful=True, random=True)
-    compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
-    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(traceable=False)
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -79,7 +78,7 @@ def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, hig
 class RandomUniform(Sampler):
     """Uniform random numbers in [0, 1)."""
 
-    signature = "shape: T -> output: dtype"
+    signature = "shape: const T -> output: dtype"
     attrs = _SEEDS + _FLOAT
 
     @staticmethod
@@ -90,7 +89,7 @@ class RandomUniform(Sampler):
 class RandomStandardNormal(Sampler):
     """Normal random numbers with mean 0 and variance 1."""
 
-    signature = "shape: T -> output: dtype"
+    signature = "shape: const T -> output: dtype"
     attrs = _SEEDS + _FLOAT
 
     @staticmethod
@@ -102,7 +101,7 @@ class RandomStandardNormal(Sampler):
 class TruncatedNormal(Sampler):
     """Standard normal random numbers, truncated to [-2, 2]."""
 
-    signature = "shape: T -> output: dtype"
+    signature = "shape: const T -> output: dtype"
     attrs = _SEEDS + _FLOAT
 
     @staticmethod
@@ -116,7 +115,8 @@ class ParameterizedTruncatedNormal(Sampler):
     """Truncated normal random numbers; mean, deviation, and bounds per batch entry."""
 
     signature = (
-        "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype -> output: dtype"
+        "shape: const T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype "
+        "-> output: dtype"
     )
     attrs = _SEEDS + _FLOAT
     gradient = staticmethod(no_gradient)
@@ -150,9 +150,8 @@ class ParameterizedTruncatedNormal(Sampler):
 class RandomUniformInt(Sampler):
     """Uniform random integers in [minval, maxval)."""
 
-    signature = "shape: T, minval: Tout, maxval: Tout -> output: Tout"
+    signature = "shape: const T, minval: host Tout, maxval: host Tout -> output: Tout"
     attrs = _SEEDS + "Tout: {int32, int64}, T: {int32, int64}"
-    placement = HostPlacement(host_inputs=(0, 1, 2))
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any, low: Any, high: Any) -> Any:
@@ -168,8 +167,6 @@ class RandomShuffle(Sampler):
 
     signature = "value: T -> output: T"
     attrs = "seed: int = 0, seed2: int = 0"
-    placement = HostPlacement(host_inputs=())
-    compilation = CompilerSupport(constant_inputs=())
     gradient = staticmethod(no_gradient)
 
     @staticmethod
@@ -193,7 +190,7 @@ class PerParameterSampler(Sampler, abstract=True):
 class RandomGamma(PerParameterSampler):
     """Samples of the gamma distribution per shape parameter `alpha`."""
 
-    signature = "shape: S, alpha: T -> output: T"
+    signature = "shape: const S, alpha: T -> output: T"
     attrs = _SEEDS + "S: {int32, int64}, T: {float16, float32, float64}"
 
     @staticmethod
@@ -223,7 +220,7 @@ def draw_poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any
 class RandomPoisson(PerParameterSampler):
     """Samples of the Poisson distribution per rate, in the dtype of the rates."""
 
-    signature = "shape: S, rate: dtype -> output: dtype"
+    signature = "shape: const S, rate: dtype -> output: dtype"
     attrs = _SEEDS + "S: {int32, int64}, dtype: {float16, float32, float64}"
 
     @staticmethod
@@ -234,7 +231,7 @@ class RandomPoisson(PerParameterSampler):
 class RandomPoissonV2(PerParameterSampler):
     """Samples of the Poisson distribution per rate, in the dtype of attribute `dtype`."""
 
-    signature = "shape: S, rate: R -> output: dtype"
+    signature = "shape: const S, rate: R -> output: dtype"
     attrs = (
         _SEEDS + "S: {int32, int64}, R: {float16, float32, float64, int32, int64} = float64, "
         "dtype: {float16, float32, float64, int32, int64} = int64"
@@ -248,14 +245,12 @@ class RandomPoissonV2(PerParameterSampler):
 class Multinomial(Sampler):
     """Classes sampled per row of unnormalized log-probabilities."""
 
-    signature = "logits: T, num_samples: int32 -> output: output_dtype"
+    signature = "logits: T, num_samples: const int32 -> output: output_dtype"
     attrs = (
         "seed: int = 0, seed2: int = 0, "
         "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
         "float16, uint32, uint64}, output_dtype: {int32, int64} = int64"
     )
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @staticmethod
     def draw(generator: Any, node: Node, logits: Any, count: Any) -> Any:
@@ -271,17 +266,15 @@ class Multinomial(Sampler):
 class StatelessMultinomial(Op):
     """Classes sampled per row of unnormalized log-probabilities, determined by a seed."""
 
-    signature = "logits: T, num_samples: int32, seed: Tseed -> output: output_dtype"
+    signature = "logits: T, num_samples: const int32, seed: host Tseed -> output: output_dtype"
     attrs = (
         "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
         "uint32, uint64}, Tseed: {int32, int64} = int64, output_dtype: {int32, int64} = int64"
     )
     compilation = CompilerSupport(
-        constant_inputs=(1,),
-        uncompiled_types="float16, int8, int16, int32, int64, uint8, uint16, uint32, uint64",
+        uncompiled_types="float16, int8, int16, int32, int64, uint8, uint16, uint32, uint64"
     )
     effects = SideEffects(random=True)
-    placement = HostPlacement(host_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

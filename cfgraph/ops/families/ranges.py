@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.limits import reserve, reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -27,10 +27,8 @@ from cfgraph.ops.opdef.shape_functions import (
 class Fill(Op):
     """A tensor of a requested shape filled with one value."""
 
-    signature = "dims: index_type, value: T -> output: T"
+    signature = "dims: const index_type, value: T -> output: T"
     attrs = "index_type: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -71,11 +69,9 @@ class Fill(Op):
 class Empty(Op):
     """A tensor of a requested shape with unspecified content (zeros in cfgraph)."""
 
-    signature = "shape: int32 -> output: dtype"
+    signature = "shape: const int32 -> output: dtype"
     attrs = "init: bool = false"
     effects = SideEffects(stateful=True)
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -98,13 +94,11 @@ class Empty(Op):
 class Range(Op):
     """The numbers from `start` (inclusive) to `limit` (exclusive) in steps of `delta`."""
 
-    signature = "start: Tidx, limit: Tidx, delta: Tidx -> output: Tidx"
+    signature = "start: const Tidx, limit: const Tidx, delta: const Tidx -> output: Tidx"
     attrs = (
         "Tidx: {bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16, uint32, "
         "uint64} = int32"
     )
-    placement = HostPlacement(host_inputs=(0, 1, 2))
-    compilation = CompilerSupport(constant_inputs=(0, 1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -188,10 +182,9 @@ def _range_count(start: Any, limit: Any, delta: Any) -> int:
 class LinSpace(Op):
     """`num` evenly spaced numbers from `start` to `stop`, both inclusive."""
 
-    signature = "start: T, stop: T, num: Tidx -> output: T"
+    signature = "start: host T, stop: host T, num: const Tidx -> output: T"
     attrs = "T: {bfloat16, float16, float32, float64}, Tidx: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(0, 1, 2))
-    compilation = CompilerSupport(constant_inputs=(2,), traceable=False)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -245,10 +238,8 @@ def _marked(indices: Any, axis: int, depth: int, on_value: Any, off_value: Any) 
 class OneHot(Op):
     """One-hot vectors: `on_value` at each index, `off_value` elsewhere, along a new axis."""
 
-    signature = "indices: TI, depth: int32, on_value: T, off_value: T -> output: T"
+    signature = "indices: TI, depth: const int32, on_value: T, off_value: T -> output: T"
     attrs = "axis: int = -1, TI: {uint8, int8, int32, int64} = int64"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -18,7 +18,6 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, reduced_axes, reduced_rows
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -176,10 +175,8 @@ _REDUCTION_ATTRS = f"keep_dims: bool = false, Tidx: {INDEX} = int32"
 class Reduction(Op, abstract=True):
     """A reduction over some dimensions: `kernel(xp, value, axes, keep)`."""
 
-    signature = "input: T, reduction_indices: Tidx -> output: T"
+    signature = "input: T, reduction_indices: const Tidx -> output: T"
     attrs = f"{_REDUCTION_ATTRS}, {one_of(ALL_NUMBERS)}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     # the ufunc whose `reduce` is the reduction; called directly, it takes half the time
     ufunc: ClassVar[np.ufunc | None] = None
     is_exact: ClassVar[bool] = False  # in any order of the operations
@@ -367,7 +364,7 @@ class All(Reduction):
 
     ufunc = np.logical_and
 
-    signature = "input: bool, reduction_indices: Tidx -> output: bool"
+    signature = "input: bool, reduction_indices: const Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
 
     @staticmethod
@@ -380,7 +377,7 @@ class AnyReduction(Reduction, name="Any"):
 
     ufunc = np.logical_or
 
-    signature = "input: bool, reduction_indices: Tidx -> output: bool"
+    signature = "input: bool, reduction_indices: const Tidx -> output: bool"
     attrs = _REDUCTION_ATTRS
 
     @staticmethod
@@ -391,9 +388,7 @@ class AnyReduction(Reduction, name="Any"):
 class ArgExtremum(Op, abstract=True):
     """The index of the first extreme element along one dimension; `function` is a method."""
 
-    signature = "input: T, dimension: Tidx -> output: output_type"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
+    signature = "input: T, dimension: const Tidx -> output: output_type"
     function: ClassVar[str]
     worst: ClassVar[float]
 

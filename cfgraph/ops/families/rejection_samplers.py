@@ -42,7 +42,7 @@ from cfgraph.ops.families.traced_rejection import (
 )
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.array_namespace import defer_check
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -321,8 +321,7 @@ class RejectionSampler(Op, abstract=True):
     """Stateless op that samples a distribution per parameter, in the shape of input 0."""
 
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(compiled=False, constant_inputs=(0,))
-    placement = HostPlacement(host_inputs=(0, 1, 2, 3))
+    compilation = CompilerSupport(compiled=False)
     draw: ClassVar[Callable[..., Any]]
     distribution: ClassVar[Callable[..., ScalarDistribution]]
 
@@ -372,9 +371,8 @@ def gamma_gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients
 class StatelessRandomGammaV2(RejectionSampler):
     """Samples of the gamma distribution per parameter `alpha`, from a seed."""
 
-    signature = "shape: T, seed: Tseed, alpha: dtype -> output: dtype"
+    signature = "shape: const T, seed: host Tseed, alpha: host dtype -> output: dtype"
     attrs = "dtype: {float16, float32, float64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
-    placement = HostPlacement(host_inputs=(0, 1, 2))
     draw = staticmethod(draw_gamma)
     distribution = staticmethod(scalar_gamma)
     gradient = staticmethod(gamma_gradient)
@@ -384,12 +382,11 @@ class StatelessRandomGammaV3(RejectionSampler):
     """Samples of the gamma distribution per parameter `alpha`, from a key and a counter."""
 
     signature = (
-        "shape: shape_dtype, key: uint64, counter: uint64, alg: int32, alpha: dtype "
-        "-> output: dtype"
+        "shape: const shape_dtype, key: uint64, counter: uint64, alg: const int32, "
+        "alpha: host dtype -> output: dtype"
     )
     attrs = "dtype: {float16, float32, float64}, shape_dtype: {int32, int64} = int32"
-    compilation = CompilerSupport(compiled=False, constant_inputs=(0, 3))
-    placement = HostPlacement(host_inputs=(0, 3, 4))
+    compilation = CompilerSupport(compiled=False)
     draw = staticmethod(draw_gamma)
     distribution = staticmethod(scalar_gamma)
     gradient = staticmethod(gamma_gradient)
@@ -408,13 +405,12 @@ class StatelessRandomGammaV3(RejectionSampler):
 class StatelessRandomPoisson(RejectionSampler):
     """Samples of the Poisson distribution per rate, from a seed."""
 
-    signature = "shape: T, seed: Tseed, lam: Rtype -> output: dtype"
+    signature = "shape: const T, seed: host Tseed, lam: host Rtype -> output: dtype"
     attrs = (
         "Rtype: {float16, float32, float64, int32, int64}, "
         "dtype: {float16, float32, float64, int32, int64}, T: {int32, int64}, "
         "Tseed: {int32, int64} = int64"
     )
-    placement = HostPlacement(host_inputs=(0, 1, 2))
     draw = staticmethod(draw_poisson)
     distribution = staticmethod(scalar_poisson)
 
@@ -422,7 +418,7 @@ class StatelessRandomPoisson(RejectionSampler):
 class StatelessRandomBinomial(RejectionSampler):
     """Samples of the binomial distribution per count and probability, from a seed."""
 
-    signature = "shape: S, seed: Tseed, counts: T, probs: T -> output: dtype"
+    signature = "shape: const S, seed: host Tseed, counts: host T, probs: host T -> output: dtype"
     attrs = (
         "S: {int32, int64}, Tseed: {int32, int64} = int64, "
         "T: {float16, float32, float64, int32, int64} = float64, "

@@ -141,11 +141,11 @@ class QuantizedReshape(QuantizedOp):
     """A quantized tensor with the same elements and a new shape."""
 
     signature = (
-        "tensor: T, shape: Tshape, input_min: float32, input_max: float32 "
+        "tensor: T, shape: host Tshape, input_min: float32, input_max: float32 "
         "-> output: T, output_min: float32, output_max: float32"
     )
     attrs = "Tshape: {int32, int64} = int32"
-    placement = HostPlacement(host_only=True, host_inputs=(1,))
+    placement = HostPlacement(host_only=True)
     kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
     @classmethod
@@ -166,11 +166,11 @@ class QuantizedConcat(QuantizedOp):
     """Concatenation of quantized tensors, in a range that includes theirs and 0 from below."""
 
     signature = (
-        "concat_dim: int32, values: N*T, input_mins: N*float32, input_maxes: N*float32 "
+        "concat_dim: host int32, values: N*T, input_mins: N*float32, input_maxes: N*float32 "
         "-> output: T, output_min: float32, output_max: float32"
     )
     attrs = "N: int >= 2"
-    placement = HostPlacement(host_only=True, host_inputs=(0,))
+    placement = HostPlacement(host_only=True)
     kernel_types: ClassVar = {"T": ["quint8", "qint32"]}
 
     @classmethod

@@ -20,7 +20,7 @@ from cfgraph.ops.families.resizing import (
     check_image_size,
     transposed_resize,
 )
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -95,7 +95,7 @@ def apply_weights(xp: ModuleType, x: Any, rows: Any, columns: Any) -> Any:
 class MatrixResize(ResizeOp, abstract=True):
     """Resizing by the interpolation matrices of a grid."""
 
-    compilation = CompilerSupport(compiled=False, constant_inputs=(1,))
+    compilation = CompilerSupport(compiled=False)
     weights: Callable[[ResizeGrid, int, int], Any]
 
     @classmethod
@@ -123,7 +123,7 @@ def _bicubic(grid: ResizeGrid, size: int, count: int) -> Any:
 class ResizeBicubic(MatrixResize):
     """Images resized by bicubic interpolation in float32."""
 
-    signature = "images: T, size: int32 -> resized_images: float32"
+    signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = f"{_IMAGES}, {_CORNERS}"
     weights = staticmethod(_bicubic)
 
@@ -160,7 +160,7 @@ class ResizeBicubicGrad(Op):
 class ResizeArea(MatrixResize):
     """Images resized by averages over areas, in float32."""
 
-    signature = "images: T, size: int32 -> resized_images: float32"
+    signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = f"{_IMAGES}, align_corners: bool = false"
     weights = staticmethod(
         lambda grid, size, count: area_weights(size, count, grid.scale(size, count))
@@ -272,11 +272,11 @@ class ScaleAndTranslate(ResizeOp):
     """Images scaled and translated into an output of another size."""
 
     signature = (
-        "images: T, size: int32, scale: float32, translation: float32 -> resized_images: float32"
+        "images: T, size: const int32, scale: host float32, translation: host float32 "
+        "-> resized_images: float32"
     )
     attrs = f"{_IMAGES}, kernel_type: string = 'lanczos3', antialias: bool = true"
-    placement = HostPlacement(host_inputs=(1, 2, 3))
-    compilation = CompilerSupport(traceable=False, constant_inputs=(1,))
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -308,9 +308,10 @@ class ScaleAndTranslate(ResizeOp):
 class ScaleAndTranslateGrad(Op):
     """Gradient of ScaleAndTranslate."""
 
-    signature = "grads: T, original_image: T, scale: float32, translation: float32 -> output: T"
+    signature = (
+        "grads: T, original_image: T, scale: host float32, translation: host float32 -> output: T"
+    )
     attrs = "T: {float32}, kernel_type: string = 'lanczos3', antialias: bool = true"
-    placement = HostPlacement(host_inputs=(2, 3))
     compilation = CompilerSupport(traceable=False)
 
     @classmethod

@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import as_outputs
-from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -114,10 +114,8 @@ def _reshape_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradie
 class Reshape(Op):
     """A tensor with the same elements in row-major order and a new shape; -1 infers one size."""
 
-    signature = "tensor: T, shape: Tshape -> output: T"
+    signature = "tensor: T, shape: const Tshape -> output: T"
     attrs = "Tshape: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
 
     @classmethod
@@ -201,10 +199,8 @@ def _reshape_error(value: Any, shape: Any) -> str:
 class ExpandDims(Op):
     """A tensor with a dimension of size 1 inserted at an axis."""
 
-    signature = "input: T, dim: Tdim -> output: T"
+    signature = "input: T, dim: const Tdim -> output: T"
     attrs = "Tdim: {int32, int64} = int32"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
 
     @classmethod

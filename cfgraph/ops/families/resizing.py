@@ -13,7 +13,6 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -104,9 +103,6 @@ def check_image_size(size: Any) -> tuple[int, int]:
 class ResizeOp(Op, abstract=True):
     """Resizing of a batch of images to the size in the second input."""
 
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
-
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         image, size = context.inputs[0], context.shape_value(1)
@@ -127,7 +123,7 @@ def height_and_width(g: GradientBuilder, x: Output) -> Output:
 class ResizeNearestNeighbor(ResizeOp):
     """Images resized by nearest-neighbor interpolation."""
 
-    signature = "images: T, size: int32 -> resized_images: T"
+    signature = "images: T, size: const int32 -> resized_images: T"
     attrs = _IMAGES + _CORNERS
 
     @classmethod
@@ -152,7 +148,7 @@ class ResizeNearestNeighbor(ResizeOp):
 class ResizeBilinear(ResizeOp):
     """Images resized by bilinear interpolation in float32."""
 
-    signature = "images: T, size: int32 -> resized_images: float32"
+    signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = _IMAGES + _CORNERS
 
     @classmethod
@@ -226,7 +222,7 @@ class ResizeBilinearGrad(Op):
 class ResizeNearestNeighborGrad(ResizeOp):
     """Gradient of ResizeNearestNeighbor."""
 
-    signature = "grads: T, size: int32 -> output: T"
+    signature = "grads: T, size: const int32 -> output: T"
     attrs = "T: {uint8, int8, int32, float16, float32, float64, bfloat16}, " + _CORNERS
     compilation = replace(ResizeOp.compilation, compiled=False)
 

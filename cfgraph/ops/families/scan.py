@@ -9,7 +9,6 @@ from typing import Any
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import (
     ALL_NUMBERS,
@@ -34,10 +33,8 @@ class ScanOp(SameShape, abstract=True):
     combines; `neutral` is the result for no elements.
     """
 
-    signature = "x: T, axis: Tidx -> out: T"
+    signature = "x: T, axis: const Tidx -> out: T"
     attrs = f"{_FLAGS}, {one_of(ALL_NUMBERS)}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
     neutral: float
     rounds_each_step = True
 

@@ -16,7 +16,7 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.families.gather import index_vectors, widen_indices
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
@@ -80,10 +80,8 @@ def _check_static_shapes(tensor: Shape, indices: Shape, updates: Shape) -> None:
 class ScatterNd(Op):
     """A tensor of zeros with updates added at index vectors."""
 
-    signature = "indices: Tindices, updates: T, shape: Tindices -> output: T"
+    signature = "indices: Tindices, updates: T, shape: const Tindices -> output: T"
     attrs = f"Tindices: {{int16, int32, int64}}, {_BAD_INDICES_ATTR}"
-    placement = HostPlacement(host_inputs=(2,))
-    compilation = CompilerSupport(constant_inputs=(2,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

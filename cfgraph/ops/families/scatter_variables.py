@@ -13,7 +13,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, with_index_depth
 from cfgraph.ops.families.variables import NUMERIC, Variable
 from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
-from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -130,10 +130,9 @@ def _update_positions(
 class ScatterRows(Op, abstract=True):
     """Update of selected rows of a variable, whose output is the variable's reference."""
 
-    signature = "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)"
+    signature = "ref: Ref(T), indices: host Tindices, updates: T -> output_ref: Ref(T)"
     effects = SideEffects(stateful=True)
     gradient = staticmethod(no_gradient)
-    placement = HostPlacement(host_inputs=(1,))
     change: ClassVar[ScatterFunction]
 
     @classmethod
@@ -253,13 +252,13 @@ class ScatterNdMax(ScatterPositions):
 class ResourceScatterRows(ScatterRows, abstract=True):
     """Update of selected rows of a variable behind a resource handle."""
 
-    signature = "resource: resource, indices: Tindices, updates: dtype ->"
+    signature = "resource: resource, indices: host Tindices, updates: dtype ->"
 
 
 class ResourceScatterNd(ScatterPositions, abstract=True):
     """An update of slices of a variable behind a resource handle, at index vectors."""
 
-    signature = "ref: resource, indices: Tindices, updates: T ->"
+    signature = "ref: resource, indices: host Tindices, updates: T ->"
 
 
 class ResourceScatterUpdate(ResourceScatterRows):

@@ -15,7 +15,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import updated_at
-from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, knows_values
 from cfgraph.ops.opdef.shape_functions import (
@@ -29,10 +29,8 @@ from cfgraph.ops.opdef.shape_functions import (
 class Slice(Op):
     """Slice of extent `size` from `begin`; size -1 extends to the end of the dimension."""
 
-    signature = "input: T, begin: Index, size: Index -> output: T"
+    signature = "input: T, begin: const Index, size: const Index -> output: T"
     attrs = "Index: {int32, int64}"
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
     algebra = AlgebraicFacts(product_role="slices")
 
@@ -151,10 +149,8 @@ def clamped_window(x: Any, starts: Any, sizes: Sequence[int]) -> tuple[slice, ..
 class XlaDynamicSlice(Op):
     """Slice of constant sizes from start indices, clamped to the tensor."""
 
-    signature = "input: T, start_indices: Tindices, size_indices: Tindices -> output: T"
+    signature = "input: T, start_indices: host Tindices, size_indices: const Tindices -> output: T"
     attrs = "Tindices: {int32, int64}"
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(2,))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
     @staticmethod
@@ -176,9 +172,8 @@ class XlaDynamicSlice(Op):
 class XlaDynamicUpdateSlice(Op):
     """Tensor with `update` written at start indices, clamped so that the update fits."""
 
-    signature = "input: T, update: T, indices: Tindices -> output: T"
+    signature = "input: T, update: T, indices: host Tindices -> output: T"
     attrs = "Tindices: {int32, int64}"
-    placement = HostPlacement(host_inputs=(2,))
     aliasing = Aliasing(preserves_elements=True)
 
     @classmethod

@@ -13,7 +13,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import NUMERIC, REAL
 from cfgraph.ops.opdef.array_namespace import few_largest
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import (
@@ -81,13 +81,12 @@ def _largest_by_partition(value: Any, k: int) -> tuple[Any, Any] | None:
 class TopKV2(Op):
     """The k largest elements of each row in descending order, and their indices."""
 
-    signature = "input: T, k: Tk -> values: T, indices: index_type"
+    signature = "input: T, k: const Tk -> values: T, indices: index_type"
     attrs = (
         f"sorted: bool = true, T: {REAL}, Tk: {{int16, int32, int64}} = int32, "
         "index_type: {int16, int32, int64} = int32"
     )
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,), uncompiled_types="uint16")
+    compilation = CompilerSupport(uncompiled_types="uint16")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -146,10 +145,9 @@ class TopK(Op):
 class NthElement(Op):
     """The n-th smallest element of each row (0-based), or the n-th largest with `reverse`."""
 
-    signature = "input: T, n: int32 -> values: T"
+    signature = "input: T, n: const int32 -> values: T"
     attrs = f"reverse: bool = false, T: {REAL}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,), compiled=False)
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

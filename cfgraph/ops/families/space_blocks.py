@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -104,8 +103,6 @@ class SpaceBatchOp(Op, abstract=True):
     """Shape inference shared by the ops between space and batch."""
 
     to_batch: ClassVar[bool]
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -164,7 +161,7 @@ def _cropped_size(size: int, pair: list[int]) -> int:
 class SpaceToBatchND(SpaceBatchOp):
     """Zero-pad, then move each position within a spatial block to the batch dimension."""
 
-    signature = "input: T, block_shape: Tblock_shape, paddings: Tpaddings -> output: T"
+    signature = "input: T, block_shape: const Tblock_shape, paddings: const Tpaddings -> output: T"
     attrs = "Tblock_shape: {int32, int64} = int32, Tpaddings: {int32, int64} = int32"
     to_batch = True
 
@@ -184,7 +181,7 @@ class SpaceToBatchND(SpaceBatchOp):
 class BatchToSpaceND(SpaceBatchOp):
     """Move batch entries back to positions within spatial blocks, then crop."""
 
-    signature = "input: T, block_shape: Tblock_shape, crops: Tcrops -> output: T"
+    signature = "input: T, block_shape: const Tblock_shape, crops: const Tcrops -> output: T"
     attrs = "Tblock_shape: {int32, int64} = int32, Tcrops: {int32, int64} = int32"
     to_batch = False
 
@@ -204,9 +201,6 @@ class BatchToSpaceND(SpaceBatchOp):
 class SquareBlockOp(SpaceBatchOp, abstract=True):
     """Variant for images with a square block of side `block_size`."""
 
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,))
-
     @classmethod
     def static_block(
         cls, context: InferenceContext
@@ -222,7 +216,7 @@ class SquareBlockOp(SpaceBatchOp, abstract=True):
 class SpaceToBatch(SquareBlockOp):
     """SpaceToBatchND of images with a square block."""
 
-    signature = "input: T, paddings: Tpaddings -> output: T"
+    signature = "input: T, paddings: const Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, block_size: int >= 2"
     to_batch = True
 
@@ -241,7 +235,7 @@ class SpaceToBatch(SquareBlockOp):
 class BatchToSpace(SquareBlockOp):
     """BatchToSpaceND of images with a square block."""
 
-    signature = "input: T, crops: Tidx -> output: T"
+    signature = "input: T, crops: const Tidx -> output: T"
     attrs = "block_size: int >= 2, Tidx: {int32, int64} = int32"
     to_batch = False
 

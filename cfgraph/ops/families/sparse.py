@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import are_inside, flat_positions
 from cfgraph.ops.opdef.array_namespace import combine_at
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -156,12 +156,11 @@ class SparseToDense(Op):
     """Dense tensor with values at sparse indices and a default value elsewhere."""
 
     signature = (
-        "sparse_indices: Tindices, output_shape: Tindices, sparse_values: T, default_value: T "
-        "-> dense: T"
+        "sparse_indices: Tindices, output_shape: const Tindices, sparse_values: T, "
+        "default_value: T -> dense: T"
     )
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
-    placement = HostPlacement(host_inputs=(1,))
-    compilation = CompilerSupport(constant_inputs=(1,), traceable=False)
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse_to_dense_gradient)
 
     @classmethod
@@ -202,10 +201,9 @@ class SparseToDense(Op):
 class SparseTensorDenseMatMul(Op):
     """Product of a sparse and a dense matrix, each optionally conjugate-transposed."""
 
-    signature = "a_indices: Tindices, a_values: T, a_shape: int64, b: T -> product: T"
+    signature = "a_indices: Tindices, a_values: T, a_shape: const int64, b: T -> product: T"
     attrs = "Tindices: {int32, int64} = int64, adjoint_a: bool = false, adjoint_b: bool = false"
-    placement = HostPlacement(host_inputs=(2,))
-    compilation = CompilerSupport(constant_inputs=(2,), traceable=False)
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse_matmul_gradient)
 
     @classmethod
@@ -253,10 +251,9 @@ class SparseReshape(Op):
     """Indices and dense shape of the same elements after a reshape."""
 
     signature = (
-        "input_indices: int64, input_shape: int64, new_shape: int64 "
+        "input_indices: host int64, input_shape: host int64, new_shape: host int64 "
         "-> output_indices: int64, output_shape: int64"
     )
-    placement = HostPlacement(host_inputs=(0, 1, 2))
     compilation = CompilerSupport(traceable=False)
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.segment import REAL, check_sorted_ids, combine_segments
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -140,41 +139,37 @@ class SparseSegmentSumWithNumSegments(SparseSegmentSum):
     """SparseSegmentSum with an explicit number of segments."""
 
     signature = (
-        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
+        "-> output: T"
     )
     attrs = f"T: {REAL}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
-    placement = HostPlacement(host_inputs=(3,))
-    compilation = replace(SparseSegmentSum.compilation, constant_inputs=(3,))
 
 
 class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
     """SparseSegmentMean with an explicit number of segments."""
 
     signature = (
-        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
+        "-> output: T"
     )
     attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
-    placement = HostPlacement(host_inputs=(3,))
-    compilation = replace(SparseSegmentMean.compilation, constant_inputs=(3,))
 
 
 class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
     """SparseSegmentSqrtN with an explicit number of segments."""
 
     signature = (
-        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: const Tnumsegments "
+        "-> output: T"
     )
     attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
-    placement = HostPlacement(host_inputs=(3,))
-    compilation = replace(SparseSegmentSqrtN.compilation, constant_inputs=(3,))
 
 
 class SparseSegmentGradOp(Op, abstract=True):
     """Gradient: each segment's row, scaled as in the forward op, added to its source rows."""
 
     weight: ClassVar[float] = 0
-    placement = HostPlacement(host_inputs=(3,))
-    compilation = CompilerSupport(constant_inputs=(3,), traceable=False)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -229,9 +224,9 @@ class SparseSegmentGradOp(Op, abstract=True):
         )
 
 
-_GRAD = "grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: int32 -> output: T"
+_GRAD = "grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: const int32 -> output: T"
 _GRAD_V2 = (
-    "grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: int32 "
+    "grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: const int32 "
     "-> output: T, sorted_unique_indices: Tidx"
 )
 _GRAD_ATTRS = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}"

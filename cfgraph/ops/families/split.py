@@ -13,7 +13,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -31,9 +31,7 @@ from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
 class Split(Op):
     """Slices of equal size along a dimension."""
 
-    signature = "split_dim: int32, value: T -> output: num_split*T"
-    placement = HostPlacement(host_inputs=(0,))
-    compilation = CompilerSupport(constant_inputs=(0,))
+    signature = "split_dim: const int32, value: T -> output: num_split*T"
     aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
@@ -111,10 +109,8 @@ def as_outputs(values: Sequence[Any]) -> Any:
 class SplitV(Op):
     """Slices of explicit sizes along a dimension; -1 stands for the remaining size."""
 
-    signature = "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split*T"
+    signature = "value: T, size_splits: const Tlen, split_dim: const int32 -> output: num_split*T"
     attrs = "Tlen: {int8, int32, int64} = int64"
-    placement = HostPlacement(host_inputs=(1, 2))
-    compilation = CompilerSupport(constant_inputs=(1, 2))
     aliasing = Aliasing(preserves_elements=True)
 
     @classmethod

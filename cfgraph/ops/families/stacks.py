@@ -80,10 +80,9 @@ class StackHandle(Op, abstract=True):
 class StackV2(StackHandle):
     """New stack that holds at most `max_size` values; a negative size means no limit."""
 
-    signature = "max_size: int32 -> handle: resource"
+    signature = "max_size: host int32 -> handle: resource"
     attrs = "elem_type: type, stack_name: string = ''"
     effects = SideEffects(stateful=True, atomic=True)
-    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -121,10 +120,10 @@ class Stack_(StackHandle, name="Stack"):
 class StackPushV2(Op):
     """Push a value and forward it."""
 
-    signature = "handle: resource, elem: T -> output: T"
+    signature = "handle: host resource, elem: T -> output: T"
     attrs = "swap_memory: bool = false"
     effects = SideEffects(stateful=True, atomic=True)
-    placement = HostPlacement(host_inputs=(0,), swap_role="push")
+    placement = HostPlacement(swap_role="push")
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -144,9 +143,9 @@ class StackPushV2(Op):
 class StackPopV2(Op):
     """Pop the most recently pushed value."""
 
-    signature = "handle: resource -> elem: elem_type"
+    signature = "handle: host resource -> elem: elem_type"
     effects = SideEffects(stateful=True, atomic=True)
-    placement = HostPlacement(host_inputs=(0,), swap_role="pop")
+    placement = HostPlacement(swap_role="pop")
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -157,9 +156,8 @@ class StackPopV2(Op):
 class StackCloseV2(Op):
     """Free a stack before the run ends."""
 
-    signature = "handle: resource ->"
+    signature = "handle: host resource ->"
     effects = SideEffects(stateful=True, atomic=True)
-    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -169,16 +167,16 @@ class StackCloseV2(Op):
 class StackPush(StackPushV2):
     """StackPushV2 with a legacy handle."""
 
-    signature = "handle: Ref(string), elem: T -> output: T"
+    signature = "handle: host Ref(string), elem: T -> output: T"
 
 
 class StackPop(StackPopV2):
     """StackPopV2 with a legacy handle."""
 
-    signature = "handle: Ref(string) -> elem: elem_type"
+    signature = "handle: host Ref(string) -> elem: elem_type"
 
 
 class StackClose(StackCloseV2):
     """StackCloseV2 with a legacy handle."""
 
-    signature = "handle: Ref(string) ->"
+    signature = "handle: host Ref(string) ->"

@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.array_namespace import defer_check
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -24,8 +24,7 @@ _FLOAT = "dtype: {float16, bfloat16, float32, float64} = float32, "
 _SEEDED = "T: {int32, int64} = int32, Tseed: {int32, int64} = int64"
 _KEYED = "Tshape: {int32, int64} = int32"
 _PHILOX, _AUTO = 1, 3
-_SEEDED_SUPPORT = CompilerSupport(constant_inputs=(0,), uncompiled_types="int64")
-_KEYED_SUPPORT = CompilerSupport(constant_inputs=(0, 3))
+_SEEDED_SUPPORT = CompilerSupport(uncompiled_types="int64")
 
 DrawFunction = Callable[..., Any]
 
@@ -108,7 +107,6 @@ class StatelessRandom(Op, abstract=True):
     """Op that draws from its own random stream, in the shape of input 0."""
 
     effects = SideEffects(random=True)
-    placement = HostPlacement(host_inputs=(0, 1))
     draw: ClassVar[DrawFunction]
 
     @classmethod
@@ -130,9 +128,6 @@ class SeededRandom(StatelessRandom, abstract=True):
 class KeyedRandom(StatelessRandom, abstract=True):
     """Random op whose stream is derived from a key and a counter."""
 
-    placement = HostPlacement(host_inputs=(0, 3))
-    compilation = _KEYED_SUPPORT
-
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         draw, dtype = cls.draw, node.attr("dtype").numpy
@@ -144,7 +139,7 @@ class KeyedRandom(StatelessRandom, abstract=True):
 class StatelessRandomUniform(SeededRandom):
     """Uniform distribution on [0, 1), from a seed."""
 
-    signature = "shape: T, seed: Tseed -> output: dtype"
+    signature = "shape: const T, seed: host Tseed -> output: dtype"
     attrs = _FLOAT + _SEEDED
     draw = staticmethod(philox.draw_uniform)
 
@@ -152,7 +147,7 @@ class StatelessRandomUniform(SeededRandom):
 class StatelessRandomNormal(SeededRandom):
     """Standard normal distribution, from a seed."""
 
-    signature = "shape: T, seed: Tseed -> output: dtype"
+    signature = "shape: const T, seed: host Tseed -> output: dtype"
     attrs = _FLOAT + _SEEDED
     draw = staticmethod(philox.draw_normal)
 
@@ -160,7 +155,7 @@ class StatelessRandomNormal(SeededRandom):
 class StatelessTruncatedNormal(SeededRandom):
     """Standard normal distribution truncated at two deviations, from a seed."""
 
-    signature = "shape: T, seed: Tseed -> output: dtype"
+    signature = "shape: const T, seed: host Tseed -> output: dtype"
     attrs = _FLOAT + _SEEDED
     draw = staticmethod(philox.draw_truncated_normal)
 
@@ -168,7 +163,7 @@ class StatelessTruncatedNormal(SeededRandom):
 class StatelessRandomUniformFullInt(SeededRandom):
     """Uniform distribution over all integers of the dtype, from a seed."""
 
-    signature = "shape: T, seed: Tseed -> output: dtype"
+    signature = "shape: const T, seed: host Tseed -> output: dtype"
     attrs = (
         "dtype: {int32, int64, uint32, uint64} = uint64, T: {int32, int64} = int32, "
         "Tseed: {int32, int64, uint32, uint64} = int64"
@@ -180,7 +175,9 @@ class StatelessRandomUniformFullInt(SeededRandom):
 class StatelessRandomUniformV2(KeyedRandom):
     """Uniform distribution on [0, 1), from a key and a counter."""
 
-    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    signature = (
+        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
+    )
     attrs = _FLOAT + _KEYED
     draw = staticmethod(philox.draw_uniform)
 
@@ -188,7 +185,9 @@ class StatelessRandomUniformV2(KeyedRandom):
 class StatelessRandomNormalV2(KeyedRandom):
     """Standard normal distribution, from a key and a counter."""
 
-    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    signature = (
+        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
+    )
     attrs = _FLOAT + _KEYED
     draw = staticmethod(philox.draw_normal)
 
@@ -196,7 +195,9 @@ class StatelessRandomNormalV2(KeyedRandom):
 class StatelessTruncatedNormalV2(KeyedRandom):
     """Standard normal distribution truncated at two deviations, from a key and a counter."""
 
-    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    signature = (
+        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
+    )
     attrs = _FLOAT + _KEYED
     draw = staticmethod(philox.draw_truncated_normal)
 
@@ -204,7 +205,9 @@ class StatelessTruncatedNormalV2(KeyedRandom):
 class StatelessRandomUniformFullIntV2(KeyedRandom):
     """Uniform distribution over all integers of the dtype, from a key and a counter."""
 
-    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    signature = (
+        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32 -> output: dtype"
+    )
     attrs = "dtype: {int32, int64, uint32, uint64} = uint64, " + _KEYED
     draw = staticmethod(philox.draw_full_range_integers)
 
@@ -239,10 +242,11 @@ def check_scalar_bounds(low: Any, high: Any) -> None:
 class StatelessRandomUniformInt(StatelessRandom):
     """Uniform integers in [minval, maxval), from a seed."""
 
-    signature = "shape: T, seed: Tseed, minval: dtype, maxval: dtype -> output: dtype"
+    signature = (
+        "shape: const T, seed: host Tseed, minval: host dtype, maxval: host dtype -> output: dtype"
+    )
     attrs = "dtype: {int32, int64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
     compilation = _SEEDED_SUPPORT
-    placement = HostPlacement(host_inputs=(0, 1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -256,12 +260,10 @@ class StatelessRandomUniformIntV2(StatelessRandom):
     """Uniform integers in [minval, maxval), from a key and a counter."""
 
     signature = (
-        "shape: Tshape, key: uint64, counter: uint64, alg: int32, minval: dtype, maxval: dtype"
-        " -> output: dtype"
+        "shape: const Tshape, key: uint64, counter: uint64, alg: const int32, minval: host dtype, "
+        "maxval: host dtype -> output: dtype"
     )
     attrs = "dtype: {int32, int64, uint32, uint64}, " + _KEYED
-    placement = HostPlacement(host_inputs=(0, 3, 4, 5))
-    compilation = _KEYED_SUPPORT
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -274,9 +276,8 @@ class StatelessRandomUniformIntV2(StatelessRandom):
 class StatelessRandomGetKeyCounter(Op):
     """Key and counter derived from a seed."""
 
-    signature = "seed: Tseed -> key: uint64, counter: uint64"
+    signature = "seed: host Tseed -> key: uint64, counter: uint64"
     attrs = "Tseed: {int32, int64} = int64"
-    placement = HostPlacement(host_inputs=(0,))
 
     @staticmethod
     def kernel(xp: ModuleType, seed: Any) -> Any:
@@ -293,9 +294,8 @@ class StatelessRandomGetKeyCounter(Op):
 class StatelessRandomGetKeyCounterAlg(Op):
     """Key and counter derived from a seed, and the number of the algorithm."""
 
-    signature = "seed: Tseed -> key: uint64, counter: uint64, alg: int32"
+    signature = "seed: host Tseed -> key: uint64, counter: uint64, alg: int32"
     attrs = "Tseed: {int32, int64} = int64"
-    placement = HostPlacement(host_inputs=(0,))
 
     @staticmethod
     def kernel(xp: ModuleType, seed: Any) -> Any:

@@ -18,8 +18,6 @@ from cfgraph.ops.opdef.array_namespace import defer_check, updated_at
 from cfgraph.ops.opdef.facts import (
     AlgebraicFacts,
     Aliasing,
-    CompilerSupport,
-    HostPlacement,
     SideEffects,
 )
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
@@ -147,10 +145,8 @@ def cached_strided_index(masks: StridedSliceMasks) -> Any:
 class StridedSlice(Op):
     """Strided slice as in `input[begin:end:strides]`, with masks for `:`, `...`, and new axes."""
 
-    signature = "input: T, begin: Index, end: Index, strides: Index -> output: T"
+    signature = "input: T, begin: const Index, end: const Index, strides: const Index -> output: T"
     attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
-    placement = HostPlacement(host_inputs=(1, 2, 3))
-    compilation = CompilerSupport(constant_inputs=(1, 2, 3))
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
     algebra = AlgebraicFacts(product_role="slices")
 
@@ -299,10 +295,11 @@ def _static_strided_size(size: int | None, entry: slice) -> int | None:
 class StridedSliceGrad(Op):
     """Gradient of StridedSlice: `dy` at the position of the slice in a tensor of zeros."""
 
-    signature = "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T"
+    signature = (
+        "shape: const Index, begin: const Index, end: const Index, strides: const Index, dy: T "
+        "-> output: T"
+    )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
-    placement = HostPlacement(host_inputs=(0, 1, 2, 3))
-    compilation = CompilerSupport(constant_inputs=(0, 1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -363,10 +360,11 @@ def updated_slice(xp: ModuleType, target: Any, index: tuple[Any, ...], value: An
 class TensorStridedSliceUpdate(SameShape):
     """Copy of a tensor with a strided slice replaced."""
 
-    signature = "input: T, begin: Index, end: Index, strides: Index, value: T -> output: T"
+    signature = (
+        "input: T, begin: const Index, end: const Index, strides: const Index, value: T "
+        "-> output: T"
+    )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
-    placement = HostPlacement(host_inputs=(1, 2, 3))
-    compilation = CompilerSupport(constant_inputs=(1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -393,7 +391,6 @@ class SliceAssignOp(Op, abstract=True):
     """Assignment to a strided slice of a variable."""
 
     effects = SideEffects(stateful=True)
-    placement = HostPlacement(host_inputs=(1, 2, 3))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -415,7 +412,8 @@ class StridedSliceAssign(SliceAssignOp):
     """Assign to a strided slice of a reference variable; forwards the reference."""
 
     signature = (
-        "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T -> output_ref: Ref(T)"
+        "ref: Ref(T), begin: host Index, end: host Index, strides: host Index, value: T "
+        "-> output_ref: Ref(T)"
     )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
 
@@ -427,5 +425,7 @@ class StridedSliceAssign(SliceAssignOp):
 class ResourceStridedSliceAssign(SliceAssignOp):
     """Assign to a strided slice of a resource variable."""
 
-    signature = "ref: resource, begin: Index, end: Index, strides: Index, value: T ->"
+    signature = (
+        "ref: resource, begin: host Index, end: host Index, strides: host Index, value: T ->"
+    )
     attrs = f"Index: {{int32, int64}}, {MASKS}"

@@ -58,10 +58,9 @@ class StringJoin(Op):
 class ReduceJoin(Op):
     """Strings joined along dimensions, of which the first listed varies fastest."""
 
-    signature = "inputs: string, reduction_indices: int32 -> output: string"
+    signature = "inputs: string, reduction_indices: host int32 -> output: string"
     attrs = "keep_dims: bool = false, separator: string = ''"
     compilation = CompilerSupport(traceable=False)
-    placement = HostPlacement(host_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -111,11 +110,10 @@ class UnsortedSegmentJoin(Op):
     """Strings of each segment, joined."""
 
     signature = (
-        "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments -> output: string"
+        "inputs: string, segment_ids: Tindices, num_segments: host Tnumsegments -> output: string"
     )
     attrs = "separator: string = '', Tindices: {int32, int64}, Tnumsegments: {int32, int64} = int32"
     compilation = CompilerSupport(traceable=False)
-    placement = HostPlacement(host_inputs=(2,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
-from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -272,14 +272,13 @@ class DecodeRaw(Op):
 class DecodePaddedRaw(Op):
     """Bytes of each string, truncated or zero-padded to a length, reinterpreted as numbers."""
 
-    signature = "input_bytes: string, fixed_length: int32 -> output: out_type"
+    signature = "input_bytes: string, fixed_length: host int32 -> output: out_type"
     attrs = (
         "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
         "bfloat16}, little_endian: bool = true"
     )
     compilation = CompilerSupport(traceable=False)
     algebra = AlgebraicFacts(bitwise=True)
-    placement = HostPlacement(host_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

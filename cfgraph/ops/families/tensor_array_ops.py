@@ -13,7 +13,7 @@ from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import split_lengths
 from cfgraph.ops.families.tensor_array import TensorArray
-from cfgraph.ops.opdef.facts import AlgebraicFacts, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import AlgebraicFacts, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.row_products import unstacked_rows
@@ -134,7 +134,6 @@ class TensorArrayOp(Op, abstract=True):
 
     effects = SideEffects(stateful=True, atomic=True)
     access: ClassVar[str] = ""
-    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -144,7 +143,7 @@ class TensorArrayOp(Op, abstract=True):
 class TensorArrayV3(TensorArrayOp):
     """New array of tensors, and the flow that orders operations on it."""
 
-    signature = "size: int32 -> handle: resource, flow: float32"
+    signature = "size: host int32 -> handle: resource, flow: float32"
     attrs = (
         "dtype: type, element_shape: shape = ?, dynamic_size: bool = false,"
         " clear_after_read: bool = true, identical_element_shapes: bool = false,"
@@ -180,7 +179,9 @@ class TensorArrayV3(TensorArrayOp):
 class TensorArrayGradV3(TensorArrayOp):
     """Array that accumulates the gradients of another array's elements."""
 
-    signature = "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
+    signature = (
+        "handle: host resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
+    )
     attrs = "source: string"
     gradient = staticmethod(no_gradient)
 
@@ -196,11 +197,10 @@ class TensorArrayGradWithShape(TensorArrayOp):
     """TensorArrayGradV3 for element gradients with additional leading dimensions."""
 
     signature = (
-        "handle: resource, flow_in: float32, shape_to_prepend: int32"
+        "handle: host resource, flow_in: float32, shape_to_prepend: host int32"
         " -> grad_handle: resource, flow_out: float32"
     )
     attrs = "source: string"
-    placement = HostPlacement(host_inputs=(0, 2))
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -212,9 +212,10 @@ class TensorArrayGradWithShape(TensorArrayOp):
 class TensorArrayWriteV3(TensorArrayOp):
     """Write one element."""
 
-    signature = "handle: resource, index: int32, value: T, flow_in: float32 -> flow_out: float32"
+    signature = (
+        "handle: host resource, index: host int32, value: T, flow_in: float32 -> flow_out: float32"
+    )
     access = "write"
-    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(write_gradient)
 
     @classmethod
@@ -231,10 +232,9 @@ class TensorArrayWriteV3(TensorArrayOp):
 class TensorArrayReadV3(TensorArrayOp):
     """Read one element."""
 
-    signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
+    signature = "handle: host resource, index: host int32, flow_in: float32 -> value: dtype"
     access = "read"
     algebra = AlgebraicFacts(product_role="reads")
-    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(read_gradient)
 
     @classmethod
@@ -250,7 +250,7 @@ class TensorArrayReadV3(TensorArrayOp):
 class TensorArraySizeV3(TensorArrayOp):
     """Number of elements."""
 
-    signature = "handle: resource, flow_in: float32 -> size: int32"
+    signature = "handle: host resource, flow_in: float32 -> size: int32"
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -261,7 +261,7 @@ class TensorArraySizeV3(TensorArrayOp):
 class TensorArrayCloseV3(TensorArrayOp):
     """Free an array before the run ends."""
 
-    signature = "handle: resource ->"
+    signature = "handle: host resource ->"
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -271,9 +271,8 @@ class TensorArrayCloseV3(TensorArrayOp):
 class TensorArrayGatherV3(TensorArrayOp):
     """Read the elements at several indices, stacked."""
 
-    signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
+    signature = "handle: host resource, indices: host int32, flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
-    placement = HostPlacement(host_inputs=(0, 1))
     access = "read"
     gradient = staticmethod(gather_elements_gradient)
 
@@ -329,8 +328,10 @@ def stack_elements(
 class TensorArrayScatterV3(TensorArrayOp):
     """Write the slices of a tensor to several indices."""
 
-    signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
-    placement = HostPlacement(host_inputs=(0, 1))
+    signature = (
+        "handle: host resource, indices: host int32, value: T, flow_in: float32 "
+        "-> flow_out: float32"
+    )
     access = "write"
     gradient = staticmethod(scatter_elements_gradient)
 
@@ -370,7 +371,7 @@ def write_elements(
 class TensorArrayConcatV3(TensorArrayOp):
     """Concatenation of all elements along their first axis, and their lengths."""
 
-    signature = "handle: resource, flow_in: float32 -> value: dtype, lengths: int64"
+    signature = "handle: host resource, flow_in: float32 -> value: dtype, lengths: int64"
     attrs = "element_shape_except0: shape = ?"
     access = "read"
     gradient = staticmethod(concat_gradient)
@@ -419,8 +420,10 @@ def _concat_elements(
 class TensorArraySplitV3(TensorArrayOp):
     """Split a tensor along its first axis by lengths, and write the pieces as elements."""
 
-    signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
-    placement = HostPlacement(host_inputs=(0, 2))
+    signature = (
+        "handle: host resource, value: T, lengths: host int64, flow_in: float32 "
+        "-> flow_out: float32"
+    )
     access = "write"
     gradient = staticmethod(split_gradient)
 

@@ -26,7 +26,6 @@ from cfgraph.ops.families.tensor_list_ops import (
     known_element_shape,
     static_element_shape,
 )
-from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -62,10 +61,9 @@ def _stack_elements(
 class TensorListStack(TensorListOp):
     """All elements, stacked."""
 
-    signature = "input_handle: variant, element_shape: int32 -> tensor: element_dtype"
+    signature = "input_handle: host variant, element_shape: const int32 -> tensor: element_dtype"
     attrs = "num_elements: int = -1"
-    compilation = replace(TensorListOp.compilation, row_operation="all", constant_inputs=(1,))
-    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = replace(TensorListOp.compilation, row_operation="all")
     gradient = staticmethod(tensor_list_ops.stack_gradient)
 
     @classmethod
@@ -95,10 +93,10 @@ class TensorListGather(TensorListOp):
     """Elements at several indices, stacked."""
 
     signature = (
-        "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
+        "input_handle: host variant, indices: host int32, element_shape: const int32 "
+        "-> values: element_dtype"
     )
-    compilation = replace(TensorListOp.compilation, row_operation="take", constant_inputs=(2,))
-    placement = HostPlacement(host_inputs=(0, 1, 2))
+    compilation = replace(TensorListOp.compilation, row_operation="take")
     gradient = staticmethod(tensor_list_ops.gather_gradient)
 
     @classmethod
@@ -130,10 +128,9 @@ class TensorListGather(TensorListOp):
 class TensorListFromTensor(TensorListOp):
     """List of a tensor's slices along its first axis."""
 
-    signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
+    signature = "tensor: element_dtype, element_shape: const shape_type -> output_handle: variant"
     attrs = "shape_type: {int32, int64}"
-    compilation = replace(TensorListOp.compilation, row_operation="of", constant_inputs=(1,))
-    placement = HostPlacement(host_inputs=(1,))
+    compilation = replace(TensorListOp.compilation, row_operation="of")
     gradient = staticmethod(tensor_list_ops.from_tensor_gradient)
 
     @classmethod
@@ -171,10 +168,10 @@ class TensorListScatter(TensorListOp):
     """List with a tensor's slices at several indices, and uninitialized elements elsewhere."""
 
     signature = (
-        "tensor: element_dtype, indices: int32, element_shape: shape_type -> output_handle: variant"
+        "tensor: element_dtype, indices: host int32, element_shape: host shape_type "
+        "-> output_handle: variant"
     )
     attrs = "shape_type: {int32, int64}"
-    placement = HostPlacement(host_inputs=(1, 2))
     gradient = staticmethod(tensor_list_ops.scatter_gradient)
 
     @classmethod
@@ -214,19 +211,18 @@ class TensorListScatterV2(TensorListScatter):
     """TensorListScatter with an explicit number of elements."""
 
     signature = (
-        "tensor: element_dtype, indices: int32, element_shape: shape_type, num_elements: int32"
-        " -> output_handle: variant"
+        "tensor: element_dtype, indices: host int32, element_shape: host shape_type, "
+        "num_elements: host int32 -> output_handle: variant"
     )
-    placement = HostPlacement(host_inputs=(1, 2, 3))
 
 
 class TensorListScatterIntoExistingList(TensorListOp):
     """List with a tensor's slices at several indices, and another list's elements elsewhere."""
 
     signature = (
-        "input_handle: variant, tensor: element_dtype, indices: int32 -> output_handle: variant"
+        "input_handle: host variant, tensor: element_dtype, indices: host int32 "
+        "-> output_handle: variant"
     )
-    placement = HostPlacement(host_inputs=(0, 2))
     gradient = staticmethod(tensor_list_ops.scatter_into_gradient)
 
     @classmethod
@@ -255,11 +251,10 @@ class TensorListConcatV2(TensorListOp):
     """Concatenation of all elements along their first axis, and their lengths."""
 
     signature = (
-        "input_handle: variant, element_shape: shape_type, leading_dims: int64"
+        "input_handle: host variant, element_shape: host shape_type, leading_dims: host int64"
         " -> tensor: element_dtype, lengths: int64"
     )
     attrs = "shape_type: {int32, int64}"
-    placement = HostPlacement(host_inputs=(0, 1, 2))
     gradient = staticmethod(tensor_list_ops.concat_gradient)
 
     @classmethod
@@ -283,7 +278,7 @@ def _unknown_length_shape(shape: Shape) -> Shape:
 class TensorListConcat(TensorListOp):
     """TensorListConcatV2 with the element shape as an attribute."""
 
-    signature = "input_handle: variant -> tensor: element_dtype, lengths: int64"
+    signature = "input_handle: host variant -> tensor: element_dtype, lengths: int64"
     attrs = "element_shape: shape = ?"
     gradient = staticmethod(tensor_list_ops.concat_gradient)
 
@@ -368,10 +363,10 @@ class TensorListSplit(TensorListOp):
     """List of a tensor's pieces along its first axis, by lengths."""
 
     signature = (
-        "tensor: element_dtype, element_shape: shape_type, lengths: int64 -> output_handle: variant"
+        "tensor: element_dtype, element_shape: host shape_type, lengths: host int64 "
+        "-> output_handle: variant"
     )
     attrs = "shape_type: {int32, int64}"
-    placement = HostPlacement(host_inputs=(1, 2))
     gradient = staticmethod(tensor_list_ops.split_gradient)
 
     @classmethod
@@ -397,9 +392,8 @@ class TensorListSplit(TensorListOp):
 class TensorListConcatLists(TensorListOp):
     """Concatenation of two lists."""
 
-    signature = "input_a: variant, input_b: variant -> output: variant"
+    signature = "input_a: host variant, input_b: host variant -> output: variant"
     attrs = "element_dtype: type"
-    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(no_gradient)
 
     @classmethod

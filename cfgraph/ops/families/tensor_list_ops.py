@@ -20,7 +20,7 @@ from cfgraph.ops.families.tensor_list import (
     merge_shapes,
     tensor_list_of,
 )
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, row_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -158,7 +158,6 @@ class TensorListOp(Op, abstract=True):
     """Op on tensor lists. Outputs are list handles, which are scalars, unless overridden."""
 
     compilation = CompilerSupport(traceable=False, row_operation="")
-    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -203,10 +202,9 @@ def zero_element(
 class EmptyTensorList(TensorListOp):
     """List without elements; `max_num_elements` -1 means no limit."""
 
-    signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
+    signature = "element_shape: const shape_type, max_num_elements: const int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
-    compilation = replace(TensorListOp.compilation, row_operation="empty", constant_inputs=(0, 1))
-    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = replace(TensorListOp.compilation, row_operation="empty")
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -218,10 +216,9 @@ class EmptyTensorList(TensorListOp):
 class TensorListReserve(TensorListOp):
     """List of `num_elements` elements without values."""
 
-    signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
+    signature = "element_shape: const shape_type, num_elements: const int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
-    compilation = replace(TensorListOp.compilation, row_operation="reserve", constant_inputs=(0, 1))
-    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = replace(TensorListOp.compilation, row_operation="reserve")
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -243,7 +240,7 @@ class TensorListReserve(TensorListOp):
 class TensorListPushBack(TensorListOp):
     """List with an element appended."""
 
-    signature = "input_handle: variant, tensor: element_dtype -> output_handle: variant"
+    signature = "input_handle: host variant, tensor: element_dtype -> output_handle: variant"
     compilation = replace(TensorListOp.compilation, row_operation="push")
     gradient = staticmethod(push_back_gradient)
 
@@ -268,7 +265,7 @@ def _push_element(handle: TensorList, value: Any, dtype: DType) -> TensorList:
 class TensorListPushBackBatch(TensorListOp):
     """Lists, each with one slice of the tensor appended."""
 
-    signature = "input_handles: variant, tensor: element_dtype -> output_handles: variant"
+    signature = "input_handles: host variant, tensor: element_dtype -> output_handles: variant"
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -298,11 +295,10 @@ class TensorListPopBack(TensorListOp):
     """List without its last element, and that element."""
 
     signature = (
-        "input_handle: variant, element_shape: int32"
+        "input_handle: host variant, element_shape: const int32"
         " -> output_handle: variant, tensor: element_dtype"
     )
-    compilation = replace(TensorListOp.compilation, row_operation="pop", constant_inputs=(1,))
-    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = replace(TensorListOp.compilation, row_operation="pop")
     gradient = staticmethod(pop_back_gradient)
 
     @classmethod
@@ -336,7 +332,7 @@ def static_element_shape(context: InferenceContext, slot: int) -> Shape:
 class TensorListLength(TensorListOp):
     """Number of elements."""
 
-    signature = "input_handle: variant -> length: int32"
+    signature = "input_handle: host variant -> length: int32"
     compilation = replace(TensorListOp.compilation, row_operation="count")
     gradient = staticmethod(no_gradient)
 
@@ -348,7 +344,7 @@ class TensorListLength(TensorListOp):
 class TensorListElementShape(TensorListOp):
     """Shape of the elements: -1 for unknown sizes, the scalar -1 for unknown rank."""
 
-    signature = "input_handle: variant -> element_shape: shape_type"
+    signature = "input_handle: host variant -> element_shape: shape_type"
     attrs = "shape_type: {int32, int64}"
     gradient = staticmethod(no_gradient)
 
@@ -370,8 +366,7 @@ class TensorListElementShape(TensorListOp):
 class TensorListResize(TensorListOp):
     """List truncated, or extended with elements without values."""
 
-    signature = "input_handle: variant, size: int32 -> output_handle: variant"
-    placement = HostPlacement(host_inputs=(0, 1))
+    signature = "input_handle: host variant, size: host int32 -> output_handle: variant"
     gradient = staticmethod(resize_gradient)
 
     @classmethod
@@ -391,10 +386,12 @@ def _resize_list(handle: TensorList, size: Any) -> TensorList:
 class TensorListGetItem(TensorListOp):
     """One element of the list."""
 
-    signature = "input_handle: variant, index: int32, element_shape: Tshape -> item: element_dtype"
+    signature = (
+        "input_handle: host variant, index: host int32, element_shape: const Tshape "
+        "-> item: element_dtype"
+    )
     attrs = "Tshape: {int32, int64} = int32"
-    compilation = replace(TensorListOp.compilation, row_operation="get", constant_inputs=(2,))
-    placement = HostPlacement(host_inputs=(0, 1, 2))
+    compilation = replace(TensorListOp.compilation, row_operation="get")
     gradient = staticmethod(get_item_gradient)
 
     @classmethod
@@ -424,10 +421,12 @@ class TensorListGetItem(TensorListOp):
 class TensorListSetItem(TensorListOp):
     """List with one element replaced."""
 
-    signature = "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant"
+    signature = (
+        "input_handle: host variant, index: host int32, item: element_dtype "
+        "-> output_handle: variant"
+    )
     attrs = "resize_if_index_out_of_bounds: bool = false"
     compilation = replace(TensorListOp.compilation, row_operation="put")
-    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(set_item_gradient)
 
     @classmethod

@@ -22,7 +22,7 @@ from cfgraph.ops.families.normal_interval import (
 from cfgraph.ops.families.rejection_samplers import broadcast_parameters, samples_per_parameter
 from cfgraph.ops.families.stateless_random import check_shape, keyed_stream, seeded_stream
 from cfgraph.ops.families.traced_truncation import traced_intervals
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -132,13 +132,12 @@ class StatelessParameterizedTruncatedNormal(Op):
     """Truncated normal samples; mean, deviation, and bounds broadcast per batch entry."""
 
     signature = (
-        "shape: S, seed: Tseed, means: dtype, stddevs: dtype, minvals: dtype, maxvals: dtype "
-        "-> output: dtype"
+        "shape: const S, seed: host Tseed, means: dtype, stddevs: dtype, minvals: dtype, "
+        "maxvals: dtype -> output: dtype"
     )
     attrs = "S: {int32, int64}, Tseed: {int32, int64} = int64, dtype: {float16, float32, float64}"
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(constant_inputs=(0,), uncompiled_types="int64")
-    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = CompilerSupport(uncompiled_types="int64")
 
     @staticmethod
     def kernel(xp: ModuleType, shape: Any, seed: Any, *parameters: Any) -> Any:
@@ -182,10 +181,9 @@ class StatelessParameterizedTruncatedNormal(Op):
 class StatelessShuffle(SameShape):
     """A permutation of the rows of a tensor, determined by a key and a counter."""
 
-    signature = "value: T, key: uint64, counter: uint64, alg: int32 -> output: T"
+    signature = "value: T, key: host uint64, counter: host uint64, alg: const int32 -> output: T"
     effects = SideEffects(random=True)
-    compilation = CompilerSupport(compiled=False, constant_inputs=(3,))
-    placement = HostPlacement(host_inputs=(1, 2, 3))
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

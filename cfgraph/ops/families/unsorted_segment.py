@@ -26,7 +26,6 @@ from cfgraph.ops.families.segment import (
     segment_sum_gradient,
 )
 from cfgraph.ops.opdef.array_namespace import accumulated_at, defer_check
-from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
@@ -40,8 +39,6 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
     ufunc: ClassVar[Any]
     sums = "UnsortedSegmentSum"
     drops = True
-    placement = HostPlacement(host_inputs=(2,))
-    compilation = CompilerSupport(constant_inputs=(2,))
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
@@ -103,7 +100,7 @@ def combine_unsorted_segments(
 class UnsortedSegmentSum(UnsortedSegmentOp):
     """Sum of the slices of each segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
     ufunc = np.add
 
@@ -113,7 +110,7 @@ class UnsortedSegmentSum(UnsortedSegmentOp):
 class UnsortedSegmentProd(UnsortedSegmentOp):
     """Product of the slices of each segment; 1 for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
     ufunc = np.multiply
 
@@ -127,7 +124,7 @@ class UnsortedSegmentProd(UnsortedSegmentOp):
 class UnsortedSegmentMax(UnsortedSegmentOp):
     """Maximum of the slices of each segment; the lowest finite number for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.maximum
     # the propagation of NaN depends on the order of the slices
@@ -143,7 +140,7 @@ class UnsortedSegmentMax(UnsortedSegmentOp):
 class UnsortedSegmentMin(UnsortedSegmentOp):
     """Minimum of the slices of each segment; the highest finite number for an empty segment."""
 
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    signature = "data: T, segment_ids: Tindices, num_segments: const Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.minimum
     compilation = replace(UnsortedSegmentOp.compilation, traceable=False)

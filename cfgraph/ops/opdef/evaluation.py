@@ -208,8 +208,8 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
         known = bound_kernel(node, op, np)
         if not node.inputs:
             return known
-        constant = sorted(op.constant_slots(node))
-        unchanged = op.slots_of(node, op.compilation.constant_inputs)
+        unchanged = op.constant_slots(node)
+        constant = sorted(unchanged)
         traced = bound_kernel(node, op, xp) if op.compilation.traceable else None
 
         def compute(*inputs: Any) -> Any:

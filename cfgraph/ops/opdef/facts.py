@@ -33,14 +33,8 @@ class SideEffects:
 
 @dataclass(frozen=True)
 class HostPlacement:
-    """Devices and memory that an op needs.
+    """Devices that an op needs. The signature marks the arguments in host memory."""
 
-    `host_inputs` are positions in the signature, where a list is one argument; `Op.slots_of` maps
-    them to input slots of a node.
-    """
-
-    host_inputs: tuple[int, ...] = ()  # read in host memory
-    host_outputs: tuple[int, ...] = ()  # written to host memory
     host_only: bool = False  # only a CPU has a kernel, for every type
     handle_outputs: tuple[int, ...] = ()  # outputs that are handles though their type is not
     swap_role: SwapRole = ""  # the stack of input 0 may be swapped to the host and back
@@ -51,15 +45,14 @@ class HostPlacement:
 class CompilerSupport:
     """Kernels of an op: in cfgraph, traced by jax, and in TensorFlow's XLA.
 
-    jax traces a kernel with its constant inputs as NumPy arrays. An op that is stateful, has a
-    role, or cannot run is never traceable.
+    jax traces a kernel with the constant inputs of its signature as NumPy arrays. An op that is
+    stateful, has a role, or cannot run is never traceable.
     """
 
     runnable: bool = True  # cfgraph has a kernel
     traceable: bool = True  # jax can trace the kernel
     compiled: bool | None = None  # TensorFlow's XLA has a kernel; None: if traceable
     uncompiled_types: str = ""  # types that the kernel of XLA does not take, as in attrs
-    constant_inputs: tuple[int, ...] = ()  # known when compiled; positions in the signature
     row_operation: RowOperation = (
         ""  # operation on the rows of an array that a compiled list becomes
     )

@@ -137,7 +137,12 @@ class Op:
     @classmethod
     def constant_slots(cls, node: Node) -> frozenset[int]:
         """The input slots of a node whose values must be known when it is compiled."""
-        return cls.slots_of(node, cls.compilation.constant_inputs)
+        return cls.slots_of(node, cls.parsed().constant_inputs)
+
+    @classmethod
+    def host_slots(cls, node: Node) -> frozenset[int]:
+        """The input slots of a node that its kernel reads in host memory."""
+        return cls.slots_of(node, cls.parsed().host_inputs)
 
     @classmethod
     def file_access(cls, node: Node | BodyNode) -> FileAccess:

@@ -198,9 +198,7 @@ def _op_placement(node: Node) -> OpPlacement:
     signature = op.parsed()
     forwards = op.role in FORWARDING_ROLES or op.aliasing.is_identity
     # a string that is in host memory on any device restricts nothing
-    inputs = [
-        arg for slot, arg in enumerate(signature.inputs) if slot not in op.placement.host_inputs
-    ]
+    inputs = [arg for arg in signature.inputs if not arg.memory]
     outputs = [
         arg for port, arg in enumerate(signature.outputs) if port not in op.placement.handle_outputs
     ]

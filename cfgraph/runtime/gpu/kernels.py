@@ -102,7 +102,7 @@ class _GpuNode:
             )
         except Exception:
             return self._run_on_host
-        hosts = op.slots_of(node, op.placement.host_inputs)
+        hosts = op.host_slots(node)
         # a stateful kernel takes the step before the inputs
         moves = [
             stream.to_host if slot in hosts else self._to_device for slot in range(len(node.inputs))
@@ -110,7 +110,7 @@ class _GpuNode:
         if op.effects.stateful:
             moves.insert(0, identity)
         # these kernels may return GPU arrays although all inputs are on the host
-        fills = op.effects.stateful or bool(op.placement.host_inputs)
+        fills = op.effects.stateful or bool(op.parsed().host_inputs)
         is_usable = True
 
         def run(*inputs: Any) -> Any:

@@ -1,7 +1,7 @@
 """Placement of tensors in host or device memory, and the buffers behind values.
 
 As in TensorFlow's GPU kernels, host memory holds int32 arithmetic (shapes and counters), handles,
-strings, and what the `host_inputs` and `host_outputs` of an op name. Control flow forwards a
+strings, and what the signature of an op marks. Control flow forwards a
 tensor where it is.
 """
 
@@ -101,7 +101,7 @@ class MemoryPlacement:
     def needs_host(self, node: Node, slot: int) -> bool | None:
         """True for an input that must be in host memory, False on the device, None for either."""
         op = self._nodes[node].op
-        if slot in op.slots_of(node, op.placement.host_inputs):
+        if slot in op.host_slots(node):
             return True
         types = registry.input_types(node)
         if types is None or types[slot].is_object or types[slot].is_ref:
@@ -146,7 +146,7 @@ class MemoryPlacement:
             return needs_host or dtype is dtypes.int32
         if (
             op.role is Role.MERGE
-            or output.port in op.placement.host_outputs
+            or output.port in op.parsed().host_outputs
             or op.algebra.shape_only
             or op.placement.host_only
         ):
@@ -156,7 +156,7 @@ class MemoryPlacement:
 
 def is_host_arithmetic(node: Node, op: type[Op]) -> bool:
     """True for int32 arithmetic, whose inputs and outputs are in host memory."""
-    host = op.slots_of(node, op.placement.host_inputs)
+    host = op.host_slots(node)
     reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
     writes = registry.output_types(node) or []
     return (

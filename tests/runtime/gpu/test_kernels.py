@@ -63,7 +63,7 @@ def inputs_of(item: Case, xp: Any) -> list[Any] | None:
     reads, writes = registry.input_types(node) or [], registry.output_types(node) or []
     if not reads or item.error or not all(map(held, (*reads, *writes))):
         return None
-    host = op.slots_of(node, op.placement.host_inputs)
+    host = op.host_slots(node)
     if all(dtype.name == "int32" for slot, dtype in enumerate(reads) if slot not in host) and all(
         dtype.name in ("int32", "bool") for dtype in writes
     ):
