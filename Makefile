@@ -8,8 +8,12 @@ GPU := test,gpu,gpu-xla
 FUZZ_SEED ?= 0
 FUZZ_COUNT ?= 100000
 FUZZ_LOG ?= fuzz.jsonl
+# of `make agree`, which continues its log, too
+AGREE_SEED ?= 0
+AGREE_COUNT ?= 10000
+AGREE_LOG ?= agree.jsonl
 
-.PHONY: help demo test sweep fuzz lint bench gpu format clean
+.PHONY: help demo test sweep fuzz agree lint bench gpu format clean
 .NOTPARALLEL:
 
 help:
@@ -17,6 +21,7 @@ help:
 	@echo 'make test    run the tests'
 	@echo 'make sweep   run the long tests that make test leaves out'
 	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
+	@echo 'make agree   run AGREE_COUNT random programs in TensorFlow and cfgraph'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make bench   measure, side by side with TensorFlow'
 	@echo 'make gpu     run the tests that need a GPU, and measure it'
@@ -35,6 +40,9 @@ sweep: .venv/ready-$(or $(EXTRAS),test)
 
 fuzz: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m tests.robustness.fuzz --seed $(FUZZ_SEED) --count $(FUZZ_COUNT) --log $(FUZZ_LOG)
+
+agree: .venv/ready-$(or $(EXTRAS),$(BENCH))
+	$(BIN)/python -m tests.conformance.agree --seed $(AGREE_SEED) --count $(AGREE_COUNT) --log $(AGREE_LOG)
 
 lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff check .
