@@ -17,8 +17,8 @@ First = Annotated[
     ),
 ]
 Second = Annotated[
-    str,
-    typer.Argument(metavar="B", help="Second graph.", show_default=False),
+    str | None,
+    typer.Argument(metavar="B", help="Second graph; without it, --with.", show_default=False),
 ]
 By = Annotated[
     str, typer.Option("--by", metavar="name|structure", help="Match nodes by name or by structure.")
@@ -33,6 +33,34 @@ Run = Annotated[
     bool,
     typer.Option(
         "--run", help="Run both with the same inputs and report the first node that diverges."
+    ),
+]
+With = Annotated[
+    str | None,
+    typer.Option(
+        "--with",
+        metavar="tensorflow[:MODE]",
+        help="Run A in TensorFlow instead of B, in a MODE: graph, grappler, autojit, jit, or lite. "
+        "Default: all of them.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="tensorflow:MODE",
+        help="Compare with this mode of TensorFlow instead of cfgraph.",
+    ),
+]
+ModeTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--mode-timeout",
+        metavar="SECONDS",
+        min=0,
+        callback=options.reject_nan,
+        help="Time after which a run of TensorFlow is ended, and counts as a hang. Default: 60 s.",
+        rich_help_panel=options.ADVANCED,
     ),
 ]
 Seed = Annotated[
@@ -51,10 +79,13 @@ Format = Annotated[
 
 def main(
     a: First,
-    b: Second,
+    b: Second = None,
     by: By = "name",
     ignore: Ignore = "",
     run: Run = False,
+    with_: With = None,
+    against: Against = None,
+    mode_timeout: ModeTimeout = None,
     fetch: options.Fetch = [],
     target: options.Target = [],
     feed: options.Feed = [],
@@ -78,7 +109,7 @@ def main(
 ) -> None:
     """Compare two graphs node by node, or with --run by the values they compute."""
     from cfgraph.console.comparison_inputs import RunInputs
-    from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files
+    from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files, missing_side
 
     format = "json" if json else format
     runs = RunInputs(
@@ -104,6 +135,13 @@ def main(
         write_page = DifferencePage(html).write
     ignored = options.split_list(ignore)
     request = DiffOptions(by, ignored, run, runs, format, full, quiet, color, write_page)
+    if with_ is not None:
+        from cfgraph.console.diff_modes import ModeOptions, diff_modes
+
+        modes = ModeOptions.parse(with_, against, mode_timeout)
+        raise options.Exit(diff_modes(a, b, modes, request))
+    if against is not None or mode_timeout is not None or b is None:
+        raise missing_side(against is None and mode_timeout is None)
     compare = compare_nodes
     if run:
         from cfgraph.console.diff_run import compare_by_run as compare

@@ -280,14 +280,25 @@ def diff_files(a: str, b: str, options: DiffOptions, compare: CompareSources) ->
 
     Raises UsageError for options that exclude each other.
     """
-    _require_compatible_options(options)
+    require_diff_options(options)
     if a == b == STDIN:
         raise UsageError("standard input can be read only once")
     sources = read_graph(a, quiet=options.quiet), read_graph(b, quiet=options.quiet)
     return compare(sources, options)
 
 
-def _require_compatible_options(options: DiffOptions) -> None:
+def missing_side(no_mode_options: bool) -> UsageError:
+    """Return the error for a graph without another one, or for options of modes without --with."""
+    if no_mode_options:
+        return UsageError(
+            "a second graph is missing", hint="name it, or add --run --with tensorflow"
+        )
+    message = "--against and --mode-timeout apply to a comparison with TensorFlow"
+    return UsageError(message, hint="add --with tensorflow")
+
+
+def require_diff_options(options: DiffOptions) -> None:
+    """Raise UsageError for options that exclude each other."""
     if options.format not in FORMATS:
         raise UsageError(
             f"unknown format {options.format!r}", hint=f"use one of {', '.join(FORMATS)}"

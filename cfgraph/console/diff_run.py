@@ -144,6 +144,8 @@ def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = 
         out.line(f"B fails: {delta.failure.message}", "red")
         if where := delta.failure.where():
             out.line(f"  at {where}")
+        for line in (delta.failure.hint or "").splitlines():
+            out.line(f"  {line}", "dim")
     print_first_divergence(out, delta.first, graphs)
     inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in delta.inputs.items())
     out.line(f"found in case {delta.cases}{inputs and ', with'}{inputs}", "dim")

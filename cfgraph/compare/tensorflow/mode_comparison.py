@@ -1,0 +1,257 @@
+"""Comparison of cfgraph with a mode of TensorFlow, or of two modes, by the values they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.resource_handles import is_variable
+from cfgraph.analysis.summary import effect_targets, node_outputs, sinks, without_io_nodes
+from cfgraph.compare.differences import Divergence, RunDiff, ValueMismatch
+from cfgraph.compare.divergence import difference_message
+from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.sample_point import (
+    NORMAL_FLOATS,
+    POSITIVE_FLOATS,
+    EvaluationPoint,
+    sample_point,
+)
+from cfgraph.compare.tensorflow.mode_runs import ModeValues, run_mode
+from cfgraph.compare.tensorflow.modes import Mode
+from cfgraph.compare.tensorflow.processes import ModeFailure, ModePool
+from cfgraph.errors import CfgraphError, ExecutionError, Unsupported, UsageError
+from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.traversal import ancestors, topological_order
+from cfgraph.limits import check_deadline
+
+# graphs of more nodes are bisected for the first node that differs
+_MAX_SCANNED: Final = 48
+_DEAD: Final = "live in A, dead in B, which returns an empty array"
+
+
+def compare_modes(
+    pool: ModePool,
+    graph: Graph,
+    mode: Mode,
+    against: Mode | None = None,
+    options: ComparisonRunOptions | None = None,
+) -> RunDiff:
+    """Compare a mode with cfgraph, or with the mode `against`, up to the first difference.
+
+    Raises UsageError if there is nothing to compare or an input has no generator, and all errors of
+    the first side. A failure of the mode is a difference.
+    """
+    options = options or ComparisonRunOptions()
+    fetches = options.fetches
+    if not fetches and not options.targets:
+        fetches = tuple(item.name for item in without_io_nodes(graph, sinks(graph)))
+        if not fetches:
+            options = replace(options, targets=tuple(effect_targets(graph, frames(graph))))
+    fetches = tuple(graph.tensor(name).name for name in fetches if _has_value(graph, name))
+    if not fetches and not options.targets:
+        message = "the graph has no output with a value to compare"
+        raise UsageError(message, hint="name tensors with --fetch, or nodes with --target")
+    options = replace(options, fetches=fetches)
+    delta = RunDiff(fetches)
+    previous: EvaluationPoint | None = None
+    for number in range(options.cases):
+        case = _ModeCase(pool, graph, mode, against, options, options.seed + number, previous)
+        delta = replace(case.compare(), cases=number + 1)
+        if delta:
+            break
+        previous = case.point
+    return delta
+
+
+def _has_value(graph: Graph, name: str) -> bool:
+    dtype = graph.tensor(name).dtype
+    return dtype is not None and not dtype.is_handle and dtype.kind != "variant"
+
+
+class _ModeCase:
+    """Comparison of two sides at one point."""
+
+    def __init__(
+        self,
+        pool: ModePool,
+        graph: Graph,
+        mode: Mode,
+        against: Mode | None,
+        options: ComparisonRunOptions,
+        seed: int,
+        previous: EvaluationPoint | None,
+    ) -> None:
+        self.pool, self.graph, self.mode, self.against = pool, graph, mode, against
+        self.options, self.seed = options, seed
+        self.ports = OutputPorts(graph.functions)
+        self.point, self.expected = self.first_point(previous)
+
+    def first_point(self, previous: EvaluationPoint | None) -> tuple[EvaluationPoint, list[Any]]:
+        """Return a point at which cfgraph runs the graph, with finite values if possible."""
+        options, best = self.options, None
+        failure: ExecutionError | None = None
+        roots = [self.graph.tensor(name).node for name in options.fetches]
+        roots += [self.graph[name.removeprefix("^")] for name in options.targets]
+        _reject_variables(self.graph, roots)
+        for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
+            point = sample_point(self.graph, roots, options.setting, self.seed, floats, previous)
+            try:
+                values = point.run(options.fetches, targets=options.targets)
+            except ExecutionError as error:
+                failure = failure or error
+                continue
+            finite = _is_finite(values)
+            if best is None or finite:
+                best = point, values
+            if finite:
+                break
+        if best is None:
+            assert failure is not None
+            failure.hint = failure.hint or "feed inputs that suit the graph: --feed NAME=VALUE"
+            raise failure
+        return best
+
+    def compare(self) -> RunDiff:
+        """Run both sides and compare."""
+        fetches, targets = self.options.fetches, self.options.targets
+        expected = ModeValues(dict(zip(fetches, self.expected, strict=True)))
+        if self.against is not None:
+            expected = self.run(self.against, fetches, targets)
+            if expected.failure is not None:
+                raise _mode_error(self.against, expected.failure)
+        actual = self.run(self.mode, fetches, targets)
+        inputs = dict(self.point.feeds)
+        if actual.failure is not None:
+            error = _mode_error(self.mode, actual.failure)
+            return RunDiff(fetches, failure=error, inputs=inputs)
+        gaps = tuple(self.gaps(expected, actual))
+        if not gaps:
+            return RunDiff(fetches)
+        first = self.first_divergence(gaps[0].what) if self.options.locate else None
+        return RunDiff(fetches, gaps=gaps, first=first, inputs=inputs)
+
+    def run(self, mode: Mode, fetches: Sequence[str], targets: Sequence[str] = ()) -> ModeValues:
+        """Run a mode at the point."""
+        return run_mode(self.pool, mode, self.graph, fetches, self.point.feeds, targets)
+
+    def gaps(self, expected: ModeValues, actual: ModeValues) -> list[ValueMismatch]:
+        """Return the tensors that differ."""
+        gaps = []
+        for name, value in expected.values.items():
+            if name in actual.values:
+                after = actual.values[name]
+                is_dead = value is None or name in expected.dead
+                if is_dead and name in (actual.dead | actual.empty):
+                    continue
+                message = difference_message(value, after, self.options.rtol, self.options.atol)
+                if message is not None and name in actual.dead:
+                    message = _DEAD
+                if message is not None:
+                    gaps.append(ValueMismatch(name, message, value, after))
+        return gaps
+
+    def first_divergence(self, name: str) -> Divergence | None:
+        """Return the first node before a wrong tensor, outside of loops, whose value differs.
+
+        All of them are fetched in one run; if the fault disappears then, the graph is cut at one
+        tensor after the other.
+        """
+        tensors = self.tensors_before(name)
+        expected = self.expected_values(tensors)
+        together = self.run(self.mode, list(expected.values))
+        gaps = self.gaps(expected, together)
+        if gaps:
+            return self.divergence(gaps[0])
+        return self.first_cut(tensors, expected)
+
+    def tensors_before(self, name: str) -> list[str]:
+        """Return the tensors that a tensor depends on, in topological order, then itself."""
+        graph_frames = frames(self.graph)
+        fed = {self.graph.tensor(item) for item in self.point.feeds}
+        node = self.graph.tensor(name).node
+        order = topological_order(ancestors(self.graph, [node], fed)).nodes
+        return [
+            tensor.name
+            for item in order
+            if graph_frames.of_outputs[item] is graph_frames.root
+            for tensor in node_outputs(item, self.ports)
+            if _has_value(self.graph, tensor.name) and tensor not in fed
+        ]
+
+    def expected_values(self, tensors: Sequence[str]) -> ModeValues:
+        """Return the values of the first side, none if it cannot fetch them all."""
+        if self.against is not None:
+            return self.run(self.against, tensors)
+        try:
+            return ModeValues(dict(zip(tensors, self.point.run(tensors), strict=True)))
+        except CfgraphError:
+            check_deadline()
+            return ModeValues()
+
+    def first_cut(self, tensors: Sequence[str], expected: ModeValues) -> Divergence | None:
+        """Return the first tensor that differs if it alone is fetched."""
+        names = [name for name in tensors if name in expected.values]
+        low, high = 0, len(names)
+        while high - low > _MAX_SCANNED:
+            middle = (low + high) // 2
+            if self.cut_gap(names[middle], expected):
+                high = middle + 1
+            else:
+                low = middle + 1
+        gaps = (self.cut_gap(name, expected) for name in names[low:high])
+        return next((self.divergence(gap) for gap in gaps if gap), None)
+
+    def cut_gap(self, name: str, expected: ModeValues) -> ValueMismatch | None:
+        """Return the difference of a tensor in a run that fetches it alone."""
+        check_deadline()
+        gaps = self.gaps(expected, self.run(self.mode, [name]))
+        return gaps[0] if gaps else None
+
+    def divergence(self, gap: ValueMismatch) -> Divergence:
+        """Describe the first node that differs."""
+        tensor = self.graph.tensor(gap.what)
+        node = tensor.node
+        return Divergence(
+            node.name, node.op, "/", 0, gap.message, tensor.port, gap.before, gap.after
+        )
+
+
+def _reject_variables(graph: Graph, roots: Sequence[Node]) -> None:
+    """Raise Unsupported for variables, whose values TensorFlow would not have."""
+    node = next((node for node in ancestors(graph, roots) if is_variable(node)), None)
+    if node is not None:
+        message = f"{node.name} is a variable, and modes are compared without variables"
+        raise Unsupported(message, node=node, hint="feed what is read from it: --feed NAME=VALUE")
+
+
+def _mode_error(mode: Mode, failure: ModeFailure) -> CfgraphError:
+    """Return a failure of TensorFlow as an error.
+
+    Raises Unsupported if the mode cannot run the graph.
+    """
+    text = f"{failure.error}: {failure.message}" if failure.error else failure.message
+    lines = text.splitlines() or [failure.kind]
+    if failure.kind == "unsupported":
+        raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {lines[0]}")
+    message = f"TensorFlow ({mode.name}) {_FAILURE_VERBS[failure.kind]} {lines[0]}"
+    return ExecutionError(message, hint="\n".join(failure.log) or None)
+
+
+_FAILURE_VERBS: Final = {
+    "error": "reports",
+    "signal": "is ended by",
+    "exit": "ends with",
+    "timeout": "hangs:",
+    "garbage": "answers with garbage:",
+    "memory": "runs",
+}
+
+
+def _is_finite(values: Sequence[Any]) -> bool:
+    arrays = [np.asarray(value) for value in values if value is not None]
+    return all(np.all(np.isfinite(array)) for array in arrays if array.dtype.kind in "fc")

@@ -1,0 +1,55 @@
+"""The modes in which TensorFlow runs a graph, and the text that selects one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cfgraph.errors import UsageError
+
+ENGINE: Final = "tensorflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way of TensorFlow to run a graph; `flags` are those of XLA, `rewrites` Grappler's."""
+
+    name: str
+    description: str
+    flags: str = ""
+    rewrites: bool = False
+
+    @property
+    def text(self) -> str:
+        """The mode as an option names it."""
+        return f"{ENGINE}:{self.name}"
+
+
+MODES: Final = {
+    mode.name: mode
+    for mode in (
+        Mode("graph", "the executor, without rewrites"),
+        Mode("grappler", "the executor, after the rewrites of Grappler", rewrites=True),
+        Mode(
+            "autojit",
+            "Grappler, then clusters that XLA forms and compiles",
+            "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit",
+            rewrites=True,
+        ),
+        Mode("jit", "the whole function compiled by XLA (jit_compile)"),
+        Mode("lite", "converted, and run by the interpreter of TensorFlow Lite"),
+    )
+}
+
+
+def parse_modes(text: str, option: str) -> tuple[Mode, ...]:
+    """Return the modes of `tensorflow:MODE`, all of them for `tensorflow`.
+
+    Raises UsageError for another text.
+    """
+    engine, colon, name = text.partition(":")
+    if engine != ENGINE or (colon and name not in MODES):
+        message = f"invalid {option} {text!r}"
+        hint = f"write {ENGINE} or {ENGINE}:MODE, with a MODE of {', '.join(MODES)}"
+        raise UsageError(message, hint=hint)
+    return (MODES[name],) if colon else tuple(MODES.values())

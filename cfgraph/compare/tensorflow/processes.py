@@ -1,0 +1,268 @@
+"""Processes of TensorFlow, and how each one fails: by an error, a signal, a hang, or garbage."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import IO, Any, Final
+
+from cfgraph.compare.tensorflow.messages import (
+    ConnectionEnded,
+    MessageError,
+    ProcessMessage,
+    receive,
+    send,
+)
+from cfgraph.compare.tensorflow.modes import Mode
+from cfgraph.errors import Unsupported, install_hint
+from cfgraph.limits import current_limits
+
+WORKER_COMMAND: Final = (sys.executable, "-m", "cfgraph.compare.tensorflow.worker")
+DEFAULT_SECONDS: Final = 60.0
+DEFAULT_MEMORY: Final = 6 << 30
+# the import of TensorFlow, and a fork
+_START_SECONDS: Final = 300.0
+_CONTROL_SECONDS: Final = 60.0
+# for a process that closed its connection to end by itself, with a status that says why
+_GRACE_SECONDS: Final = 5.0
+_MAX_LOG_BYTES: Final = 1 << 16
+_MAX_LINES: Final = 4
+# a process is replaced after as many graphs, whose functions it keeps
+_MAX_REQUESTS: Final = 200
+_OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|RESOURCE_EXHAUSTED")
+_STAMP: Final = re.compile(r"^[IWEF]?\d{4} [\d:.]+ +\d+ |^\d{4}-\d\d-\d\d [\d:.]+: ")
+_EXITED: Final = "exit status"
+_MAX_LINE: Final = 300
+_UNSUPPORTED: Final = "UnimplementedError"
+_UNCOMPILED: Final = re.compile(
+    r"unsupported operations|not supported by this interpreter|explicitly marked illegal"
+    r"|neither a custom op nor a flex op"
+)
+_NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
+_NAMES: Final = re.compile(r"\{\{[^}]*\}\}|'[^']*'|\"[^\"]*\"|\[[^\]]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ModeFailure:
+    """A failure of TensorFlow.
+
+    `kind` is `error` for one that it reports, `unsupported` for a graph that the mode cannot
+    run, else `signal`, `exit`, `timeout`, `garbage`, or
+    `memory`. `log` has the last lines that the process printed.
+    """
+
+    kind: str
+    message: str
+    error: str = ""
+    log: tuple[str, ...] = ()
+
+    @property
+    def signature(self) -> tuple[str, str, str]:
+        """What two equal failures have in common: no names and numbers of messages."""
+        text = self.message.partition("\n")[0]
+        return self.kind, self.error, _NUMBERS.sub("#", _NAMES.sub("", text)).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a mode to one request: a message, or a failure."""
+
+    message: ProcessMessage | None = None
+    failure: ModeFailure | None = None
+
+
+class TensorFlowHost:
+    """The process that has imported TensorFlow, and forks the others; starts on demand."""
+
+    def __init__(self, command: Sequence[str] = WORKER_COMMAND) -> None:
+        self.command = command
+        self.version = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def fork(self, mode: Mode, memory: int) -> ModeProcess:
+        """Return a new process of a mode. Raises Unsupported without TensorFlow."""
+        control = self._started()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
+        near, far = socket.socketpair()
+        with far:
+            send(control, ProcessMessage({"fork": mode.name, "memory": memory}))
+            socket.send_fds(control, [b"f"], [far.fileno(), log.fileno()])
+        pid = int(self._reply(control)["pid"])
+        return ModeProcess(self, mode, pid, near, log)
+
+    def wait(self, pid: int, grace: float) -> int:
+        """Return the exit status of a process, negative for a signal; end it after a time."""
+        control = self._started()
+        send(control, ProcessMessage({"wait": pid, "grace": grace}))
+        return int(self._reply(control)["status"])
+
+    def close(self) -> None:
+        """End the process, and with it all that it forked."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._control = None
+
+    def _started(self) -> socket.socket:
+        if self._control is not None:
+            return self._control
+        near, far = socket.socketpair()
+        with far, tempfile.TemporaryFile() as log:
+            self._process = subprocess.Popen(
+                [*self.command, str(far.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[far.fileno()],
+                start_new_session=True,
+            )
+            far.close()
+            self._control = near
+            try:
+                self.version = str(self._reply(near, _START_SECONDS)["version"])
+            except _LOST:
+                self.close()
+                lines = log_lines(log)
+                message = "TensorFlow cannot be started"
+                hint = install_hint("interop")
+                if lines and "No module named 'tensorflow'" not in lines[-1]:
+                    message += f": {lines[-1]}"
+                raise Unsupported(message, hint=hint) from None
+        return near
+
+    def _reply(self, control: socket.socket, seconds: float = _CONTROL_SECONDS) -> dict[str, Any]:
+        return dict(receive(control, monotonic() + seconds).header)
+
+
+_LOST: Final = (ConnectionEnded, MessageError, TimeoutError, OSError)
+
+
+@dataclass(slots=True)
+class ModeProcess:
+    """A process that answers requests in one mode; unusable after a failure."""
+
+    host: TensorFlowHost
+    mode: Mode
+    pid: int
+    connection: socket.socket
+    log: IO[bytes]
+    requests: int = 0
+
+    def request(self, message: ProcessMessage, seconds: float) -> Answer:
+        """Send a request, and wait for its answer; a failure ends the process."""
+        limit = current_limits().deadline
+        self.requests += 1
+        try:
+            send(self.connection, message)
+            reply = receive(self.connection, min(limit, monotonic() + seconds))
+        except TimeoutError:
+            current_limits().check_deadline()
+            return self._ended("timeout", f"no answer within {seconds:g} s")
+        except MessageError as error:
+            return self._ended("garbage", str(error))
+        except ConnectionEnded:
+            return self._died()
+        if "error" not in reply.header:
+            return Answer(reply)
+        name, text = str(reply.header["error"]), str(reply.header.get("message", ""))
+        kind = "unsupported" if name == _UNSUPPORTED or _UNCOMPILED.search(text) else "error"
+        return Answer(failure=ModeFailure(kind, text, name))
+
+    def end(self, grace: float = 0.0) -> int:
+        """End the process, after `grace` seconds; returns its exit status."""
+        self.connection.close()
+        return self.host.wait(self.pid, grace)
+
+    def close(self) -> None:
+        """End the process, and drop what it printed."""
+        self.end()
+        self.log.close()
+
+    def _died(self) -> Answer:
+        status = status_text(self.end(_GRACE_SECONDS))
+        with self.log:
+            lines = log_lines(self.log)
+        if any(_OUT_OF_MEMORY.search(line) for line in lines):
+            return Answer(failure=ModeFailure("memory", f"out of memory ({status})", log=lines))
+        kind = "exit" if status.startswith(_EXITED) else "signal"
+        return Answer(failure=ModeFailure(kind, status, log=lines))
+
+    def _ended(self, kind: str, message: str) -> Answer:
+        self.end()
+        with self.log:
+            return Answer(failure=ModeFailure(kind, message, log=log_lines(self.log)))
+
+
+def status_text(status: int) -> str:
+    """Describe an exit status, negative for a signal."""
+    if status >= 0:
+        return f"{_EXITED} {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+def log_lines(log: IO[bytes]) -> tuple[str, ...]:
+    """Return the last lines that a process printed, without the time stamps of TensorFlow."""
+    size = log.seek(0, 2)
+    log.seek(max(0, size - _MAX_LOG_BYTES))
+    text = log.read().decode("utf-8", "replace")
+    lines = [_STAMP.sub("", line).strip() for line in text.splitlines()]
+    return tuple(line[:_MAX_LINE] for line in lines if line)[-_MAX_LINES:]
+
+
+class ModePool:
+    """A process per mode, replaced when it failed or has answered many requests."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = WORKER_COMMAND,
+        seconds: float = DEFAULT_SECONDS,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        self.host = TensorFlowHost(command)
+        self.seconds = seconds
+        self.memory = memory
+        self._processes: dict[str, ModeProcess] = {}
+
+    def __enter__(self) -> ModePool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._processes.values():
+            process.connection.close()
+            process.log.close()
+        self.host.close()
+
+    def request(self, mode: Mode, message: ProcessMessage, *, fresh: bool = False) -> Answer:
+        """Return the answer of a mode; `fresh` asks for a process without state."""
+        process = self._processes.pop(mode.name, None)
+        if process is not None and (fresh or process.requests >= _MAX_REQUESTS):
+            process.close()
+            process = None
+        process = process or self.host.fork(mode, self.memory)
+        try:
+            answer = process.request(message, self.seconds)
+        except BaseException:
+            process.close()
+            raise
+        if answer.failure is None or answer.failure.kind in ("error", "unsupported"):
+            self._processes[mode.name] = process
+        return answer

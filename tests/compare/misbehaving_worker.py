@@ -1,0 +1,75 @@
+"""A stand-in for the process of TensorFlow, whose answers are planted faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+
+import numpy as np
+
+from cfgraph.compare.tensorflow.messages import ProcessMessage
+from cfgraph.compare.tensorflow.modes import Mode
+from cfgraph.compare.tensorflow.worker import serve
+
+
+def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
+    print("noise on standard output", flush=True)
+    fault = request.header["fetches"][0].removesuffix(":0")
+    FAULTS.get(fault, lambda: None)()
+    if fault == "error":
+        return ProcessMessage(
+            {"error": "InvalidArgumentError", "message": "planted at {{node a}} [1,2]"}
+        )
+    if fault == "no_kernel":
+        return ProcessMessage({"error": "UnimplementedError", "message": "planted"})
+    return ProcessMessage(
+        {"dead": [], "empty": []}, {name: np.float32(3) for name in request.header["fetches"]}
+    )
+
+
+def abort() -> None:
+    sys.stderr.write("2026-01-02 03:04:05.678: F planted.cc:7] Check failed: planted\n")
+    sys.stderr.flush()
+    os.abort()
+
+
+def hang() -> None:
+    time.sleep(600)
+
+
+def stop_listening() -> None:
+    for descriptor in range(3, 64):
+        try:
+            socket.socket(fileno=os.dup(descriptor)).shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue
+    time.sleep(600)
+
+
+def print_garbage() -> None:
+    for descriptor in range(3, 64):
+        try:
+            socket.socket(fileno=os.dup(descriptor)).sendall(b"this is not a message " * 10)
+        except OSError:
+            continue
+
+
+def exhaust_memory() -> None:
+    np.empty(1 << 32)
+
+
+FAULTS = {
+    "abort": abort,
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exits": lambda: os._exit(7),
+    "hang": hang,
+    "stops_listening": stop_listening,
+    "garbage": print_garbage,
+    "memory": exhaust_memory,
+}
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), "0.0", answer)

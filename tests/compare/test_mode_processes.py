@@ -1,0 +1,191 @@
+"""Processes of TensorFlow that fail, with a stand-in that misbehaves."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.tensorflow.messages import (
+    ConnectionEnded,
+    MessageError,
+    ProcessMessage,
+    receive,
+    send,
+)
+from cfgraph.compare.tensorflow.mode_comparison import compare_modes
+from cfgraph.compare.tensorflow.modes import MODES
+from cfgraph.compare.tensorflow.processes import ModePool, TensorFlowHost
+from cfgraph.errors import ExecutionError, Unsupported, UsageError
+from cfgraph.limits import limited
+
+COMMAND = (sys.executable, str(Path(__file__).parent / "misbehaving_worker.py"))
+MODE = MODES["autojit"]
+NAMES = [
+    "fine",
+    "abort",
+    "killed",
+    "exits",
+    "hang",
+    "stops_listening",
+    "garbage",
+    "memory",
+    "error",
+    "no_kernel",
+    "differs",
+]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ModePool]:
+    with ModePool(COMMAND, seconds=2.0, memory=1 << 30) as pool:
+        yield pool
+
+
+def planted() -> cfgraph.Graph:
+    lines = [f"{name} = Const() {{dtype=float32, value=float32[]:3}}" for name in NAMES[:-1]]
+    lines.append("differs = Const() {dtype=float32, value=float32[]:4}")
+    return cfgraph.loads("\n".join(["versions producer=1", *lines]).encode())
+
+
+def compare(pool: ModePool, fetch: str) -> cfgraph.compare.differences.RunDiff:
+    return compare_modes(pool, planted(), MODE, options=ComparisonRunOptions(fetches=(fetch,)))
+
+
+def test_what_a_process_prints_is_no_answer(pool: ModePool) -> None:
+    assert not compare(pool, "fine")
+
+
+def test_another_value_is_a_difference(pool: ModePool) -> None:
+    delta = compare(pool, "differs")
+    assert [gap.what for gap in delta.gaps] == ["differs:0"]
+    assert delta.first is not None
+    assert delta.first.node == "differs"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("abort", "TensorFlow (autojit) is ended by SIGABRT"),
+        ("killed", "TensorFlow (autojit) is ended by SIGKILL"),
+        ("exits", "TensorFlow (autojit) ends with exit status 7"),
+        ("hang", "TensorFlow (autojit) hangs: no answer within 2 s"),
+        ("stops_listening", "TensorFlow (autojit) is ended by SIGKILL"),
+        ("garbage", "TensorFlow (autojit) answers with garbage: a message cannot start with"),
+        ("memory", "TensorFlow (autojit) runs out of memory (exit status 1)"),
+        ("error", "TensorFlow (autojit) reports InvalidArgumentError: planted at {{node a}} [1,2]"),
+    ],
+)
+def test_a_failing_process_is_a_finding(pool: ModePool, fault: str, message: str) -> None:
+    delta = compare(pool, fault)
+    assert isinstance(delta.failure, ExecutionError)
+    assert delta.failure.message.startswith(message)
+    assert not compare(pool, "fine"), "the next process is another one"
+
+
+def test_the_last_lines_of_a_dead_process_are_reported(pool: ModePool) -> None:
+    failure = compare(pool, "abort").failure
+    assert failure is not None
+    assert failure.hint is not None
+    assert failure.hint.splitlines()[-1] == "F planted.cc:7] Check failed: planted"
+
+
+def test_a_mode_that_lacks_a_kernel_is_unsupported(pool: ModePool) -> None:
+    with pytest.raises(Unsupported, match="cannot run the graph: UnimplementedError: planted"):
+        compare(pool, "no_kernel")
+
+
+def test_equal_failures_have_one_signature(pool: ModePool) -> None:
+    first, second = (
+        pool.request(MODE, ProcessMessage({"fetches": ["error"]})).failure for _ in range(2)
+    )
+    assert first is not None
+    assert second is not None
+    assert first.signature == second.signature
+    assert first.signature[2] == "planted at"
+
+
+def test_the_deadline_of_a_command_is_not_a_hang(pool: ModePool) -> None:
+    with pytest.raises(cfgraph.errors.RunTimeout), limited(timeout=0.5):
+        compare(pool, "hang")
+
+
+def test_a_missing_tensorflow_is_named_with_its_extra() -> None:
+    host = TensorFlowHost((sys.executable, "-c", "raise SystemExit('No module named tensorflow')"))
+    with pytest.raises(Unsupported, match=r"cannot be started[^\0]*\[interop\]"):
+        host.fork(MODE, 1 << 30)
+
+
+def test_variables_are_rejected(pool: ModePool) -> None:
+    graph = cfgraph.loads(
+        b"versions producer=1\nv = VariableV2() {dtype=float32, shape=[]}\n"
+        b"y = Identity(v) {T=float32}\n"
+    )
+    with pytest.raises(Unsupported, match="v is a variable"):
+        compare_modes(pool, graph, MODE)
+
+
+def test_a_graph_without_outputs_cannot_be_compared(pool: ModePool) -> None:
+    with pytest.raises(UsageError, match="no output"):
+        compare_modes(pool, cfgraph.Graph(), MODE)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float32([[1, 2], [3, 4]]),
+        np.array([], np.int64).reshape(0, 3),
+        np.array([b"a\0", b""], object),
+        np.array(b"text", object),
+        np.array([1.5, -2], ml_dtypes.bfloat16),
+        np.array([True]),
+        np.array(3j, np.complex64),
+    ],
+    ids=str,
+)
+def test_an_array_arrives_as_it_was_sent(value: np.ndarray) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        sender = threading.Thread(target=send, args=(near, ProcessMessage({"a": 1}, {"x": value})))
+        sender.start()
+        message = receive(far)
+        sender.join()
+    assert message.header == {"a": 1}
+    assert message.arrays["x"].dtype == value.dtype
+    assert message.arrays["x"].shape == value.shape
+    assert message.arrays["x"].tolist() == value.tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", ConnectionEnded),
+        (b"cfg1\0\0", ConnectionEnded),
+        (b"x" * 64, MessageError),
+        (struct.pack("<4sQQ", b"cfg1", 1 << 60, 0), MessageError),
+        (struct.pack("<4sQQ", b"cfg1", 2, 0) + b"[]", MessageError),
+        (struct.pack("<4sQQ", b"cfg1", 2, 0) + b"\xff\xff", MessageError),
+        (
+            struct.pack("<4sQQ", b"cfg1", 66, 3)
+            + b'{"header":{},"arrays":[{"name":"x","dtype":"int32","shape":[2]}]}'.ljust(66)
+            + b"PK\0",
+            MessageError,
+        ),
+    ],
+)
+def test_other_bytes_are_no_message(data: bytes, error: type[Exception]) -> None:
+    near, far = socket.socketpair()
+    with far:
+        near.sendall(data)
+        near.close()
+        with pytest.raises(error):
+            receive(far)

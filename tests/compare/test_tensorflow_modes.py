@@ -1,0 +1,66 @@
+"""Modes of TensorFlow against cfgraph: public faults, and graphs on which all agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.sample_point import SampleOptions
+from cfgraph.compare.tensorflow.mode_comparison import compare_modes
+from cfgraph.compare.tensorflow.modes import MODES
+from cfgraph.compare.tensorflow.processes import ModePool
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+pytest.importorskip("tensorflow", reason="needs the extra `interop`")
+
+X1 = ComparisonRunOptions(SampleOptions({"x1:0": np.float32([4, 5, 6, 7])}), cases=1)
+CASES = ComparisonRunOptions(cases=1)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ModePool]:
+    with ModePool() as pool:
+        yield pool
+
+
+def fixture(root: Path, name: str) -> cfgraph.Graph:
+    return cfgraph.load(root / "fixtures" / "tensorflow_modes" / name)
+
+
+def test_grappler_empties_a_loop_variable_that_is_reshaped(pool: ModePool, root: Path) -> None:
+    graph = fixture(root, "while_reshape.graph")
+    differing = [name for name in MODES if compare_modes(pool, graph, MODES[name], options=X1)]
+    assert differing == ["grappler", "autojit"]
+
+
+def test_the_first_wrong_node_is_the_loop(pool: ModePool, root: Path) -> None:
+    graph = fixture(root, "while_reshape.graph")
+    delta = compare_modes(pool, graph, MODES["autojit"], MODES["graph"], X1)
+    assert delta.first is not None
+    assert (delta.first.node, delta.first.port) == ("while", 3)
+    assert delta.first.message == "live in A, dead in B, which returns an empty array"
+
+
+def test_xla_empties_a_tensor_array_that_grows(pool: ModePool, root: Path) -> None:
+    graph = fixture(root, "growing_tensor_array.graph")
+    names = ("graph", "grappler", "autojit", "jit")
+    differing = [name for name in names if compare_modes(pool, graph, MODES[name], options=CASES)]
+    assert differing == ["jit"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_a_dead_fetch_is_dead_in_tensorflow(pool: ModePool, dtype: str) -> None:
+    graph = cfgraph.loads(
+        "versions producer=1\np = Const() {dtype=bool, value=bool[]:true}\n"
+        f"x = Const() {{dtype={dtype}, value={dtype}[]:3}}\n"
+        f"s = Switch(x, p) {{T={dtype}}}\n"
+        f"y = Identity(s:0) {{T={dtype}}}\nz = Identity(s:1) {{T={dtype}}}\n".encode()
+    )
+    for name in ("graph", "grappler", "autojit"):
+        assert not compare_modes(pool, graph, MODES[name], options=CASES), name
