@@ -4,6 +4,7 @@ BIN := .venv/bin
 # what a verb installs unless EXTRAS says otherwise
 BENCH := test,interop
 GPU := test,gpu,gpu-xla
+DOCS := test,docs
 # of `make fuzz`, which continues its log; a nightly job takes the date as seed and a million inputs
 FUZZ_SEED ?= 0
 FUZZ_COUNT ?= 100000
@@ -13,7 +14,7 @@ AGREE_SEED ?= 0
 AGREE_COUNT ?= 10000
 AGREE_LOG ?= agree.jsonl
 
-.PHONY: help demo test sweep fuzz agree lint bench gpu format clean
+.PHONY: help demo test sweep fuzz agree lint docs bench gpu format clean
 .NOTPARALLEL:
 
 help:
@@ -23,6 +24,7 @@ help:
 	@echo 'make fuzz    run FUZZ_COUNT mutated inputs through all commands'
 	@echo 'make agree   run AGREE_COUNT random programs in TensorFlow and cfgraph'
 	@echo 'make lint    ruff and mypy'
+	@echo 'make docs    build the documentation site in build/site'
 	@echo 'make bench   measure, side by side with TensorFlow'
 	@echo 'make gpu     run the tests that need a GPU, and measure it'
 	@echo 'make format  format the code'
@@ -48,6 +50,9 @@ lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/ready-$(or $(EXTRAS),$(DOCS))
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: .venv/ready-$(or $(EXTRAS),$(BENCH))
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

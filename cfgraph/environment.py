@@ -22,7 +22,7 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.options import plain_message
 
 # variables that are no options
-OTHER_VARIABLES: Final = ("CFGRAPH_CACHE", "CFGRAPH_DEBUG", "CFGRAPH_NO_CONFIG")
+OTHER_VARIABLES: Final = ("CFGRAPH_CACHE", "CFGRAPH_DEBUG", "CFGRAPH_DOCS", "CFGRAPH_NO_CONFIG")
 
 
 def environment_names(command: str, option: TyperOption) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Final
 _MAX_SHOWN: Final = 10_000
 # the name of the distribution on the index; the import package and the command are `cfgraph`
 DISTRIBUTION: Final = "cfgraph-tools"
+# the address of the documentation; $CFGRAPH_DOCS is that of a copy
+DOCUMENTATION: Final = "https://cfgraph-tools.readthedocs.io/"
 
 
 def install_hint(extra: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.shell import run
+from website.code_pages import code_paths
+from website.command_pages import command_paths
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -80,7 +83,9 @@ def test_the_map_lists_every_page() -> None:
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
 def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
-    assert not [link for link in links if not (page.parent / link).exists()]
+    paths = [os.path.normpath(page.parent / link) for link in links]
+    generated = {str(ROOT / "docs" / path) for path in (*command_paths(), *code_paths())}
+    assert not [path for path in paths if path not in generated and not os.path.exists(path)]
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.errors import DOCUMENTATION, CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
 
 
@@ -22,6 +23,16 @@ class Code:
     level: str
     explanation: str
     fix: str
+
+    @property
+    def page(self) -> str:
+        """The address of the page about the code."""
+        return f"{documentation_address()}errors/{self.code}/"
+
+
+def documentation_address() -> str:
+    """The address of the documentation, which ends with a slash."""
+    return f"{(os.environ.get('CFGRAPH_DOCS') or DOCUMENTATION).rstrip('/')}/"
 
 
 @cache
@@ -36,9 +47,10 @@ def find_code(code: str) -> Code:
     known = catalog()
     entry = known.get(code.upper())
     if entry is None:
+        all_codes = f"{documentation_address()}errors/"
         raise UsageError(
             f"unknown code {code!r}",
-            hint=similar_code_hint(code) or "a code looks like CFG201; docs/errors.md lists all",
+            hint=similar_code_hint(code) or f"a code looks like CFG201; {all_codes} lists all",
         )
     return entry
 

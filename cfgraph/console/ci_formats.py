@@ -86,6 +86,7 @@ def _sarif_rule(code: str) -> dict[str, Any]:
         "shortDescription": {"text": entry.title},
         "fullDescription": {"text": entry.explanation},
         "help": {"text": entry.fix},
+        "helpUri": entry.page,
         "defaultConfiguration": {"level": entry.level},
     }
 

@@ -31,7 +31,7 @@ from cfgraph.runtime.code_cache import cache_status
 
 # a requirement: its distribution, and the extra that needs it
 _REQUIREMENT: Final = re.compile(r"([\w.-]+).*?(?:extra == ['\"]([\w-]+)['\"])?$")
-_NOT_FOR_USERS: Final = ("test", "notebook")
+_NOT_FOR_USERS: Final = ("test", "notebook", "docs")
 _SHOWN_VARIABLES: Final = (
     "CUDA_VISIBLE_DEVICES",
     "MKL_NUM_THREADS",

@@ -8,30 +8,6 @@ import pytest
 from cfgraph.analysis.findings import LEVELS, catalog, find_code
 from cfgraph.errors import UsageError
 
-SECTIONS = {
-    "0": "Input",
-    "1": "Structure",
-    "2": "Control flow",
-    "3": "Types and shapes",
-    "4": "Devices",
-    "5": "Gradients",
-    "6": "Clusters",
-    "7": "Runs",
-    "8": "Comparisons",
-}
-
-
-def as_markdown() -> str:
-    lines = ["# Codes", "", "Every code that cfgraph reports; `cfgraph explain CODE` prints one."]
-    part = ""
-    for entry in catalog().values():
-        if entry.code[3] != part:
-            part = entry.code[3]
-            lines += ["", f"## {SECTIONS[part]}"]
-        head = f"### {entry.code}: {entry.title}"
-        lines += ["", head, "", f"{entry.level.capitalize()}. {entry.explanation}", "", entry.fix]
-    return "\n".join(lines) + "\n"
-
 
 def test_the_catalogue_lists_the_codes_that_the_source_uses_and_no_other(root: Path) -> None:
     files = [*root.glob("cfgraph/**/*.py"), *root.glob("commands/*.py")]
@@ -57,13 +33,6 @@ def test_every_code_says_what_it_means_and_what_to_do() -> None:
 def test_a_code_is_explained_in_any_case() -> None:
     assert find_code("cfg201") == find_code("CFG201")
     assert find_code("CFG201").title == "inputs from different frames"
-
-
-def test_the_page_of_codes_is_what_the_catalogue_says(root: Path, update: bool) -> None:
-    page = root / "docs" / "errors.md"
-    if update:
-        page.write_text(as_markdown())
-    assert page.read_text() == as_markdown(), "pytest --update tests/analysis/test_codes.py"
 
 
 @pytest.mark.parametrize(

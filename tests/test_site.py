@@ -1,0 +1,130 @@
+"""The documentation site: generated pages, and the built site where mkdocs is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from cfgraph.analysis.findings import catalog
+from website.code_pages import checked_sample, sample_files
+from website.command_pages import command_names, example_transcripts
+from website.transcripts import in_parallel
+
+HAS_MKDOCS = find_spec("material") is not None and find_spec("mkdocstrings") is not None
+NEEDS_MKDOCS = pytest.mark.skipif(not HAS_MKDOCS, reason="the extra `docs` is not installed")
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_the_examples_on_the_page_of_a_command_succeed(name: str) -> None:
+    failed = [example for example in example_transcripts(name) if example.status]
+    assert not failed
+
+
+def test_the_graph_on_the_page_of_a_code_has_its_fault() -> None:
+    samples = sample_files()
+    assert samples.keys() <= catalog().keys()
+    pairs = [(code, file) for code, files in samples.items() for file in files]
+    checks = in_parallel(lambda pair: checked_sample(pair[1])[1], pairs)
+    assert [
+        check for (code, _), check in zip(pairs, checks, strict=True) if code not in check.output
+    ] == []
+
+
+@pytest.fixture(scope="module")
+def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=root,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class References(HTMLParser):
+    """The links, the resources that a page loads, and the names in it that a link may have."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.resources: list[str] = []
+        self.anchors: set[str] = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors.update(found[name] for name in ("id", "name") if name in found)
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        elif tag == "link" and found.get("rel") not in ("canonical", "prev", "next"):
+            self.resources.append(found["href"])
+        elif "src" in found:
+            self.resources.append(found["src"])
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, References]:
+    """The references of every page except that for missing pages, whose links are absolute."""
+    files = sorted(site.rglob("*.html"))
+    return {
+        file: References(file.read_text(encoding="utf-8"))
+        for file in files
+        if file.name != "404.html"
+    }
+
+
+@NEEDS_MKDOCS
+def test_a_link_of_the_site_leads_to_a_page_and_a_heading(
+    site: Path, pages: dict[Path, References]
+) -> None:
+    broken = []
+    for file, page in pages.items():
+        for link in (*page.links, *page.resources):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = file if not parts.path else Path(os.path.normpath(file.parent / parts.path))
+            target = target / "index.html" if target.is_dir() else target
+            anchors = pages[target].anchors if target in pages else {parts.fragment}
+            if not target.exists() or unquote(parts.fragment) not in anchors:
+                broken.append(f"{file.relative_to(site)}: {link}")
+    assert broken == []
+
+
+@NEEDS_MKDOCS
+def test_the_site_loads_nothing_from_another_host(
+    site: Path, pages: dict[Path, References]
+) -> None:
+    outside = [
+        f"{file.relative_to(site)}: {resource}"
+        for file, page in pages.items()
+        for resource in page.resources
+        if urlsplit(resource).netloc
+    ]
+    outside += [
+        f"{file.relative_to(site)}: {address}"
+        for file in site.rglob("*.css")
+        for address in re.findall(r"url\(['\"]?((?:https?:)?//[^)]*)", file.read_text("utf-8"))
+    ]
+    assert outside == []
+
+
+@NEEDS_MKDOCS
+def test_every_code_and_command_has_an_address(site: Path) -> None:
+    wanted = [f"errors/{code}" for code in catalog()]
+    wanted += [f"commands/{name}" for name in command_names()]
+    assert [path for path in wanted if not (site / path / "index.html").is_file()] == []

@@ -1,0 +1,91 @@
+"""Transcripts: shell lines, run in a folder with the sample graphs, and their output."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from tests.shell import run
+
+ROOT: Final = Path(__file__).parent.parent
+_TERMINAL: Final = {"COLUMNS": "100", "NO_COLOR": "1", "CFGRAPH_CACHE": "/dev/null"}
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Transcript(NamedTuple):
+    """A shell line, its output (of both streams), and its exit status."""
+
+    line: str
+    output: str
+    status: int
+
+    def lines(self, most: int = 60) -> Iterator[str]:
+        """Yield the line after a prompt and its output, of which the middle may be left out."""
+        yield f"$ {self.line}"
+        rows = self.output.rstrip().splitlines()
+        if len(rows) <= most:
+            yield from rows
+            return
+        yield from rows[: most - 10]
+        yield f"… {len(rows) - most} more lines …"
+        yield from rows[-10:]
+
+    def as_markdown(self) -> str:
+        """Format the transcript as a block of code."""
+        return "\n".join(["```console", *self.lines(), "```"])
+
+
+@contextmanager
+def empty_folder() -> Iterator[Path]:
+    """A temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="cfgraph-site-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def sample_folder() -> Iterator[Path]:
+    """A temporary folder with the files of `cfgraph examples` and the fixtures."""
+    with empty_folder() as folder:
+        done = run(["cfgraph", "examples", "."], folder)
+        assert done.returncode == 0, done.stderr
+        (folder / "fixtures").symlink_to(ROOT / "fixtures")
+        yield folder
+
+
+def transcript(line: str, folder: Path) -> Transcript:
+    """Run a line of bash in a folder."""
+    words = ["bash", "-o", "pipefail", "-c", f"({line}) 2>&1"]
+    done = run(words, folder, _TERMINAL)
+    return Transcript(line, done.stdout.replace(f"{folder}/", ""), done.returncode)
+
+
+def transcripts(lines: Iterable[str]) -> list[Transcript]:
+    """Run lines one after the other in one new folder."""
+    with sample_folder() as folder:
+        return [transcript(line, folder) for line in lines]
+
+
+def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Call a function that waits for transcripts on each item, on all cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, items))
+
+
+def copy_graph(file: Path, folder: Path) -> str:
+    """Copy a graph without the line that states the expected finding; return its text."""
+    target = folder / file.name
+    if file.suffix != ".graph":
+        shutil.copy(file, target)
+        return ""
+    text = re.sub(r"^# expect .*\n", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    target.write_text(text, encoding="utf-8")
+    return text
