@@ -61,7 +61,8 @@ def main(
     """Lower functional conditionals, loops and calls to the five control-flow primitives."""
     from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
-    from cfgraph.console.lower import LowerOptions, lower_file
+    from cfgraph.console.lower import Lowering, LowerOptions
+    from cfgraph.console.transform import transform_file
     from cfgraph.console.verify import Verification
 
     inputs = RunInputs(
@@ -76,4 +77,4 @@ def main(
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
     verification = Verification(inputs, verify)
     request = LowerOptions(function, keep_calls, unfuse)
-    raise Exit(lower_file(graph, request, outputs, verification))
+    raise Exit(transform_file(graph, Lowering, request, outputs, verification))

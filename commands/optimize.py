@@ -64,7 +64,8 @@ def main(
     """Rewrite a graph to run faster, without changing any value or which tensors are live."""
     from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
-    from cfgraph.console.optimize import OptimizeOptions, optimize_file
+    from cfgraph.console.optimize import OptimizedGraph, OptimizeOptions
+    from cfgraph.console.transform import transform_file
     from cfgraph.console.verify import Verification
 
     fed = [text.partition("=")[0] for text in feed]
@@ -82,4 +83,5 @@ def main(
         signature=signature,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
-    raise options.Exit(optimize_file(graph, request, outputs, Verification(inputs, verify)))
+    verification = Verification(inputs, verify)
+    raise options.Exit(transform_file(graph, OptimizedGraph, request, outputs, verification))

@@ -64,7 +64,8 @@ def main(
     """Place a graph on devices, and connect the partitions with Send and Recv."""
     from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
-    from cfgraph.console.partition import PlacementOptions, partition_file
+    from cfgraph.console.partition import PartitionedGraph, PlacementOptions
+    from cfgraph.console.transform import transform_file
     from cfgraph.console.verify import Verification
 
     placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement, fan_out)
@@ -77,5 +78,6 @@ def main(
         allow_io=allow_io,
         signature=signature,
     )
-    outputs = OutputOptions(output, to, format="json" if json else "text", quiet=quiet)
-    raise options.Exit(partition_file(graph, placing, outputs, Verification(inputs, verify)))
+    outputs = OutputOptions(output, to, dump_placement, "json" if json else "text", quiet)
+    verification = Verification(inputs, verify)
+    raise options.Exit(transform_file(graph, PartitionedGraph, placing, outputs, verification))

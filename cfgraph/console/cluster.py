@@ -260,8 +260,8 @@ def cluster_file(
     passed = verdict is None or bool(verdict)
     written = None
     with StagedFiles() as files:
-        if passed and outputs.map_out is not None:
-            files.write(outputs.map_out, f"{render_json(report.names)}\n".encode())
+        if passed and outputs.companion is not None:
+            files.write(outputs.companion, f"{render_json(report.names)}\n".encode())
         if passed and (outputs.output is not None or not (request.is_report or whole)):
             written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
     for warning in report.warnings:
@@ -272,7 +272,7 @@ def cluster_file(
             inputs=inputs,
             summary=_summary_json(report),
             result={**_result_json(report, request), "verify": verdict},
-            artifacts=output_artifacts(written, "names", outputs.map_out if passed else None),
+            artifacts=output_artifacts(written, "names", outputs.companion if passed else None),
             exit_code=int(not passed),
         )
     elif whole is not None:
@@ -301,7 +301,7 @@ def _require_distinct_outputs(request: ClusterOptions, outputs: OutputOptions) -
         raise UsageError(
             message, hint="write the graph to a file: -o FILE; or request a report: --explain"
         )
-    require_distinct_paths(outputs.output, outputs.map_out, "names")
+    require_distinct_paths(outputs.output, outputs.companion, "names")
 
 
 def _print_report(report: Clustering, request: ClusterOptions) -> None:

@@ -14,11 +14,12 @@ from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import (
     OutputOptions,
     Source,
+    json_bytes,
     output_artifacts,
     read_graph,
     require_distinct_paths,
     require_single_stdin,
-    write_graph_and_map,
+    write_graph_and_companion,
 )
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, note, page
@@ -208,7 +209,7 @@ def extract_file(
     Raises UsageError for a cut that breaks a loop or a conditional.
     """
     outputs.require_separate_json()
-    require_distinct_paths(outputs.output, outputs.map_out, "names")
+    require_distinct_paths(outputs.output, outputs.companion, "names")
     source = read_graph(path, quiet=outputs.quiet)
     require_single_stdin(source, run.feeds)
     entry, graph = source.to_json(), source.graph
@@ -226,7 +227,7 @@ def extract_file(
         iteration = ",".join(map(str, reversed(numbers))) or None
         cut = [tensor.name for tensor in plan.cut]
     report = extract(graph, outputs=wanted, inputs=cut, values=values)
-    written = write_graph_and_map(graph, outputs, report.inputs)
+    written = write_graph_and_companion(graph, outputs, json_bytes(report.inputs))
     for warning in report.warnings:
         note(f"warning: {warning}", outputs.quiet)
     table = _inputs_table(graph, report, values)
@@ -245,7 +246,7 @@ def extract_file(
                 "loops": report.loops,
                 "warnings": report.warnings,
             },
-            artifacts=output_artifacts(written, "names", outputs.map_out),
+            artifacts=output_artifacts(written, "names", outputs.companion),
         )
     return 0
 

@@ -19,11 +19,12 @@ from cfgraph.console.grad_report import AddedGradients, added_gradients, print_g
 from cfgraph.console.graph_files import (
     OutputOptions,
     Source,
+    json_bytes,
     output_artifacts,
     read_graph,
     require_distinct_paths,
     require_single_stdin,
-    write_graph_and_map,
+    write_graph_and_companion,
 )
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
@@ -322,7 +323,7 @@ def _require_compatible_options(
     request: GradOptions, checked: GradCheckOptions, outputs: OutputOptions
 ) -> None:
     outputs.require_separate_json()
-    require_distinct_paths(outputs.output, outputs.map_out, "names")
+    require_distinct_paths(outputs.output, outputs.companion, "names")
     request.require_valid()
     if checked.has_unused_run_options:
         message = "feeds and other run options require --check or --verify"
@@ -411,7 +412,8 @@ def _write_outputs(
         return []  # only the comparison was requested
     signature = names.selected
     signatures = () if signature is None else (added.extend(signature),)
-    path = write_graph_and_map(source.graph, outputs, added.names(), source, signatures)
+    data = json_bytes(added.names())
+    path = write_graph_and_companion(source.graph, outputs, data, source, signatures)
     if path is not None:
         note_lost_names(names, path, outputs.quiet)
-    return output_artifacts(path, "names", outputs.map_out)
+    return output_artifacts(path, "names", outputs.companion)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,11 +66,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Destination of a graph and of the map of its names, and the format of the report."""
+    """Destination of a graph and of a second file about it, and the format of the report."""
 
     output: str | None = None
     to: str | None = None
-    map_out: str | None = None
+    companion: str | None = None
     format: str = "text"
     quiet: bool = False
 
@@ -208,19 +208,24 @@ def _stage_saved_model(
         note(f"note: signature {name!r} is omitted: the graph lacks one of its tensors", quiet)
 
 
-def write_graph_and_map(
+def write_graph_and_companion(
     graph: Graph,
     outputs: OutputOptions,
-    names: Mapping[str, Any],
+    data: bytes,
     source: Source | None = None,
     signatures: Sequence[SavedSignature] = (),
 ) -> str | None:
-    """Write a graph and the map of its names, both or neither; returns the path of the graph."""
+    """Write a graph and a second file with `data`, both or neither; returns the graph's path."""
     output, to = outputs.output, outputs.to
     with StagedFiles() as files:
-        if outputs.map_out is not None:
-            files.write(outputs.map_out, f"{render_json(names)}\n".encode())
+        if outputs.companion is not None:
+            files.write(outputs.companion, data)
         return write_graph(graph, output, to, files, outputs.quiet, source, signatures)
+
+
+def json_bytes(value: Any) -> bytes:
+    """The content of a JSON file."""
+    return f"{render_json(value)}\n".encode()
 
 
 def output_format(output: str | None, to: str | None) -> str:

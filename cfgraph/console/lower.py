@@ -1,22 +1,14 @@
-"""The `lower` command: lower a graph and report the ops before and after."""
+"""The `lower` command: the ops of a graph before and after lowering."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
-from cfgraph.console.graph_files import (
-    OutputOptions,
-    output_artifacts,
-    read_graph,
-    require_distinct_paths,
-    write_graph_and_map,
-)
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, note, page
+from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.console.verify import Verification
+from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report
@@ -30,70 +22,45 @@ class LowerOptions:
     keep_calls: bool = False
     unfuse: bool = False
 
-    def apply(self, graph: Graph, names: SignatureNames) -> Report:
+
+class Lowering(PassResult[LowerOptions, Report]):
+    """A lowered graph, with the numbers of its ops."""
+
+    command = "lower"
+
+    @classmethod
+    def apply(cls, graph: Graph, options: LowerOptions, names: SignatureNames) -> Self:
         """Lower a graph; its functions are no names of a signature."""
-        functions = self.function or None
-        return lower(graph, functions=functions, keep_calls=self.keep_calls, unfuse=self.unfuse)
+        functions, keep_calls = options.function or None, options.keep_calls
+        report = lower(graph, functions=functions, keep_calls=keep_calls, unfuse=options.unfuse)
+        return cls(graph, options, report)
+
+    def rows(self) -> OutputTable:
+        """The ops whose number changed."""
+        columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
+        return OutputTable(columns, [*self.report.changes()])
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of lowered nodes, and of all nodes before and after."""
+        before, after = node_totals(self.report)
+        return {"rewrites": self.report.rewrites, "before": before, "after": after}
+
+    def members(self) -> Mapping[str, Any]:
+        """The ops whose number changed."""
+        return {"ops": self.rows().to_json()}
+
+    def show(self, out: Page) -> None:
+        """Print the ops, and the total."""
+        rewrites, table = self.report.rewrites, self.rows()
+        if not rewrites:
+            out.line("nothing to lower")
+            return
+        kind = "" if self.options.unfuse else "functional "
+        out.heading(f"lowered {rewrites} {kind}node{'s' * (rewrites != 1)}")
+        table.rows.append(("total", *node_totals(self.report)))
+        out.table(table)
 
 
-def lower_file(
-    path: str,
-    request: LowerOptions,
-    outputs: OutputOptions,
-    verification: Verification,
-) -> int:
-    """Read, lower and write a graph; print op counts on stderr. Returns the exit code.
-
-    It is 1, and nothing is written, if the verification finds a difference. Raises UsageError if
-    two results would be written to one place.
-    """
-    outputs.require_separate_json()
-    require_distinct_paths(outputs.output, outputs.map_out, "names")
-    source = read_graph(path, quiet=outputs.quiet)
-    inputs = [source.to_json()]  # before lowering changes the graph
-    verification.before(source, outputs.quiet)
-    report = request.apply(source.graph, SignatureNames())
-    verdict = verification.after(source.graph, outputs.quiet)
-    passed = verdict is None or bool(verdict)
-    written = write_graph_and_map(source.graph, outputs, report.names) if passed else None
-    for warning in report.warnings:
-        note(f"warning: {warning}", outputs.quiet)
-    if not outputs.quiet:
-        _print_counts(report, "" if request.unfuse else "functional ")
-    if outputs.json:
-        before, after = _node_totals(report)
-        print_document(
-            "lower",
-            inputs=inputs,
-            summary={"rewrites": report.rewrites, "before": before, "after": after},
-            result={
-                "ops": _op_counts(report).to_json(),
-                "warnings": report.warnings,
-                "verify": verdict,
-            },
-            artifacts=output_artifacts(written, "names", outputs.map_out if passed else None),
-            exit_code=int(not passed),
-        )
-    return int(not passed)
-
-
-def _print_counts(report: Report, kind: str) -> None:
-    out = page(stream=sys.stderr)
-    if not report:
-        out.line("nothing to lower")
-        return
-    nodes = "node" if report.rewrites == 1 else "nodes"
-    out.heading(f"lowered {report.rewrites} {kind}{nodes}")
-    table = _op_counts(report)
-    table.rows.append(("total", *_node_totals(report)))
-    out.table(table)
-
-
-def _op_counts(report: Report) -> OutputTable:
-    columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
-    return OutputTable(columns, [*report.changes()])
-
-
-def _node_totals(report: Report) -> tuple[int, int]:
-    """Return the numbers of nodes before and after."""
+def node_totals(report: Report) -> tuple[int, int]:
+    """Return the numbers of nodes before and after a pass."""
     return sum(report.before.values()), sum(report.after.values())

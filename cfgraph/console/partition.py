@@ -1,40 +1,30 @@
-"""The `partition` command: place a graph, partition it, write it, and report the result."""
+"""The `partition` command: a graph on devices, and the messages between them."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
-from cfgraph.console.graph_files import (
-    OutputOptions,
-    output_artifacts,
-    read_graph,
-    require_distinct_paths,
-    write_graph,
-)
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import note, page
+from cfgraph.console.output import OutputTable, Page
 from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.console.verify import Verification
+from cfgraph.console.transform import PassResult
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
-from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.partition.partition import Partitioning, partition
 from cfgraph.passes.place.place import Placement, place, placement_toml
-from cfgraph.passes.place.rules import PlacementRules, combined_rules
+from cfgraph.passes.place.rules import combined_rules
 
 _MAX_MOVES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """Devices, placement rules from a file and from the command line, dump file, and fan-out.
+    """Devices, placement rules from a file and from the command line, and fan-out.
 
     The fields are named as the options of the command.
     """
@@ -44,147 +34,106 @@ class PlacementOptions:
     place: Sequence[str] = ()
     soft: bool = False
     seed: int | None = None
-    dump: str | None = None
+    dump_placement: str | None = None
     fan_out: int | None = None
 
     @property
-    def has_rules(self) -> bool:
-        """True if any option restricts the placement."""
-        return bool(self.rules or self.place or self.soft or self.seed is not None)
+    def restricts_placement(self) -> bool:
+        """True if any option needs devices."""
+        texts = (self.rules, self.place, self.soft, self.dump_placement)
+        return any(texts) or self.seed is not None
 
-    @property
-    def all_rules(self) -> PlacementRules:
-        """Rules of the file, then those of the command line."""
-        return combined_rules(self.rules, self.place)
 
-    def apply(self, graph: Graph, names: SignatureNames) -> Partitioning:
-        """Place and partition a graph; rules and devices name no tensors of a signature."""
-        self.require_devices()
-        placement = _place_graph(graph, self, self.all_rules)
-        partitioning = partition(graph, fan_out=self.fan_out)
-        warnings = (*(placement.warnings if placement else ()), *partitioning.warnings)
-        return replace(partitioning, warnings=warnings)
+@dataclass(slots=True)
+class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
+    """A partitioned graph, its partitions, and with devices its placement, also as rules."""
 
-    def require_devices(self) -> None:
+    command = "partition"
+    companion = "placement"
+    placement: Placement | None
+    rules: str
+    parts: Partitions
+
+    @classmethod
+    def apply(cls, graph: Graph, options: PlacementOptions, names: SignatureNames) -> Self:
+        """Place and partition a graph; without devices it must be placed."""
+        cls.require_valid(options)
+        placement = _place_graph(graph, options)
+        rules = placement_toml(graph, placement) if placement and options.dump_placement else ""
+        report = partition(graph, fan_out=options.fan_out)
+        warnings = (*(placement.warnings if placement else ()), *report.warnings)
+        report = replace(report, warnings=warnings)
+        return cls(graph, options, report, placement, rules, device_partitions(graph))
+
+    @classmethod
+    def require_valid(cls, options: PlacementOptions) -> None:
         """Raise UsageError for rules without devices."""
-        if not self.devices and (self.has_rules or self.dump):
+        if not options.devices and options.restricts_placement:
             message = "placement options require --devices"
             raise UsageError(message, hint="add --devices cpu:0,gpu:0")
 
+    def rows(self) -> OutputTable:
+        """The devices, with their nodes and messages."""
+        return partitions_table(self.parts)
 
-def partition_file(
-    path: str, placing: PlacementOptions, outputs: OutputOptions, verification: Verification
-) -> int:
-    """Read, place, partition and write a graph; devices and messages are printed on stderr.
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of devices, nodes, and messages."""
+        parts = self.parts
+        return {
+            "devices": len(parts.parts),
+            "nodes": len(self.graph),
+            "messages": _messages(parts),
+            "control_loops": sum(len(item.control_loops) for item in parts.parts),
+        }
 
-    Without devices the graph must be placed. Returns the exit code: 1, and nothing is written, if
-    the verification finds a difference. Raises UsageError if two results would be written to one
-    place, or for rules without devices.
-    """
-    _require_distinct_outputs(placing, outputs)
-    rules = placing.all_rules
-    source = read_graph(path, quiet=outputs.quiet)
-    graph, inputs = source.graph, [source.to_json()]
-    verification.before(source, outputs.quiet)
-    written = None
-    with StagedFiles() as files:
-        placement = _place_graph(graph, placing, rules)
-        if placing.dump is not None and placement is not None:
-            files.write(placing.dump, placement_toml(graph, placement).encode())
-        partitioning = partition(graph, fan_out=placing.fan_out)
-        parts = device_partitions(graph)
-        verdict = verification.after(graph, outputs.quiet)
-        passed = verdict is None or bool(verdict)
-        if passed:
-            written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
-        else:
-            files.discard()
-    warnings = [*(placement.warnings if placement else ()), *partitioning.warnings]
-    for warning in warnings:
-        note(f"warning: {warning}", outputs.quiet)
-    if not outputs.quiet:
-        _print_partitions(parts, partitioning, placement)
-    if outputs.json:
-        print_document(
-            "partition",
-            inputs=inputs,
-            summary=_summary_json(parts, len(graph)),
-            result={
-                **partitions_json(parts),
-                **_decision_counts(partitioning, placement),
-                "warnings": warnings,
-                "verify": verdict,
-            },
-            artifacts=output_artifacts(written, "placement", placing.dump if passed else None),
-            exit_code=int(not passed),
-        )
-    return int(not passed)
+    def members(self) -> Mapping[str, Any]:
+        """The partitions, the number of nodes per placement reason, and the moved nodes."""
+        moved = {name: {"from": old, "to": new} for name, (old, new) in self.report.moved.items()}
+        decided = Counter(self.placement.decided.values()) if self.placement else Counter[str]()
+        counts = {"decided": dict(decided.most_common()), "moved": moved}
+        return {**partitions_json(self.parts), **counts}
+
+    def companion_data(self) -> bytes:
+        """The placement as rules."""
+        return self.rules.encode()
+
+    def show(self, out: Page) -> None:
+        """Print the devices, the messages, and the nodes that were moved."""
+        parts = self.parts
+        devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
+        messages = _messages(parts)
+        out.heading("partitioned", f"{devices}, {messages} message{'s' * (messages != 1)}")
+        out.table(self.rows())
+        if parts.routes:
+            out.line()
+            out.heading("messages")
+            out.table(routes_table(parts))
+        placed = self.placement.devices if self.placement else ()
+        used = {item.device for item in parts.parts}
+        if idle := [short_device_name(name) for name in placed if name not in used]:
+            out.line(f"no nodes on {', '.join(idle)}", "dim")
+        if moved := self.report.moved:
+            names = list(moved)[:_MAX_MOVES_SHOWN]
+            shown = [f"{name} to {short_device_name(moved[name][1])}" for name in names]
+            rest = len(moved) - len(names)
+            more = f" and {rest} more" if rest else ""
+            out.line(f"moved to the devices of their loops: {', '.join(shown)}{more}", "dim")
 
 
-def _require_distinct_outputs(placing: PlacementOptions, outputs: OutputOptions) -> None:
-    outputs.require_separate_json()
-    placing.require_devices()
-    require_distinct_paths(outputs.output, placing.dump, "placement")
-
-
-def _place_graph(
-    graph: Graph, placing: PlacementOptions, rules: PlacementRules
-) -> Placement | None:
-    if not placing.devices:
+def _place_graph(graph: Graph, options: PlacementOptions) -> Placement | None:
+    if not options.devices:
         if not any(node.device for node in graph):
             message = "no devices are named, and the graph is not placed"
             raise UsageError(message, hint="add --devices, such as --devices cpu:0,gpu:0")
         return None
     return place(
         graph,
-        devices=placing.devices,
-        rules=rules,
-        seed=placing.seed,
-        soft_placement=placing.soft,
+        devices=options.devices,
+        rules=combined_rules(options.rules, options.place),
+        seed=options.seed,
+        soft_placement=options.soft,
     )
 
 
-def _print_partitions(
-    parts: Partitions, partitioning: Partitioning, placement: Placement | None
-) -> None:
-    out = page(stream=sys.stderr)
-    devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
-    messages = sum(route.messages for route in parts.routes)
-    out.heading("partitioned", f"{devices}, {messages} message{'s' * (messages != 1)}")
-    out.table(partitions_table(parts))
-    if parts.routes:
-        out.line()
-        out.heading("messages")
-        out.table(routes_table(parts))
-    idle = [name for name in placement.devices if not _has_nodes(parts, name)] if placement else []
-    if idle:
-        out.line(f"no nodes on {', '.join(map(short_device_name, idle))}", "dim")
-    if partitioning.moved:
-        names = list(partitioning.moved)[:_MAX_MOVES_SHOWN]
-        shown = [f"{name} to {short_device_name(partitioning.moved[name][1])}" for name in names]
-        more = (
-            f" and {len(partitioning.moved) - _MAX_MOVES_SHOWN} more"
-            if len(partitioning.moved) > _MAX_MOVES_SHOWN
-            else ""
-        )
-        out.line(f"moved to the devices of their loops: {', '.join(shown)}{more}", "dim")
-
-
-def _has_nodes(parts: Partitions, device: str) -> bool:
-    return any(item.device == device for item in parts.parts)
-
-
-def _summary_json(parts: Partitions, nodes: int) -> dict[str, Any]:
-    return {
-        "devices": len(parts.parts),
-        "nodes": nodes,
-        "messages": sum(route.messages for route in parts.routes),
-        "control_loops": sum(len(item.control_loops) for item in parts.parts),
-    }
-
-
-def _decision_counts(partitioning: Partitioning, placement: Placement | None) -> dict[str, Any]:
-    """Return the number of nodes per placement reason, and the nodes moved afterwards."""
-    moved = {name: {"from": old, "to": new} for name, (old, new) in partitioning.moved.items()}
-    decided = Counter(placement.decided.values()) if placement else Counter[str]()
-    return {"decided": dict(decided.most_common()), "moved": moved}
+def _messages(parts: Partitions) -> int:
+    return sum(route.messages for route in parts.routes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperOption
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.command_files import COMMANDS, CommandFiles
 from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transform import PassReport
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean
@@ -28,33 +29,18 @@ from cfgraph.pipeline_text import (
     parse_pipeline,
 )
 
-# the options of a pass, and their module: fields are named as parameters of the command
-_PASSES: Final[dict[str, tuple[str, str]]] = {
-    "cluster": ("cfgraph.console.cluster", "ClusterOptions"),
-    "extract": ("cfgraph.console.extract", "ExtractOptions"),
-    "grad": ("cfgraph.console.grad", "GradOptions"),
-    "lower": ("cfgraph.console.lower", "LowerOptions"),
-    "optimize": ("cfgraph.console.optimize", "OptimizeOptions"),
-    "partition": ("cfgraph.console.partition", "PlacementOptions"),
+# the module of a pass, its result, and its options: fields are named as parameters of the command
+_PASSES: Final[dict[str, tuple[str, str, str]]] = {
+    "cluster": ("cfgraph.console.cluster", "", "ClusterOptions"),
+    "extract": ("cfgraph.console.extract", "", "ExtractOptions"),
+    "grad": ("cfgraph.console.grad", "", "GradOptions"),
+    "lower": ("cfgraph.console.lower", "Lowering", "LowerOptions"),
+    "optimize": ("cfgraph.console.optimize", "OptimizedGraph", "OptimizeOptions"),
+    "partition": ("cfgraph.console.partition", "PartitionedGraph", "PlacementOptions"),
 }
 PASS_NAMES: Final = tuple(_PASSES)
 # fields that request a report, which only the command prints
-_REPORTS: Final = frozenset({"explain", "what_if"})
-
-
-class PassReport(Protocol):
-    """Report of any pass of a pipeline."""
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Facts about the result that a person should know."""
-
-
-class PassOptions(Protocol):
-    """Options of a pass, which can apply it."""
-
-    def apply(self, graph: Graph, names: SignatureNames) -> PassReport:
-        """Run the pass on a graph, in place; `names` are those of a signature."""
+_REPORTS: Final = frozenset({"dump_placement", "explain", "what_if"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +60,17 @@ class PipelineStep:
 
     number: int
     name: str
-    options: PassOptions
+    options: Any
     column: int
+    result_type: Any = None
+
+    def apply(self, graph: Graph, names: SignatureNames) -> PassReport:
+        """Run the pass on a graph, in place; `names` are those of a signature."""
+        if self.result_type is None:
+            report: PassReport = self.options.apply(graph, names)
+        else:
+            report = self.result_type.apply(graph, self.options, names).report
+        return report
 
 
 class Pipeline:
@@ -133,7 +128,7 @@ class Pipeline:
         counts = op_counts(graph)
         start = time.perf_counter()
         try:
-            report = step.options.apply(graph, names)
+            report = step.apply(graph, names)
         except CfgraphError as error:
             previous = f", after {', '.join(item.name for item in done)}" if done else ""
             error.add_note(f"in pass '{step.name}', column {step.column} of the pipeline{previous}")
@@ -150,8 +145,10 @@ def _parsed_step(text: str, number: int, written: PassText) -> PipelineStep:
     if written.name not in _PASSES:
         hint = did_you_mean(written.name, _PASSES) or f"use {', '.join(_PASSES)}"
         raise PipelineTextError(f"unknown pass {written.name!r}", text, written.span, hint=hint)
-    module, class_name = _PASSES[written.name]
-    options_class: Any = getattr(import_module(module), class_name)
+    home, result_name, class_name = _PASSES[written.name]
+    module = import_module(home)
+    options_class: Any = getattr(module, class_name)
+    result_type = getattr(module, result_name) if result_name else None
     command = _pass_command(written.name)
     known = _pass_parameters(command, options_class)
     ctx = typer.Context(command, info_name=written.name)
@@ -159,7 +156,8 @@ def _parsed_step(text: str, number: int, written: PassText) -> PipelineStep:
     for option in written.options:
         texts[_parameter_name(text, written, option, command, known)].append(option)
     values = {name: _value(text, ctx, written, known[name], texts[name]) for name in known}
-    return PipelineStep(number, written.name, options_class(**values), written.span.start + 1)
+    options = options_class(**values)
+    return PipelineStep(number, written.name, options, written.span.start + 1, result_type)
 
 
 @cache
