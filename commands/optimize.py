@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 from cfgraph import options, run_options
 
 Names = list[str]
@@ -39,6 +41,16 @@ Keep = Annotated[
     Names,
     options.repeatable("--keep", "LIST", "Keep these nodes and what they need."),
 ]
+Unroll = Annotated[
+    int | None,
+    typer.Option(
+        "--unroll",
+        metavar="N",
+        min=0,
+        help="Replace loops by straight lines whose number of iterations is known and at most N. "
+        "Default: no loop.",
+    ),
+]
 
 
 def main(
@@ -48,6 +60,7 @@ def main(
     fetch: Fetch = [],
     feed: Feed = [],
     keep: Keep = [],
+    unroll: Unroll = None,
     output: options.Output = None,
     to: options.To = None,
     map_out: options.MapOut = None,
@@ -69,7 +82,7 @@ def main(
     from cfgraph.console.verify import Verification
 
     fed = [text.partition("=")[0] for text in feed]
-    request = OptimizeOptions(only, skip, fetch, fed, keep)
+    request = OptimizeOptions(only, skip, fetch, fed, keep, unroll)
     fetched = options.split_names(fetch) if verify else []
     inputs = RunInputs(
         fetches=[name for name in fetched if name[:1] != "^"],

@@ -86,13 +86,14 @@ class _HandleUseByOp(dict[str, _HandleUse | None]):
     def __missing__(self, name: str) -> _HandleUse | None:
         op = lookup(name)
         facts = None
-        if not (op is None or op.role or op.calls.kind not in self.included_calls or _has_flow(op)):
+        if not (op is None or op.role or op.calls.kind not in self.included_calls or has_flow(op)):
             facts = _HandleUse(op, any(map(_is_handle, op.parsed().inputs)))
         self[name] = facts
         return facts
 
 
-def _has_flow(op: type[Op]) -> bool:
+def has_flow(op: type[Op]) -> bool:
+    """True for an access to a TensorArray that its flow orders."""
     return any(arg.name == _FLOW for arg in op.parsed().inputs)
 
 

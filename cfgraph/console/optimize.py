@@ -21,6 +21,7 @@ _MEANINGS: Final = {
     "branches": "decided by deadness",
     "cse": "computed twice",
     "licm": "the same in every iteration",
+    "unroll": "loops that are straight lines",
 }
 
 
@@ -33,6 +34,7 @@ class OptimizeOptions:
     fetch: Sequence[str] = ()
     feed: Sequence[str] = ()
     keep: Sequence[str] = ()
+    unroll: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
             fetches=fetches or None,
             feeds=[names.inputs.get(name, name) for name in split_names(options.feed)],
             keep=kept,
+            unroll=options.unroll,
         )
         return cls(graph, options, report, function_nodes)
 
@@ -73,9 +76,10 @@ class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
         return {"rewrites": self.report.rewrites, "before": before, "after": after}
 
     def members(self) -> Mapping[str, Any]:
-        """The number of rewrites per rule, and each rewrite."""
+        """The number of rewrites per rule, each rewrite, and the loops that are not unrolled."""
         rewrites = [asdict(rewrite) for rewrite in self.report.applied]
-        return {"rules": self.report.rules, "rewrites": rewrites}
+        kept = [asdict(loop) for loop in self.report.kept_loops]
+        return {"rules": self.report.rules, "rewrites": rewrites, "kept_loops": kept}
 
     def show(self, out: Page) -> None:
         """Print the rules, and with `--verbose` each rewrite."""
@@ -83,9 +87,17 @@ class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
             name = f"{rewrite.function}/{rewrite.node}" if rewrite.function else rewrite.node
             result = rewrite.result or "removed"
             detail(f"{rewrite.rule}: {name} ({rewrite.op}) -> {result}")
-        if not self.report:
+        if self.report:
+            self._show_rules(out)
+        else:
             out.line("nothing to optimize")
-            return
+        if self.report.kept_loops:
+            out.heading("loops", "not unrolled")
+            columns = [Column("function", optional=True), Column("loop"), Column("reason")]
+            kept = [(k.function or None, k.loop, k.reason) for k in self.report.kept_loops]
+            out.table(OutputTable(columns, [*kept]))
+
+    def _show_rules(self, out: Page) -> None:
         before, after = node_totals(self.report)
         counts = f"{before} nodes, now {after}"
         if self.function_nodes:

@@ -154,6 +154,22 @@ def frames(
     return known[1]
 
 
+class FrameNames:
+    """The names of the frames of a graph, to which new ones are added."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._names = {node.attrs.get("frame_name") for node in nodes if ROLES[node.op] is ENTER}
+
+    def unique(self, name: bytes) -> bytes:
+        """A frame name that no other loop has, derived from `name`."""
+        frame, number = name, 0
+        while frame in self._names:
+            number += 1
+            frame = name + f"_{number}".encode()
+        self._names.add(frame)
+        return frame
+
+
 def nodes_by_frame(of: Frames) -> dict[Frame, list[Node]]:
     """The nodes that run in each frame, in topological order."""
     members: dict[Frame, list[Node]] = {frame: [] for frame in of.all}

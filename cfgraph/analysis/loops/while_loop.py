@@ -140,9 +140,12 @@ class InductionVariable(NamedTuple):
     step: int
 
 
-def static_trip_count(cond: Node, shapes: StaticShapes) -> int | None:
-    """An upper bound on the iterations of a loop, or None if it is not static."""
-    return _max_trip_count(cond.inputs[0], shapes)
+def static_trip_count(cond: Node, shapes: StaticShapes, *, exact: bool = False) -> int | None:
+    """An upper bound on the iterations of a loop, or None if it is not static.
+
+    With `exact` it is their number: no part of the condition may depend on data.
+    """
+    return _max_trip_count(cond.inputs[0], shapes, exact)
 
 
 class AffineBound(NamedTuple):
@@ -182,13 +185,14 @@ def _comparison_bound(
     return None
 
 
-def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
-    """An upper bound on how often a predicate holds."""
+def _max_trip_count(pred: Output, shapes: StaticShapes, exact: bool) -> int | None:
+    """An upper bound on how often a predicate holds before it first does not."""
     origin = strip_identities(pred)
     op = lookup(origin.node.op)
     if op is not None and op.algebra.boolean_semantics == "and":
-        known = [_max_trip_count(tensor, shapes) for tensor in origin.node.inputs]
-        return min((count for count in known if count is not None), default=None)
+        parts = [_max_trip_count(tensor, shapes, exact) for tensor in origin.node.inputs]
+        known = [count for count in parts if count is not None]
+        return None if exact and len(known) < len(parts) else min(known, default=None)
     compared = None if op is None else _COMPARISONS.get(op)
     if compared is None:
         return None
@@ -244,7 +248,10 @@ def _merge_of(x: Output) -> Node:
 
 
 def _static_integer(x: Output, shapes: StaticShapes) -> int | None:
-    """The value of a static integer scalar, or None."""
+    """The value of a static integer scalar, which a loop may carry unchanged, or None."""
+    variable = loop_variable(strip_identities(x).node)
+    if variable is not None and value_in_iteration(variable.updated) == variable.merge.output():
+        return _static_integer(variable.initial, shapes)
     value: Any = shapes.value(x)
     return (
         int(value) if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None

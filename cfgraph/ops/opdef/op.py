@@ -415,7 +415,7 @@ def has_effect(node: Node) -> bool:
     return op is None or (op.effects.stateful and not op.effects.random and not makes_handle(node))
 
 
-def may_write(node: Node) -> bool:
+def may_write(node: Node | BodyNode) -> bool:
     """True for a stateful node that does not only read, and for an unknown op."""
     op = lookup(node.op)
     return op is None or (op.effects.stateful and not op.effects.reads_only)

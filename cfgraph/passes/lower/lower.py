@@ -41,7 +41,7 @@ from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import lower_call
 from cfgraph.passes.lower.lower_cond import lower_conditional
 from cfgraph.passes.lower.lower_while import lower_for, lower_while
-from cfgraph.passes.lower.plan import LoweringPlan
+from cfgraph.passes.lower.plan import LoweringPlan, LoweringSelection
 from cfgraph.passes.lower.rewriter import Rewriter
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
@@ -154,7 +154,26 @@ def _lower_graph(
     called.update(expand_symbolic_gradients(graph, _lower_body, within or FunctionsInProgress()))
     if functions is None and not calls_functions(graph):
         return Report(before=before, after=before)
-    plan = LoweringPlan(graph, functions, keep_calls, bodies)
+    return _apply_plan(graph, LoweringPlan(graph, functions, keep_calls, bodies), called, before)
+
+
+def inline_calls(graph: Graph, nodes: Iterable[Node] | None = None) -> Report:
+    """Replace function calls by the bodies of the functions, in place.
+
+    All calls are replaced, also those in other calls, or only these `nodes`. Functional
+    conditionals and loops stay. Raises InvalidInput for an inconsistent function, Unsupported for a
+    recursive one; the graph may be changed then.
+    """
+    chosen = None if nodes is None else frozenset(nodes)
+    plan = LoweringPlan(
+        graph, None, False, selection=LoweringSelection(frozenset({"call"}), chosen)
+    )
+    return _apply_plan(graph, plan, called_functions(graph), op_counts(graph))
+
+
+def _apply_plan(
+    graph: Graph, plan: LoweringPlan, called: set[str], before: Mapping[str, int]
+) -> Report:
     if not plan.functional_nodes:
         return Report(before=before, after=before)
     _require_unpartitioned(graph)

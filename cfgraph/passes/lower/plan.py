@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
@@ -27,6 +28,18 @@ from cfgraph.passes.lower.functional_node import (
 LOWERED_KINDS = frozenset({"if", "case", "while", "for", "call"})
 
 
+@dataclass(frozen=True, slots=True)
+class LoweringSelection:
+    """Kinds of functional nodes to lower; with `nodes` only these, and none in their functions."""
+
+    kinds: frozenset[str] = LOWERED_KINDS
+    nodes: frozenset[Node] | None = None
+
+    def includes(self, node: Node, function: FunctionGraph | None) -> bool:
+        """True for a selected node of a function, or of the graph itself."""
+        return self.nodes is None or (function is None and node in self.nodes)
+
+
 class LoweringPlan:
     """The functional nodes of a graph to lower, and summaries of all functions that they call."""
 
@@ -36,9 +49,11 @@ class LoweringPlan:
         only: Iterable[str] | None,
         keep_calls: bool | Collection[str],
         bodies: FunctionGraphs | None = None,
+        selection: LoweringSelection | None = None,
     ) -> None:
         self.instances = FunctionInstances(graph.functions, bodies)
         self.keep_calls = keep_calls
+        self.selection = selection or LoweringSelection()
         self.only = None if only is None else frozenset(only)
         self.summaries: dict[FunctionGraph, FunctionSummary] = {}
         self.guarded_nodes: frozenset[Node] = frozenset()
@@ -120,7 +135,7 @@ class LoweringPlan:
         if not kind or (kind == "call" and self._is_excluded(node)):
             return None
         location = node.name if function is None else f"{function.name}/{node.name}"
-        if kind not in LOWERED_KINDS:
+        if kind not in self.selection.kinds or not self.selection.includes(node, function):
             return None
         try:
             functional_node = read_functional_node(node, self.instances)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from cfgraph.analysis.loops.frames import FrameNames
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
@@ -39,9 +40,7 @@ class Rewriter:
         self.lowered = 0
         self._pending: set[Node] = set()
         self._open: dict[Node, None] = {}
-        self._frame_names = {
-            node.attrs.get("frame_name") for node in graph if ROLES[node.op] is Role.ENTER
-        }
+        self._frame_names = FrameNames(graph)
 
     # -- adding nodes ----------------------------------------------------------------------------
 
@@ -87,12 +86,7 @@ class Rewriter:
 
     def unique_frame_name(self, name: str) -> bytes:
         """A frame name that no other loop has, derived from `name`."""
-        frame, number = name.encode(), 0
-        while frame in self._frame_names:
-            number += 1
-            frame = f"{name}_{number}".encode()
-        self._frame_names.add(frame)
-        return frame
+        return self._frame_names.unique(name.encode())
 
     # -- sites -----------------------------------------------------------------------------------
 

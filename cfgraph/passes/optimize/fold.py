@@ -158,11 +158,27 @@ def _evaluate(context: RewriteContext, node: Node, arrays: Sequence[Any]) -> lis
     return folded if exact else None
 
 
+def _required_guards(guards: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The guards that are neither constants of the whole graph nor implied by another guard."""
+    implied = {
+        source
+        for guard in guards
+        if role_of(guard) is None
+        for source in (*(tensor.node for tensor in guard.inputs), *guard.controls)
+    }
+    return tuple(
+        guard
+        for guard in guards
+        if guard not in implied and (guard.controls or not is_a(guard, Const))
+    )
+
+
 def _replace(
     context: RewriteContext, node: Node, values: Sequence[Any], guards: tuple[Node, ...]
 ) -> None:
     """Replace a node by one constant per output; the first has its name."""
     graph, op = context.graph, node.op
+    guards = _required_guards(guards)
     if len(values) > 1 and (node in context.protected or node.control_readers):
         return
     types = registry.output_types(node) or []

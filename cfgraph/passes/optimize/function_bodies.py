@@ -16,19 +16,22 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import has_effect, lookup
-from cfgraph.passes.optimize.rewriting import FixedNodes, Rewrite, RewriteContext
+from cfgraph.passes.optimize.rewriting import FixedNodes, KeptLoop, Rewrite, RewriteContext
 
 
-def optimize_functions(graph: Graph, apply: Callable[[RewriteContext], None]) -> list[Rewrite]:
-    """Apply rules to the bodies of all functions; returns their rewrites."""
+def optimize_functions(
+    graph: Graph, apply: Callable[[RewriteContext], None], kept: list[KeptLoop]
+) -> list[Rewrite]:
+    """Apply rules to the bodies of all functions; returns their rewrites, and adds to `kept`."""
     rewrites: list[Rewrite] = []
     for name, function in list(graph.functions.items()):
         check_deadline()
         body = _body(graph, function)
         if body is None:
             continue
-        context = RewriteContext(body.graph, _fixed_nodes(body), name)
+        context = RewriteContext(body.graph, _fixed_nodes(body), name, graph.functions)
         apply(context)
+        kept += context.kept_loops
         if context.rewrites:
             graph.functions[name] = _rewritten(graph, function, body)
             rewrites += context.rewrites
@@ -50,9 +53,8 @@ def _body(graph: Graph, function: Function) -> FunctionGraph | None:
 def _fixed_nodes(body: FunctionGraph) -> FixedNodes:
     effects = {node for node in body.graph if has_effect(node)}
     returned = {tensor.node for tensor in body.returns}
-    return FixedNodes(
-        frozenset({*body.arguments, *returned, *body.control_returns, *effects}), frozenset()
-    )
+    named = frozenset({*body.arguments, *returned, *body.control_returns})
+    return FixedNodes(named | effects, frozenset(), named)
 
 
 def _rewritten(graph: Graph, function: Function, body: FunctionGraph) -> Function:

@@ -12,7 +12,7 @@ optimized like graphs whose outputs are fetched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -31,6 +31,7 @@ from cfgraph.limits import check_deadline
 from cfgraph.passes.optimize.function_bodies import optimize_functions
 from cfgraph.passes.optimize.rewriting import (
     FixedNodes,
+    KeptLoop,
     Rewrite,
     RewriteContext,
     colocated_name,
@@ -39,6 +40,7 @@ from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
 PRUNE: Final = "prune"
+UNROLL: Final = "unroll"
 # rules with a module of the same name, in the order in which they run
 _REPEATED: Final = ("fold", "arithmetic", "branches", "cse", "licm")
 RULE_NAMES: Final = (PRUNE, *_REPEATED)
@@ -48,10 +50,11 @@ _NO_FETCHES: Final = "prune removes what no fetch needs, and no fetch is named (
 
 @dataclass(frozen=True, slots=True)
 class Optimization(Report):
-    """Report of an optimization: every rewrite, in order."""
+    """Report of an optimization: every rewrite, in order, and the loops that are not unrolled."""
 
     applied: tuple[Rewrite, ...] = ()
     rules: Mapping[str, int] = field(default_factory=dict)
+    kept_loops: tuple[KeptLoop, ...] = ()
 
 
 def optimize(
@@ -62,6 +65,7 @@ def optimize(
     fetches: str | Iterable[str] | None = None,
     feeds: Iterable[str] = (),
     keep: Iterable[str] = (),
+    unroll: int | None = None,
 ) -> Optimization:
     """Rewrite a graph so that it runs faster, in place; all values and their liveness stay.
 
@@ -72,6 +76,8 @@ def optimize(
             removed. Without it, nodes without readers remain.
         feeds: tensors that runs may feed; they and their nodes stay.
         keep: more nodes that stay, under their names.
+        unroll: replace loops of at most this many iterations by straight lines, where the number
+            is static and the graph does not grow beyond the limit of nodes.
 
     Returns a report that lists the rewrites. Raises InvalidInput for an invalid graph, UsageError
     for an unknown name or rule, Unsupported for a partitioned graph; the graph is unchanged then.
@@ -96,11 +102,15 @@ def optimize(
         if wanted is not None and PRUNE in rules:
             applied += _prune(graph, named)
         unread = frozenset(node for node in graph if not node.uses)
-        fixed = FixedNodes(frozenset(named) | unread, fed)
+        fixed = FixedNodes(frozenset(named) | unread, fed, frozenset(named))
         context = RewriteContext(graph, fixed)
-        _apply_rules(context, rules)
+        apply = partial(_apply_rules, rules=rules, limit=unroll)
+        apply(context)
         applied += context.rewrites
-        applied += optimize_functions(graph, partial(_apply_rules, rules=rules))
+        kept_loops = [*context.kept_loops]
+        if unroll is not None:
+            remove_uncalled_functions(graph, graph.functions.keys() - called)
+        applied += optimize_functions(graph, apply, kept_loops)
         remove_uncalled_functions(graph, graph.functions.keys() - called)
         if applied:
             require_valid(graph)
@@ -112,7 +122,8 @@ def optimize(
         before=before,
         after=op_counts(graph),
         applied=tuple(applied),
-        rules={rule: counts[rule] for rule in rules},
+        rules={rule: counts[rule] for rule in (*rules, *([UNROLL] if counts[UNROLL] else []))},
+        kept_loops=tuple(kept_loops),
     )
 
 
@@ -173,16 +184,29 @@ def _rename_groups(graph: Graph, removed: Mapping[str, Node]) -> None:
             graph.set_attr(node, "_class", renamed)
 
 
-def _apply_rules(context: RewriteContext, rules: Collection[str]) -> None:
-    """Apply the rules in turn until none changes the graph."""
-    active = [
-        getattr(import_module(f"{__package__}.{name}"), name) for name in _REPEATED if name in rules
-    ]
-    for _ in range(_MAX_ROUNDS if active else 0):
+def _apply_rules(context: RewriteContext, rules: Collection[str], limit: int | None = None) -> None:
+    """Unroll loops up to a limit, and apply the rules in turn, until nothing changes the graph."""
+    active = [_rule(name) for name in _REPEATED if name in rules]
+    for _ in range(_MAX_ROUNDS if active or limit is not None else 0):
         context.new_round()
         done = len(context.rewrites)
+        if limit is not None:
+            _unroll(context, limit)
         for rule in active:
             check_deadline()
             rule(context)
         if len(context.rewrites) == done:
             return
+
+
+def _unroll(context: RewriteContext, limit: int) -> None:
+    """Unroll loops; the other rules of the round analyze the result."""
+    rule: Callable[[RewriteContext, int], None] = _rule(UNROLL)
+    rule(context, limit)
+    context.new_round()
+
+
+def _rule(name: str) -> Callable[..., None]:
+    """The function of a rule, whose module has its name."""
+    rule: Callable[..., None] = getattr(import_module(f"{__package__}.{name}"), name)
+    return rule

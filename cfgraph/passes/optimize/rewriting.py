@@ -7,7 +7,7 @@ its readers. `RewriteContext.forward` checks all but the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -16,6 +16,7 @@ from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.ir import registry
 from cfgraph.ir.devices import COLOCATION_PREFIX
+from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
@@ -52,26 +53,46 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptLoop:
+    """A loop that is not unrolled: its frame or its node, the reason, and the function it is in."""
+
+    loop: str
+    reason: str
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FixedNodes:
     """Nodes that a rewrite must respect.
 
-    `protected` nodes keep their names and values. Tensors of `fed` may have any value in a run.
+    `protected` nodes keep their names and values, those of `named` because a run may name them.
+    Tensors of `fed` may have any value in a run.
     """
 
     protected: frozenset[Node]
     fed: frozenset[Output]
+    named: frozenset[Node] = frozenset()
 
 
 class RewriteContext:
     """A graph under rewriting. Analyses are computed once per round, before its first edit."""
 
-    def __init__(self, graph: Graph, fixed: FixedNodes, function: str = "") -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        fixed: FixedNodes,
+        function: str = "",
+        library: Mapping[str, Function] | None = None,
+    ) -> None:
         self.graph = graph
+        self.library = graph.functions if library is None else library
         self.fed = fixed.fed
+        self.named = fixed.named
         self.protected = fixed.protected | _colocation_targets(graph)
         self.frozen = self._frozen_nodes()
         self.function = function
         self.rewrites: list[Rewrite] = []
+        self.kept_loops: list[KeptLoop] = []
         self.names: dict[str, tuple[str, ...]] = {}
 
     def _frozen_nodes(self) -> frozenset[Node]:
@@ -196,12 +217,13 @@ class RewriteContext:
 
     def _require(self, node: Node, required: set[Node]) -> bool:
         """Record a node that does something; return True to search before any other."""
-        if node in self.never_live or self._does_nothing(node):
+        if node in self.never_live or self.does_nothing(node):
             return True
         required.add(node)
         return False
 
-    def _does_nothing(self, node: Node) -> bool:
+    def does_nothing(self, node: Node) -> bool:
+        """True for a node that cannot fail, and has no effect but its outputs."""
         if is_a(node, Const) or _is_input(node) or makes_handle(node):
             return True
         if self.is_pure(node) and self.cannot_fail(node):

@@ -1,0 +1,165 @@
+"""Unrolling of functional loops: one call of the body per iteration, which is then inlined.
+
+    y = While(x, cond=c, body=b)      becomes      y = b(b(b(x)))
+
+The trip count is that of the lowered loop, whose inputs are constants where they are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.while_loop import static_trip_count
+from cfgraph.errors import CfgraphError
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.limits import check_deadline, current_limits
+from cfgraph.ops.opdef.op import lookup, may_write
+from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.passes.lower.lower import inline_calls, lower, restore_order
+from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext
+
+
+def unroll_calls(context: RewriteContext, limit: int, rule: str) -> None:
+    """Replace functional loops of at most `limit` iterations by the bodies of their iterations."""
+    groups: dict[Node, list[Node]] = {}
+    for node in list(context.nodes()):
+        op = lookup(node.op)
+        if op is None or op.calls.kind != "while" or context.graph.nodes.get(node.name) is not node:
+            continue
+        check_deadline()
+        count = _trip_count(context, node)
+        reason = count if isinstance(count, str) else _obstacle(context, node, count, limit)
+        if isinstance(count, str) or reason is not None:
+            context.kept_loops.append(KeptLoop(node.name, str(reason), context.function))
+            continue
+        context.log(rule, node, node.op, f"{count} iterations")
+        groups[node] = _replace(context, node, count)
+    if groups:
+        calls = [call for group in groups.values() for call in group]
+        restore_order(context.graph, groups)
+        _inline(context, calls)
+        context.discard([*calls, *groups])
+
+
+def _inline(context: RewriteContext, calls: list[Node]) -> None:
+    """Inline calls; the graph of a body has no library of its own."""
+    graph, own = context.graph, context.graph.functions
+    if own is context.library:
+        inline_calls(graph, calls)
+        return
+    graph.functions = dict(context.library)
+    try:
+        inline_calls(graph, calls)
+    finally:
+        graph.functions = own
+
+
+def _function(context: RewriteContext, node: Node, key: str) -> Function | None:
+    func = node.attrs.get(key)
+    return context.library.get(func.name) if isinstance(func, Func) else None
+
+
+def _obstacle(context: RewriteContext, node: Node, count: int, limit: int) -> str | None:
+    if count > limit:
+        return f"has {count} iterations"
+    body = _function(context, node, "body")
+    if body is None:
+        return "its body is not in the library"
+    if _has_effects(_function(context, node, "cond")):
+        return "its condition has effects"
+    if node.attrs.get("_lower_using_switch_merge") and _has_effects(body, optional=True):
+        return "lowering omits effects of its body that no control output requires"
+    size = len(context.graph) + count * len(body.definition.nodes)
+    if size > current_limits().max_nodes:
+        return f"would grow the graph to {size} nodes, more than --max-nodes"
+    return None
+
+
+def _has_effects(function: Function | None, *, optional: bool = False) -> bool:
+    """True for a function with effects, or with `optional` ones that no control output requires."""
+    nodes = () if function is None else function.definition.nodes
+    required = {*function.definition.control_returns.values()} if function and optional else set()
+    return any(_changes_state(node) for node in nodes if node.name not in required)
+
+
+def _changes_state(node: BodyNode) -> bool:
+    op = lookup(node.op)
+    return may_write(node) and not (op is not None and op.effects.random)
+
+
+def _trip_count(context: RewriteContext, node: Node) -> int | str:
+    """The number of iterations, or the reason why it is unknown."""
+    scratch = Graph()
+    scratch.functions = dict(context.library)
+    inputs = [_stand_in(context, scratch, tensor) for tensor in node.inputs]
+    if any(item is None for item in inputs):
+        return "the type of an input is unknown"
+    copy = scratch.create(node.name, node.op, [], [], dict(node.attrs))
+    scratch.connect(copy, [item for item in inputs if item is not None], [])
+    try:
+        lower(scratch)
+        loops = [frame for frame in frames(scratch).all if frame.depth == 1]
+        cond = loops[0].loop_cond if len(loops) == 1 else None
+        shapes = infer_shapes(scratch)
+    except CfgraphError as error:
+        return f"it cannot be lowered: {error.message}"
+    count = None if cond is None else static_trip_count(cond, shapes, exact=True)
+    return "its trip count depends on data" if count is None else count
+
+
+def _stand_in(context: RewriteContext, scratch: Graph, tensor: Output) -> Output | None:
+    """A constant of the value of an input, if it is known, or a placeholder."""
+    dtype, value = tensor.dtype, context.shapes.value(tensor)
+    if dtype is None:
+        return None
+    attrs: dict[str, Any] = {"dtype": dtype.base}
+    if value is not None and tensor not in context.fed:
+        return scratch.add("Const", name="in", attrs=attrs | {"value": TensorValue(value)}).output()
+    attrs["shape"] = context.shapes[tensor]
+    return scratch.add("Placeholder", name="in", attrs=attrs).output()
+
+
+def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
+    """Replace a loop by a chain of calls of its body; returns the calls."""
+    graph, body = context.graph, _function(context, node, "body")
+    assert body is not None
+    types = tuple(registry.output_types(node) or ())
+    stateful = body.definition.stateful
+    op = "StatefulPartitionedCall" if stateful else "PartitionedCall"
+    values, controls = list(node.inputs), list(node.controls)
+    calls: list[Node] = []
+    for number in range(count):
+        name = graph.unique_name(f"{node.name}/iteration_{number}")
+        attrs = {"Tin": types, "Tout": types, "f": node.attrs["body"]}
+        call = graph.create(name, op, values, controls, attrs, node.device)
+        calls.append(call)
+        values = [call.output(port) for port in range(len(types))]
+        controls = [call] if stateful or not types else []
+    attrs = {key: value for key, value in node.attrs.items() if key == "_class"}
+    _become_identity(graph, node, values, controls, types, attrs)
+    return calls
+
+
+def _become_identity(
+    graph: Graph,
+    node: Node,
+    values: list[Output],
+    controls: list[Node],
+    types: tuple[Any, ...],
+    attrs: dict[str, Any],
+) -> None:
+    """Forward the results under the name of the loop; its readers bypass it unless they wait."""
+    if not controls:
+        for port, value in enumerate(values):
+            graph.replace_uses(node.output(port), value)
+    graph.connect(node, values, controls)
+    if not types:
+        graph.set_op(node, "NoOp", attrs)
+    elif len(types) == 1:
+        graph.set_op(node, "Identity", {"T": types[0], **attrs})
+    else:
+        graph.set_op(node, "IdentityN", {"T": types, **attrs})

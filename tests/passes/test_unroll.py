@@ -1,0 +1,180 @@
+"""Unrolled loops compute the same, with the same gradients, and others are kept with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.role import Role
+from cfgraph.limits import limited
+from cfgraph.ops.opdef.op import function_calls, role_of
+from tests.analysis.graph_text import graph
+from tests.analysis.random_graphs import RECIPES, random_graph
+from tests.passes.random_programs import random_programs
+from tests.passes.test_optimize_random import check
+from tests.sampled import in_sweep
+
+
+def loop(
+    start: str = "0", test: str = "Less(i/Merge, limit)", body: str = "Mul", n: int = 3
+) -> str:
+    """A loop that multiplies x by w, or another op, n times."""
+    return f"""
+        x = Placeholder() {{dtype=float32, shape=[]}}
+        w = Placeholder() {{dtype=float32, shape=[]}}
+        zero = Const() {{dtype=int32, value=int32[]:{start}}}
+        i/Enter = Enter(zero) {{frame_name="loop"}}
+        x/Enter = Enter(x) {{frame_name="loop"}}
+        w/Enter = Enter(w) {{frame_name="loop", is_constant=true}}
+        i/Merge = Merge(i/Enter, i/Next)
+        x/Merge = Merge(x/Enter, x/Next)
+        limit = Const(^i/Merge) {{dtype=int32, value=int32[]:{n}}}
+        test = {test}
+        cond = LoopCond(test)
+        i/Switch = Switch(i/Merge, cond)
+        x/Switch = Switch(x/Merge, cond)
+        one = Const(^i/Switch) {{dtype=int32, value=int32[]:1}}
+        add = AddV2(i/Switch:1, one)
+        product = {body}(x/Switch:1, w/Enter)
+        i/Next = NextIteration(add)
+        x/Next = NextIteration(product)
+        n = Exit(i/Switch)
+        y = Exit(x/Switch)
+    """
+
+
+def has_loops(found: cfgraph.Graph) -> bool:
+    return any(
+        role_of(node) is Role.ENTER or function_calls(node.op).kind == "while" for node in found
+    )
+
+
+@pytest.mark.parametrize(("n", "start"), [(0, "0"), (1, "0"), (3, "0"), (3, "5"), (4, "-1")])
+@pytest.mark.parametrize("compare", ["Less", "LessEqual"])
+def test_an_unrolled_loop_has_the_values_and_gradients(n: int, start: str, compare: str) -> None:
+    before = graph(loop(start, f"{compare}(i/Merge, limit)", n=n))
+    after = copy_graph(before)
+    report = cfgraph.optimize(after, fetches=["y", "n"], unroll=8)
+    assert report.rules["unroll"] == 1
+    assert not report.kept_loops
+    assert not has_loops(after)
+    assert not any(role_of(node) for node in after)
+    found = []
+    for item in (before, after):
+        (dx,) = cfgraph.gradients(item, ["y"], ["w"], unconnected="zero")
+        session = cfgraph.Session(item)
+        found.append(session.run(["y", "n", dx], {"x": 1.5, "w": -2.0}))
+    assert found[0] == found[1]
+
+
+def test_loops_that_cannot_be_unrolled_are_kept_with_a_reason() -> None:
+    cases = {
+        "has 3 iterations": (loop(), {"unroll": 2}),
+        "its trip count depends on data": (loop(test="Less(x/Merge, w/Enter)"), {"unroll": 9}),
+        "product is fetched, fed, or kept": (loop(), {"unroll": 9, "keep": ["product"]}),
+    }
+    for reason, (text, options) in cases.items():
+        found = graph(text)
+        report = cfgraph.optimize(found, **options)
+        assert [kept.reason for kept in report.kept_loops] == [reason]
+        assert has_loops(found)
+
+
+def test_growth_is_limited() -> None:
+    found = graph(loop(n=50))
+    with limited(max_nodes=200):
+        report = cfgraph.optimize(found, unroll=100)
+    assert [kept.reason for kept in report.kept_loops] == [
+        "would grow the graph to 734 nodes, more than --max-nodes"
+    ]
+    assert not cfgraph.optimize(found, unroll=100).kept_loops
+
+
+def test_a_dead_loop_is_dead_unrolled() -> None:
+    text = loop().replace("Enter(x)", "Enter(s:1)").replace("Enter(w)", "Enter(t:1)")
+    text = (
+        text.replace("Enter(zero)", "Enter(u:1)")
+        + """
+        p = Placeholder() {dtype=bool, shape=[]}
+        s = Switch(x, p)
+        t = Switch(w, p)
+        u = Switch(zero, p)
+        z = Merge(y, s:0)
+    """
+    )
+    before = graph(text)
+    after = copy_graph(before)
+    cfgraph.optimize(after, fetches=["y", "z"], unroll=8)
+    assert not has_loops(after)
+    for p in (False, True):
+        feeds = {"x": 2.0, "w": 3.0, "p": p}
+        found = [
+            cfgraph.Session(item).run(["y", "z"], feeds, allow_dead=True)
+            for item in (before, after)
+        ]
+        assert found[0] == found[1]
+        assert (found[1][0] is None) == (not p)
+
+
+def test_effects_of_one_iteration_at_a_time_stay_in_order() -> None:
+    text = loop(body="Sub").replace('frame_name="loop"', 'frame_name="loop", parallel_iterations=1')
+    text += """
+        v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+        init = AssignVariableOp(v, x)
+        v/Enter = Enter(v) {frame_name="loop", is_constant=true}
+        old = ReadVariableOp(v/Enter, ^i/Switch) {dtype=float32}
+        new = Mul(old, x/Switch:1)
+        assign = AssignVariableOp(v/Enter, new)
+        read = ReadVariableOp(v, ^y, ^n) {dtype=float32}
+    """
+    before = graph(text)
+    after = copy_graph(before)
+    report = cfgraph.optimize(after, keep=["y", "read", "init"], unroll=8)
+    assert not report.kept_loops
+    for seed in range(20):
+        session = cfgraph.Session(after, schedule="random", schedule_seed=seed)
+        session.run(targets=["init"], feeds={"x": 2.0})
+        assert session.run(["y"], {"x": 10.0, "w": 1.0}) == [7.0]
+        session.run(targets=["assign/iteration_2"], feeds={"x": 10.0, "w": 1.0})
+        assert session.run(["read"], {"x": 1.0, "w": 1.0})
+
+
+def unrolled_programs(seeds: range, *, lowered: bool) -> Counter[str]:
+    """Run programs whose loops are unrolled; the rewrites, and the reasons of loops that stay."""
+    counts = Counter[str]()
+    for seed, program in random_programs(seeds):
+        if lowered:
+            cfgraph.lower(program.graph)
+        fetched = program.fetches[-3:]
+        names = [*fetched, *program.targets, "init", "memory:0"]
+        report = cfgraph.optimize(program.graph, fetches=names, feeds=program.feeds, unroll=4)
+        counts["unroll"] += report.rules.get("unroll", 0)
+        counts.update(kept.reason.rpartition(" has ")[2] for kept in report.kept_loops)
+        session = cfgraph.Session(program.graph, schedule="random", schedule_seed=seed)
+        session.run(targets=["init"])
+        found: list[Any] = session.run(fetched, program.feeds, program.targets)
+        assert [int(value) for value in found] == program.expected[-3:], seed
+        assert session.run(["memory:0"]) == [program.memory], seed
+    return counts
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_random_programs_compute_the_same_unrolled(lowered: bool) -> None:
+    assert unrolled_programs(range(20), lowered=lowered)["unroll"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", in_sweep(range(100, 600, 50)))
+@pytest.mark.parametrize("lowered", [False, True])
+def test_many_random_programs_compute_the_same_unrolled(first: int, lowered: bool) -> None:
+    assert unrolled_programs(range(first, first + 50), lowered=lowered)["unroll"]
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_unrolled_random_graphs_have_the_same_values_and_dead_tensors(kind: str) -> None:
+    for seed in range(4):
+        check(random_graph(seed, kind), unroll=5)
