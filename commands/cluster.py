@@ -100,14 +100,26 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Group nodes into clusters that XLA compiles, without changing which tensors are live."""
-    from cfgraph.console.cluster import ClusterOptions, cluster_file
+    from cfgraph.console.cluster import ClusteredGraph, ClusterOptions
     from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.transform import transform_file
     from cfgraph.console.verify import Verification
 
     fed = [text.partition("=")[0] for text in feed]
+    shape = "json" if json else format
     request = ClusterOptions(
-        deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, regions, explain, what_if
+        deadness,
+        min_size,
+        max_size,
+        only_ops,
+        exclude_ops,
+        fetch,
+        fed,
+        regions,
+        explain,
+        what_if,
+        draws=shape == "dot",
     )
     inputs = RunInputs(
         fetches=options.split_names(fetch) if verify else (),
@@ -119,5 +131,6 @@ def main(
         allow_io=allow_io,
         signature=signature,
     )
-    outputs = OutputOptions(output, to, map_out, "json" if json else format, quiet)
-    raise options.Exit(cluster_file(graph, request, outputs, Verification(inputs, verify)))
+    outputs = OutputOptions(output, to, map_out, shape, quiet)
+    verification = Verification(inputs, verify)
+    raise options.Exit(transform_file(graph, ClusteredGraph, request, outputs, verification))

@@ -52,11 +52,22 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Extract the subgraph between tensors, or one iteration of a loop with its values."""
-    from cfgraph.console.extract import ExtractOptions, ExtractRunOptions, extract_file
+    from cfgraph.console.comparison_inputs import RunInputs
+    from cfgraph.console.extract import ExtractedGraph, ExtractOptions
     from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.transform import transform_file
+    from cfgraph.console.verify import Verification
 
-    run = ExtractRunOptions(
-        feed, feeds, iteration, init, signature, variables, allow_io, max_iterations
+    run = RunInputs(
+        feeds=feed,
+        archives=feeds,
+        inits=init,
+        max_iterations=max_iterations,
+        variables=variables,
+        allow_io=allow_io,
+        signature=signature,
     )
     written = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
-    raise options.Exit(extract_file(graph, ExtractOptions(outputs, inputs), run, written))
+    request = ExtractOptions(outputs, inputs, iteration)
+    verification = Verification(run, enabled=None)
+    raise options.Exit(transform_file(graph, ExtractedGraph, request, written, verification))

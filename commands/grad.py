@@ -156,25 +156,36 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Add gradients to a graph: through conditionals and loops, of any order."""
-    from cfgraph.console.grad import GradCheckOptions, GradOptions, grad_file
+    from cfgraph.console.comparison_inputs import RunInputs
+    from cfgraph.console.grad import GradOptions, grad_file
+    from cfgraph.console.grad_check import FiniteDifferenceCheck
     from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.verify import Verification
 
+    comparison = FiniteDifferenceCheck(rtol) if check else None
     request = GradOptions(
-        ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
+        ys,
+        xs,
+        grad_ys,
+        stop,
+        unconnected,
+        order,
+        swap_memory,
+        ignore_custom,
+        recompute,
+        comparison,
     )
-    comparison = GradCheckOptions(
-        check,
-        feed,
-        feeds,
-        init,
-        cases,
-        rtol,
-        seed,
-        max_iterations,
-        verify,
-        variables,
-        allow_io,
-        signature,
+    runs = RunInputs(
+        feeds=feed,
+        archives=feeds,
+        inits=init,
+        cases=cases,
+        seed=seed,
+        max_iterations=max_iterations,
+        variables=variables,
+        allow_io=allow_io,
+        signature=signature,
     )
     outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
-    raise options.Exit(grad_file(graph, request, comparison, outputs))
+    verification = Verification(runs, verify or None)
+    raise options.Exit(grad_file(graph, request, outputs, verification, rtol))

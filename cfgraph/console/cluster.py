@@ -1,31 +1,22 @@
-"""The `cluster` command: form clusters, write the graph, report decisions as text, JSON, or DOT."""
+"""The `cluster` command: clusters and decisions as text, JSON, or DOT."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from cfgraph.console.dot import cluster_dot
-from cfgraph.console.graph_files import (
-    STDIN,
-    OutputOptions,
-    output_artifacts,
-    read_graph,
-    require_distinct_paths,
-    write_graph,
-)
-from cfgraph.console.json_output import print_document, render_json
-from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page
-from cfgraph.console.signatures import SignatureNames, signature_names
-from cfgraph.console.verify import Verification
+from cfgraph.console.graph_files import STDIN, OutputOptions
+from cfgraph.console.output import Column, OutputTable, Page, flowed, page
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transform import PassResult
 from cfgraph.errors import UsageError
-from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.options import split_list
+from cfgraph.options import split_names
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,
@@ -203,142 +194,115 @@ class ClusterOptions:
     regions: bool = False
     explain: bool = False
     what_if: Sequence[str] = ()
+    draws: bool = False
 
     @property
     def is_report(self) -> bool:
         """True if the report, not the graph, is the result."""
         return self.explain or bool(self.what_if)
 
-    def resolve(self, names: SignatureNames) -> ClusterOptions:
-        """Replace names of a signature by those of its tensors."""
-        fetch = [names.outputs.get(name, name) for name in _split_all(self.fetch)]
-        feed = [names.inputs.get(name, name) for name in _split_all(self.feed)]
-        return replace(self, fetch=fetch, feed=feed)
 
-    def apply(self, graph: Graph, names: SignatureNames) -> Clustering:
-        """Run the pass on a graph."""
-        return self.resolve(names).run(graph)
+@dataclass(slots=True)
+class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
+    """A graph with clusters; `whole` is a copy without them, for a drawing."""
 
-    def run(self, graph: Graph) -> Clustering:
-        """Run the pass on a graph, with names of tensors only."""
-        fetches = _split_all(self.fetch)
-        return cluster(
+    command = "cluster"
+    whole: Graph | None
+
+    @classmethod
+    def require_valid(cls, options: ClusterOptions, outputs: OutputOptions) -> None:
+        """Raise UsageError if two results would be written to one place."""
+        if outputs.format not in FORMATS:
+            message = f"unknown format {outputs.format!r}"
+            raise UsageError(message, hint=f"use one of {', '.join(FORMATS)}")
+        report = options.is_report or outputs.format != "text"
+        if report and outputs.output == STDIN:
+            message = "the report is written to standard output"
+            raise UsageError(message, hint="write the graph to a file: -o FILE")
+        if outputs.json and not options.is_report and outputs.output is None:
+            message = "the JSON document is written to standard output"
+            raise UsageError(
+                message, hint="write the graph to a file: -o FILE; or request a report: --explain"
+            )
+
+    @classmethod
+    def apply(cls, graph: Graph, options: ClusterOptions, names: SignatureNames) -> Self:
+        """Cluster a graph; a signature may name fetches and feeds."""
+        whole: Graph | None = None
+        if options.draws:
+            lower(graph)
+            whole = copy_graph(graph, graph)
+        fetches = [names.outputs.get(name, name) for name in split_names(options.fetch)]
+        report = cluster(
             graph,
-            deadness=self.deadness,
-            min_size=self.min_size,
-            max_size=self.max_size,
-            only_ops=_split_all(self.only_ops),
-            exclude_ops=_split_all(self.exclude_ops),
+            deadness=options.deadness,
+            min_size=options.min_size,
+            max_size=options.max_size,
+            only_ops=split_names(options.only_ops),
+            exclude_ops=split_names(options.exclude_ops),
             fetches=fetches or None,
-            feeds=_split_all(self.feed),
-            explain=self.explain,
-            what_if=_split_all(self.what_if),
-            regions=self.regions,
+            feeds=[names.inputs.get(name, name) for name in split_names(options.feed)],
+            explain=options.explain,
+            what_if=split_names(options.what_if),
+            regions=options.regions,
         )
+        return cls(graph, options, report, whole)
 
+    def is_written(self, outputs: OutputOptions) -> bool:
+        """False for a requested report or drawing without a file for the graph."""
+        return outputs.output is not None or not (self.options.is_report or self.whole)
 
-def cluster_file(
-    path: str, request: ClusterOptions, outputs: OutputOptions, verification: Verification
-) -> int:
-    """Read, cluster and write a graph; a requested report is the result instead of the graph.
+    def rows(self) -> OutputTable:
+        """The clusters."""
+        return _clusters_table(self.report)
 
-    Returns the exit code: 1, and nothing is written, if the verification finds a difference. Raises
-    UsageError if two results would be written to one place.
-    """
-    _require_distinct_outputs(request, outputs)
-    source = read_graph(path, quiet=outputs.quiet)
-    inputs, graph = [source.to_json()], source.graph
-    verification.before(source, outputs.quiet)
-    runs = verification.inputs
-    request = request.resolve(signature_names(source, runs.signature, runs.variables))
-    whole: Graph | None = None
-    if outputs.format == "dot":
-        lower(graph)
-        whole = copy_graph(graph, graph)
-    report = request.run(graph)
-    verdict = verification.after(graph, outputs.quiet)
-    passed = verdict is None or bool(verdict)
-    written = None
-    with StagedFiles() as files:
-        if passed and outputs.companion is not None:
-            files.write(outputs.companion, f"{render_json(report.names)}\n".encode())
-        if passed and (outputs.output is not None or not (request.is_report or whole)):
-            written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
-    for warning in report.warnings:
-        note(f"warning: {warning}", outputs.quiet)
-    if outputs.format == "json":
-        print_document(
-            "cluster",
-            inputs=inputs,
-            summary=_summary_json(report),
-            result={**_result_json(report, request), "verify": verdict},
-            artifacts=output_artifacts(written, "names", outputs.companion if passed else None),
-            exit_code=int(not passed),
-        )
-    elif whole is not None:
-        print("\n".join(cluster_dot(whole, report)))
-    elif request.is_report:
-        _print_report(report, request)
-    elif not outputs.quiet:
-        print_summary(page(stream=sys.stderr), report)
-    return int(not passed)
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of nodes and clusters."""
+        report = self.report
+        return {
+            "nodes": report.nodes,
+            "clustered": report.clustered,
+            "coverage": report.coverage,
+            "clusters": len(report.clusters),
+        }
 
+    def members(self) -> Mapping[str, Any]:
+        """The clusters, and the reasons of nodes and edges outside of them, if requested."""
+        report, request = self.report, self.options
+        result: dict[str, Any] = {
+            "clusters": report.clusters,
+            "absorbed": report.absorbed,
+            "outside": report.histogram(),
+            "warnings": report.warnings,
+        }
+        if request.regions:
+            result["regions"] = report.regions
+        if request.explain:
+            result["nodes"] = [
+                {"name": name, "op": report.op_of[name], **reason.to_json()}
+                for name, reason in report.outside.items()
+            ]
+            result["edges"] = report.edges
+            result["edge_reasons"] = report.edge_histogram()
+            result["gains"] = report.gains
+        if report.what_if is not None:
+            result["what_if"] = report.what_if
+        return result
 
-def _split_all(texts: Sequence[str]) -> tuple[str, ...]:
-    return tuple(item for text in texts for item in split_list(text))
+    def show(self, out: Page) -> None:
+        """Print the clusters, and what was requested in addition."""
+        report = self.report
+        print_summary(out, report)
+        if self.options.explain:
+            print_exclusions(out, report)
+        if report.what_if is not None:
+            print_what_if(out, report, report.what_if)
 
-
-def _require_distinct_outputs(request: ClusterOptions, outputs: OutputOptions) -> None:
-    if outputs.format not in FORMATS:
-        message = f"unknown format {outputs.format!r}"
-        raise UsageError(message, hint=f"use one of {', '.join(FORMATS)}")
-    report = request.is_report or outputs.format != "text"
-    if report and outputs.output == STDIN:
-        message = "the report is written to standard output"
-        raise UsageError(message, hint="write the graph to a file: -o FILE")
-    if outputs.format == "json" and not request.is_report and outputs.output is None:
-        message = "the JSON document is written to standard output"
-        raise UsageError(
-            message, hint="write the graph to a file: -o FILE; or request a report: --explain"
-        )
-    require_distinct_paths(outputs.output, outputs.companion, "names")
-
-
-def _print_report(report: Clustering, request: ClusterOptions) -> None:
-    out = page()
-    print_summary(out, report)
-    if request.explain:
-        print_exclusions(out, report)
-    if report.what_if is not None:
-        print_what_if(out, report, report.what_if)
-
-
-def _summary_json(report: Clustering) -> dict[str, Any]:
-    return {
-        "nodes": report.nodes,
-        "clustered": report.clustered,
-        "coverage": report.coverage,
-        "clusters": len(report.clusters),
-    }
-
-
-def _result_json(report: Clustering, request: ClusterOptions) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "clusters": report.clusters,
-        "absorbed": report.absorbed,
-        "outside": report.histogram(),
-        "warnings": report.warnings,
-    }
-    if request.regions:
-        result["regions"] = report.regions
-    if request.explain:
-        result["nodes"] = [
-            {"name": name, "op": report.op_of[name], **reason.to_json()}
-            for name, reason in report.outside.items()
-        ]
-        result["edges"] = report.edges
-        result["edge_reasons"] = report.edge_histogram()
-        result["gains"] = report.gains
-    if report.what_if is not None:
-        result["what_if"] = report.what_if
-    return result
+    def print(self, outputs: OutputOptions, passed: bool) -> None:
+        """Print a requested report or drawing on standard output, a summary on stderr."""
+        if outputs.json:
+            return
+        if self.whole is not None:
+            print("\n".join(cluster_dot(self.whole, self.report)))
+        elif self.options.is_report or not outputs.quiet:
+            self.show(page(stream=sys.stdout if self.options.is_report else sys.stderr))

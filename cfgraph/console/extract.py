@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
 from cfgraph.analysis.loops.frames import Frame, Frames
-from cfgraph.console.comparison_inputs import VariableSource
-from cfgraph.console.graph_files import (
-    OutputOptions,
-    Source,
-    json_bytes,
-    output_artifacts,
-    read_graph,
-    require_distinct_paths,
-    require_single_stdin,
-    write_graph_and_companion,
-)
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, note, page
-from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.comparison_inputs import RunInputs, VariableSource
+from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
+from cfgraph.console.output import Column, OutputTable, Page
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transform import PassResult
 from cfgraph.console.values import value_text
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.role import Role
@@ -44,46 +35,29 @@ _MAX_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class ExtractOptions:
-    """Tensors between which the graph is extracted; fields are named as options of the command."""
+    """Tensors between which the graph is extracted; fields are named as options of the command.
+
+    `values` of cut tensors are those of a run, in `iterations` of the loops of the outputs.
+    """
 
     outputs: Sequence[str] = ()
     inputs: Sequence[str] = ()
-
-    def apply(self, graph: Graph, names: SignatureNames) -> Extraction:
-        """Extract the subgraph."""
-        outputs, inputs = self.resolve(names)
-        return extract(graph, outputs=outputs, inputs=inputs)
-
-    def resolve(self, names: SignatureNames) -> tuple[list[str], list[str]]:
-        """Return the names of the outputs and of the inputs; a signature may name them."""
-        outputs = split_names(self.outputs)
-        inputs = split_names(self.inputs)
-        return (
-            [names.outputs.get(name, name) for name in outputs],
-            [names.inputs.get(name, name) for name in inputs],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ExtractRunOptions:
-    """The run whose values replace the inputs."""
-
-    feeds: Sequence[str] = ()
-    archives: Sequence[str] = ()
     iteration: str | None = None
-    inits: Sequence[str] = ()
-    signature: str | None = None
-    variables: str | None = None
-    allow_io: bool = False
-    max_iterations: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    iterations: str | None = None
 
-    @property
-    def runs(self) -> bool:
+    def resolve(self, names: SignatureNames) -> ExtractOptions:
+        """Replace names of a signature by those of its tensors."""
+        outputs = [names.outputs.get(name, name) for name in split_names(self.outputs)]
+        inputs = [names.inputs.get(name, name) for name in split_names(self.inputs)]
+        return replace(self, outputs=outputs, inputs=inputs)
+
+    def needs_run(self, runs: RunInputs) -> bool:
         """True if the graph is run first."""
-        lists = (self.feeds, self.archives, self.inits)
-        return any(lists) or self.iteration is not None or self.variables is not None
+        lists = (runs.feeds, runs.archives, runs.inits)
+        return any(lists) or self.iteration is not None or runs.variables is not None
 
-    def iterations(self, frame: Frame) -> dict[Frame, int]:
+    def iterations_of(self, frame: Frame) -> dict[Frame, int]:
         """Return the iteration of a loop, and of each loop that contains it.
 
         Raises UsageError for outputs outside of loops, and for more numbers than loops.
@@ -153,12 +127,15 @@ class CutValues:
 
 
 def captured_values(
-    source: Source, plan: ExtractionPlan, run: ExtractRunOptions, feeds: Mapping[str, Any]
+    source: Source,
+    plan: ExtractionPlan,
+    iterations: Mapping[Frame, int],
+    run: RunInputs,
+    feeds: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Run a graph and return the values of the cut tensors. Raises UsageError for one without."""
     graph = source.graph
     fed = {graph.tensor(name): value for name, value in feeds.items()}
-    iterations = run.iterations(plan.frame)
     wanted: dict[str, list[Output]] = {}
     for tensor in plan.cut:
         if tensor not in fed:
@@ -201,82 +178,95 @@ def _missing_value_error(
     return UsageError(message, node=tensor.node, hint=hint)
 
 
-def extract_file(
-    path: str, request: ExtractOptions, run: ExtractRunOptions, outputs: OutputOptions
-) -> int:
-    """Read a graph, extract a part, and write it. Returns the exit code, 0.
+@dataclass(slots=True)
+class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
+    """A part of a graph, with the values of a run if requested."""
 
-    Raises UsageError for a cut that breaks a loop or a conditional.
-    """
-    outputs.require_separate_json()
-    require_distinct_paths(outputs.output, outputs.companion, "names")
-    source = read_graph(path, quiet=outputs.quiet)
-    require_single_stdin(source, run.feeds)
-    entry, graph = source.to_json(), source.graph
-    names = signature_names(source, run.signature, run.variables)
-    wanted, cut = request.resolve(names)
-    values: dict[str, Any] = {}
-    iteration: str | None = None
-    if run.runs:
-        feeds = read_feeds(graph, run.feeds, run.archives, names=names.inputs)
-        plan = ExtractionPlan(graph, wanted, cut)
+    command = "extract"
+    before: int
+
+    @classmethod
+    def prepare(
+        cls,
+        source: Source,
+        options: ExtractOptions,
+        names: SignatureNames,
+        verification: Verification,
+        quiet: bool,
+    ) -> ExtractOptions:
+        """Run the graph if requested, for the values at the cut."""
+        options, runs = options.resolve(names), verification.inputs
+        require_single_stdin(source, runs.feeds)
+        if not options.needs_run(runs):
+            return options
+        graph = source.graph
+        feeds = read_feeds(graph, runs.feeds, runs.archives, names=names.inputs)
+        plan = ExtractionPlan(graph, options.outputs, options.inputs)
         if not plan.cut:
-            plan = ExtractionPlan(graph, wanted, [graph.tensor(name).name for name in feeds])
-        values = captured_values(source, plan, run, feeds)
-        numbers = [*run.iterations(plan.frame).values()]
-        iteration = ",".join(map(str, reversed(numbers))) or None
+            cut = [graph.tensor(name).name for name in feeds]
+            plan = ExtractionPlan(graph, options.outputs, cut)
+        iterations = options.iterations_of(plan.frame)
+        values = captured_values(source, plan, iterations, runs, feeds)
+        numbers = ",".join(map(str, reversed(iterations.values()))) or None
         cut = [tensor.name for tensor in plan.cut]
-    report = extract(graph, outputs=wanted, inputs=cut, values=values)
-    written = write_graph_and_companion(graph, outputs, json_bytes(report.inputs))
-    for warning in report.warnings:
-        note(f"warning: {warning}", outputs.quiet)
-    table = _inputs_table(graph, report, values)
-    if not outputs.quiet:
-        _print_extraction(entry["nodes"], graph, report, table)
-    if outputs.json:
-        print_document(
-            "extract",
-            inputs=[entry],
-            summary={"before": entry["nodes"], "after": len(graph)},
-            result={
-                "frame": report.frame,
-                "iteration": iteration,
-                "inputs": table.to_json(),
-                "outputs": report.outputs,
-                "loops": report.loops,
-                "warnings": report.warnings,
-            },
-            artifacts=output_artifacts(written, "names", outputs.companion),
-        )
-    return 0
+        return replace(options, inputs=cut, values=values, iterations=numbers)
 
+    @classmethod
+    def apply(cls, graph: Graph, options: ExtractOptions, names: SignatureNames) -> Self:
+        """Extract the subgraph. Raises UsageError for a cut that breaks a loop or a conditional."""
+        options, before = options.resolve(names), len(graph)
+        outputs, inputs, values = options.outputs, options.inputs, options.values
+        report = extract(graph, outputs=outputs, inputs=inputs, values=values)
+        return cls(graph, options, report, before)
 
-def _inputs_table(graph: Graph, report: Extraction, values: Mapping[str, Any]) -> OutputTable:
-    shapes = infer_shapes(graph)
-    columns = [
-        Column("input"),
-        Column("tensor", "is now", optional=True),
-        Column("type"),
-        Column("constant", optional=True),
-        Column("value", optional=True),
-    ]
-    rows = []
-    for old, new in report.inputs.items():
-        tensor = graph.tensor(new)
-        text = value_text(values[old], full=False) if old in values else None
-        shown = text if text is None or len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-        rows.append((old, new, format_type(tensor.dtype, shapes[tensor]), old in values, shown))
-    return OutputTable(columns, [*rows])
+    def rows(self) -> OutputTable:
+        """The inputs of the part."""
+        graph, values = self.graph, self.options.values
+        shapes = infer_shapes(graph)
+        columns = [
+            Column("input"),
+            Column("tensor", "is now", optional=True),
+            Column("type"),
+            Column("constant", optional=True),
+            Column("value", optional=True),
+        ]
+        rows = []
+        for old, new in self.report.inputs.items():
+            tensor = graph.tensor(new)
+            text = value_text(values[old], full=False) if old in values else None
+            shown = text if text is None or len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+            rows.append((old, new, format_type(tensor.dtype, shapes[tensor]), old in values, shown))
+        return OutputTable(columns, [*rows])
 
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of nodes before and after."""
+        return {"before": self.before, "after": len(self.graph)}
 
-def _print_extraction(before: int, graph: Graph, report: Extraction, inputs: OutputTable) -> None:
-    out = page(stream=sys.stderr)
-    frame = f", one iteration of {report.frame}" if report.frame != "/" else ""
-    out.heading("extracted", f"{len(graph)} of {before} nodes{frame}")
-    if inputs.rows:
-        columns = {"constant"} | ({"tensor"} if all(a == b for a, b, *_ in inputs.rows) else set())
-        hidden = [n for n, column in enumerate(inputs.columns) if column.key in columns]
-        out.table(inputs.without(hidden))
-    if report.loops:
-        out.line(f"loops kept whole: {', '.join(report.loops)}")
-    out.line(f"outputs: {', '.join(report.outputs)}")
+    def members(self) -> Mapping[str, Any]:
+        """The frame and iteration of the outputs, the inputs, and the loops that are kept whole."""
+        report = self.report
+        return {
+            "frame": report.frame,
+            "iteration": self.options.iterations,
+            "inputs": self.rows().to_json(),
+            "outputs": report.outputs,
+            "loops": report.loops,
+        }
+
+    def companion_data(self) -> bytes:
+        """A map of the cut tensors."""
+        return json_bytes(self.report.inputs)
+
+    def show(self, out: Page) -> None:
+        """Print the inputs, the loops that are kept whole, and the outputs."""
+        report, inputs = self.report, self.rows()
+        frame = f", one iteration of {report.frame}" if report.frame != "/" else ""
+        out.heading("extracted", f"{len(self.graph)} of {self.before} nodes{frame}")
+        if inputs.rows:
+            unchanged = all(old == new for old, new, *_ in inputs.rows)
+            keys = {"constant"} | ({"tensor"} if unchanged else set())
+            hidden = [n for n, column in enumerate(inputs.columns) if column.key in keys]
+            out.table(inputs.without(hidden))
+        if report.loops:
+            out.line(f"loops kept whole: {', '.join(report.loops)}")
+        out.line(f"outputs: {', '.join(report.outputs)}")

@@ -1,50 +1,48 @@
-"""The `grad` command: options, added gradients, and their check against finite differences."""
+"""The `grad` command: added gradients, and their check against finite differences."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from cfgraph.analysis.gradient_paths import default_xs
-from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.summary import sinks
-from cfgraph.compare.finite_differences import SlopeComparison
-from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
-from cfgraph.console.comparison_inputs import RunInputs, VariableSource
-from cfgraph.console.grad_report import AddedGradients, added_gradients, print_gradients
-from cfgraph.console.graph_files import (
-    OutputOptions,
-    Source,
-    json_bytes,
-    output_artifacts,
-    read_graph,
-    require_distinct_paths,
-    require_single_stdin,
-    write_graph_and_companion,
+from cfgraph.console.grad_check import (
+    Comparisons,
+    FiniteDifferenceCheck,
+    check_table,
+    gradients_agree,
+    print_check,
 )
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Styled, note, page
-from cfgraph.console.signatures import SignatureNames, note_lost_names, signature_names
+from cfgraph.console.grad_report import (
+    AddedGradients,
+    added_gradients,
+    gradients_table,
+    print_gradients,
+)
+from cfgraph.console.graph_files import OutputOptions, Source, json_bytes, require_single_stdin
+from cfgraph.console.output import OutputTable, Page, page
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.console.transform import PassResult, transform_file
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.library import copy_graph
-from cfgraph.ir.node import node_name, split_tensor_name
+from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.serde.saved_model import SavedSignature
 from cfgraph.options import split_names
-from cfgraph.passes.derivatives import UNCONNECTED, derivatives
+from cfgraph.passes.derivatives import UNCONNECTED, DerivativeRequest, derivatives
 from cfgraph.passes.gradients.checkpointing import AUTO
-from cfgraph.passes.widen import widen
-from cfgraph.runtime.engine.step import State
-from cfgraph.runtime.feeds.parse_feeds import read_feeds, read_value
+from cfgraph.runtime.feeds.parse_feeds import read_value
 
 
 @dataclass(frozen=True, slots=True)
 class GradOptions:
-    """Requested gradients: options of the command, as the user wrote them."""
+    """Requested gradients, as the user wrote them; fields are named as options of the command.
+
+    `check` compares them, and `resolved` has the names of tensors instead of texts.
+    """
 
     ys: Sequence[str] = ()
     xs: Sequence[str] = ()
@@ -55,6 +53,8 @@ class GradOptions:
     swap_memory: bool = False
     ignore_custom: bool = False
     recompute: str | None = None
+    check: FiniteDifferenceCheck | None = None
+    resolved: DerivativeRequest | None = None
 
     @property
     def recompute_interval(self) -> int | str | None:
@@ -67,58 +67,27 @@ class GradOptions:
             raise UsageError(message, hint=f"expected a number of iterations (1 or more) or {AUTO}")
         return int(text)
 
-    def apply(self, graph: Graph, names: SignatureNames) -> AddedGradients:
-        """Add the gradients to a graph. Raises UsageError for names that do not fit it."""
-        self.require_valid()
-        gradient_args, before = _gradient_args(graph, self, names), set(graph.nodes)
-        return added_gradients(graph, before, derivatives(graph, **gradient_args))
+    def request(self, graph: Graph, names: SignatureNames) -> DerivativeRequest:
+        """Resolve the options. Raises UsageError for names that do not fit the graph."""
+        ys, xs = _ys_and_xs(graph, self, names)
+        inputs = names.inputs
+        return DerivativeRequest(
+            [y.name for y in ys],
+            [x.name for x in xs],
+            self.order,
+            _y_weights(graph, ys, split_values(self.grad_ys)),
+            [graph.tensor(inputs.get(name, name)).name for name in split_names(self.stop)],
+            self.unconnected,
+            self.swap_memory,
+            self.ignore_custom,
+            self.recompute_interval,
+        )
 
     def require_valid(self) -> None:
         """Raise UsageError for an unknown gradient of unconnected xs."""
         if self.unconnected not in UNCONNECTED:
             message = f"invalid --unconnected {self.unconnected!r}"
             raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
-
-
-@dataclass(frozen=True, slots=True)
-class GradCheckOptions:
-    """Options of the comparison with finite differences."""
-
-    wanted: bool = False
-    feeds: Sequence[str] = ()
-    archives: Sequence[str] = ()
-    inits: Sequence[str] = ()
-    cases: int | None = None
-    rtol: float | None = None
-    seed: int | None = None
-    max_iterations: int | None = None
-    verify: bool = False
-    variables: str | None = None
-    allow_io: bool = False
-    signature: str | None = None
-
-    @property
-    def run_inputs(self) -> RunInputs:
-        """Inputs for the verification of the result."""
-        return RunInputs(
-            feeds=self.feeds,
-            archives=self.archives,
-            inits=self.inits,
-            cases=self.cases,
-            seed=self.seed,
-            max_iterations=self.max_iterations,
-            variables=self.variables,
-            allow_io=self.allow_io,
-            signature=self.signature,
-        )
-
-    @property
-    def has_unused_run_options(self) -> bool:
-        """True if run options are set, but nothing will run."""
-        numbers = (self.cases, self.rtol, self.seed, self.max_iterations)
-        texts = (self.feeds, self.archives, self.inits, self.variables)
-        is_set = self.allow_io or any(texts) or numbers.count(None) < len(numbers)
-        return is_set and not self.wanted and not self.verify
 
 
 def split_values(texts: Iterable[str]) -> list[str]:
@@ -136,223 +105,120 @@ def split_values(texts: Iterable[str]) -> list[str]:
     return values
 
 
-Comparisons = Sequence[Mapping[str, SlopeComparison]]
-
-
-@dataclass(frozen=True, slots=True)
-class GradientCheckCopy:
-    """A copy of a graph in double precision, for the comparison of its gradients."""
-
-    graph: Graph
-    gradient_args: Mapping[str, Any]
-    options: GradientCheckOptions
-    warnings: tuple[str, ...] = field(default=())
-
-    def compare(self) -> Comparisons:
-        """Add the gradients to the copy and compare them: per order, by x."""
-        for text in self.warnings:
-            note(f"warning: {text}; using looser tolerances")
-        return check_gradients(
-            self.graph, derivatives(self.graph, **self.gradient_args), self.options
-        )
-
-
-def prepare_check(
-    source: Source,
-    gradient_args: Mapping[str, Any],
-    checked: GradCheckOptions,
-    names: SignatureNames,
-    quiet: bool,
-) -> GradientCheckCopy:
-    """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
-    graph, copy = source.graph, copy_graph(source.graph)
-    needed = [*gradient_args["ys"], *gradient_args["xs"], *checked.inits]
-    wanted = [graph[node_name(name)] for name in needed]
-    variables = VariableSource(checked.variables, quiet, checked.allow_io)
-    state = variables.state(source, wanted)
-    report = widen(copy)
-    limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}
-    seed = checked.seed or 0
-    options = GradientCheckOptions(
-        feeds=read_feeds(copy, checked.feeds, checked.archives, seed, names.inputs),
-        inits=checked.inits,
-        cases=checked.cases or 1,
-        seed=seed,
-        rtol=checked.rtol,
-        narrow=tuple(report.names),
-        state=None if state is None else widened_state(state, copy),
-        io=variables.io_policy(source),
-        **limits,
-    )
-    weights = gradient_args["grad_ys"] and [
-        weight if isinstance(weight, str) else _widened_weight(copy, y, weight)
-        for y, weight in zip(gradient_args["ys"], gradient_args["grad_ys"], strict=True)
-    ]
-    return GradientCheckCopy(copy, {**gradient_args, "grad_ys": weights}, options, report.warnings)
-
-
-def widened_state(state: State, graph: Graph) -> State:
-    """Convert variables to the types that they have in a widened graph."""
-    twin = state.copy()
-    cells = dict(twin.variables())
-    for node in graph:
-        cell = cells.get(variable_key(node)) if is_variable(node) else None
-        if cell is not None and cell.dtype is not node.attr("dtype"):
-            cell.dtype = node.attr("dtype")
-            cell.value = cell.dtype.numpy.type(cell.value)
-    return twin
-
-
-def _widened_weight(graph: Graph, y: str, weight: Any) -> Any:
-    dtype = graph.tensor(y).dtype
-    return weight if dtype is None else np.asarray(weight, dtype.base.numpy)
-
-
-def check_table(comparisons: Comparisons) -> OutputTable:
-    """Return one row per order and x."""
-    columns = [
-        Column("order", right=True, optional=True),
-        Column("x"),
-        Column("agrees", optional=True),
-        Column("directions", "checked", right=True),
-        Column("rough", "approximate", right=True, optional=True),
-        Column("max_abs", "max abs", right=True),
-        Column("max_rel", "max rel", right=True),
-        Column("index", "at", right=True),
-        Column("gradient", right=True),
-        Column("differences", "numeric", right=True),
-        Column("skipped", "", optional=True),
-    ]
-    rows = [
-        tuple({"order": number, **item.to_json()}[column.key] for column in columns)
-        for number, row in enumerate(comparisons, 1)
-        for item in row.values()
-    ]
-    return OutputTable(columns, [*rows])
-
-
-def print_check(comparisons: Comparisons, quiet: bool) -> None:
-    """Print the comparison as a table on stderr."""
-    items = [item for row in comparisons for item in row.values()]
-    if not items or quiet:
-        return
-    out = page(stream=sys.stderr)
-    wrong = [item.x for item in items if not item.agrees]
-    compared = [item for item in items if not item.skipped]
-    verdict = "agree" if compared else "nothing could be compared; nothing was written"
-    out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
-    table = check_table(comparisons)
-    # columns that would say the same in each row
-    redundant = {"order"} if len(comparisons) == 1 else set()
-    redundant |= set() if wrong else {"agrees"}
-    keys = [column.key for column in table.columns]
-    table.rows = [
-        tuple(
-            None if key in redundant else _check_cell(key, cell)
-            for key, cell in zip(keys, row, strict=True)
-        )
-        for row in table.rows
-    ]
-    out.table(table)
-
-
-def _check_cell(key: str, cell: Any) -> Any:
-    """Shorten a cell, so that a row fits in 80 columns."""
-    if key == "agrees":
-        return Styled("yes", "green") if cell else Styled("no", "red")
-    if key == "rough":
-        return cell or None
-    if isinstance(cell, float):
-        return f"{cell:.2g}" if key in ("max_abs", "max_rel") else f"{cell:.4g}"
-    return str(cell) if isinstance(cell, list) else cell
-
-
 def grad_file(
-    path: str, request: GradOptions, checked: GradCheckOptions, outputs: OutputOptions
+    path: str,
+    request: GradOptions,
+    outputs: OutputOptions,
+    verification: Verification,
+    rtol: float | None = None,
 ) -> int:
-    """Read a graph, add gradients and write it; returns the exit code.
+    """Read a graph, add gradients, and write it; returns the exit code.
 
     It is 1, and nothing is written, if gradients differ from finite differences, none could be
     compared, or the verification finds a difference. Raises UsageError for options that do not fit
     each other or the graph.
     """
-    _require_compatible_options(request, checked, outputs)
-    source = read_graph(path, quiet=outputs.quiet)
-    # the comparison reads feeds again, in double precision
-    feeds = [*checked.feeds] * (checked.wanted + checked.verify)
-    require_single_stdin(source, [*feeds, *(f"={text}" for text in request.grad_ys)])
-    inputs, graph = [source.to_json()], source.graph
-    names = signature_names(source, checked.signature, checked.variables)
-    gradient_args = _gradient_args(graph, request, names)
-    checks = checked.wanted
-    check = prepare_check(source, gradient_args, checked, names, outputs.quiet) if checks else None
-    verification = Verification(checked.run_inputs, enabled=True) if checked.verify else None
-    if verification is not None:
-        verification.before(source, outputs.quiet)
-    before = set(graph.nodes)
-    added = added_gradients(graph, before, derivatives(graph, **gradient_args))
-    for text in added.warnings if request.xs else ():
-        note(f"warning: {text}", outputs.quiet)
-    if not added.has_gradients:
-        note("warning: no x has a gradient", outputs.quiet)
-    verdict = verification and verification.after(graph, outputs.quiet)
-    comparisons = check.compare() if check is not None else []
-    passed = (check is None or _gradients_agree(comparisons)) and (verdict is None or bool(verdict))
-    files = _write_outputs(source, added, outputs, checked, names) if passed else []
-    if not outputs.quiet:
-        print_gradients(added, xs_are_defaults=not request.xs)
-    print_check(comparisons, outputs.quiet and passed)
-    if outputs.json:
-        print_document(
-            "grad",
-            inputs=inputs,
-            summary=added.summary(),
-            result={
-                "gradients": added.to_json(),
-                "check": check_table(comparisons).to_json() if checked.wanted else None,
-                "verify": verdict,
-                "warnings": added.warnings,
-            },
-            artifacts=files,
-            exit_code=int(not passed),
-        )
-    return int(not passed)
-
-
-def _require_compatible_options(
-    request: GradOptions, checked: GradCheckOptions, outputs: OutputOptions
-) -> None:
-    outputs.require_separate_json()
-    require_distinct_paths(outputs.output, outputs.companion, "names")
-    request.require_valid()
-    if checked.has_unused_run_options:
+    is_set = rtol is not None or replace(verification.inputs, signature=None).is_set
+    if is_set and request.check is None and not verification.enabled:
         message = "feeds and other run options require --check or --verify"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
+    return transform_file(path, GraphWithGradients, request, outputs, verification)
 
 
-def _gradient_args(graph: Graph, request: GradOptions, names: SignatureNames) -> dict[str, Any]:
-    """Resolve the options into arguments of `derivatives`."""
-    ys, xs = _ys_and_xs(graph, request, names)
-    inputs = names.inputs
-    return {
-        "ys": [y.name for y in ys],
-        "xs": [x.name for x in xs],
-        "grad_ys": _y_weights(graph, ys, split_values(request.grad_ys)),
-        "stop_gradients": [
-            graph.tensor(inputs.get(name, name)).name for name in split_names(request.stop)
-        ],
-        "order": request.order,
-        "unconnected": request.unconnected,
-        "swap_memory": request.swap_memory,
-        "ignore_custom": request.ignore_custom,
-        "recompute": request.recompute_interval,
-    }
+@dataclass(slots=True)
+class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
+    """A graph with gradients, and their comparison with finite differences if requested."""
 
+    command = "grad"
+    comparisons: Comparisons
 
-def _gradients_agree(comparisons: Comparisons) -> bool:
-    """True if all gradients agree with finite differences and at least one was compared."""
-    items = [item for row in comparisons for item in row.values()]
-    return all(item.agrees for item in items) and not all(item.skipped for item in items)
+    @classmethod
+    def require_valid(cls, options: GradOptions, outputs: OutputOptions) -> None:
+        """Check the options before the graph is read. Raises UsageError."""
+        outputs.require_separate_json()
+        options.require_valid()
+
+    @classmethod
+    def prepare(
+        cls,
+        source: Source,
+        options: GradOptions,
+        names: SignatureNames,
+        verification: Verification,
+        quiet: bool,
+    ) -> GradOptions:
+        """Resolve the options, and copy the graph for the comparison."""
+        check, runs = options.check, verification.inputs
+        # the comparison reads feeds again, in double precision
+        feeds = [*runs.feeds] * ((check is not None) + bool(verification.enabled))
+        require_single_stdin(source, [*feeds, *(f"={text}" for text in options.grad_ys)])
+        request = options.request(source.graph, names)
+        if check is not None:
+            check.prepare(source, request, runs, names, quiet)
+        return replace(options, resolved=request)
+
+    @classmethod
+    def apply(cls, graph: Graph, options: GradOptions, names: SignatureNames) -> Self:
+        """Add the gradients to a graph. Raises UsageError for names that do not fit it."""
+        options.require_valid()
+        request = options.resolved or options.request(graph, names)
+        before = set(graph.nodes)
+        added = added_gradients(graph, before, derivatives(graph, request))
+        return cls(graph, options, added, [])
+
+    def notes(self) -> Sequence[str]:
+        """The requested xs without a gradient, or that there is no gradient at all."""
+        added = self.report
+        texts = [f"warning: {text}" for text in added.warnings] if self.options.xs else []
+        return texts if added.has_gradients else [*texts, "warning: no x has a gradient"]
+
+    def check(self) -> bool:
+        """Compare the gradients with finite differences."""
+        if self.options.check is None:
+            return True
+        self.comparisons = self.options.check.compare()
+        return gradients_agree(self.comparisons)
+
+    def is_written(self, outputs: OutputOptions) -> bool:
+        """False on a terminal if only the comparison was requested."""
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        to_terminal = outputs.output is None and outputs.to is None and is_terminal
+        return self.options.check is None or not to_terminal
+
+    def signatures(self, names: SignatureNames) -> Sequence[SavedSignature]:
+        """The selected signature with the gradients."""
+        return () if names.selected is None else (self.report.extend(names.selected),)
+
+    def companion_data(self) -> bytes:
+        """A map from each x to its gradients."""
+        return json_bytes(self.report.names())
+
+    def rows(self) -> OutputTable:
+        """The gradients."""
+        return gradients_table(self.report.rows)
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers of added nodes, accumulators, and loops."""
+        return self.report.summary()
+
+    def members(self) -> Mapping[str, Any]:
+        """The gradients, and the comparison of each."""
+        checked = self.options.check is not None
+        return {
+            "gradients": self.report.to_json(),
+            "check": check_table(self.comparisons).to_json() if checked else None,
+            "verify": None,
+        }
+
+    def show(self, out: Page) -> None:
+        """Print the gradients."""
+        print_gradients(out, self.report, xs_are_defaults=not self.options.xs)
+
+    def print(self, outputs: OutputOptions, passed: bool) -> None:
+        """Print the gradients, and their comparison also with `--quiet` if it failed."""
+        if not outputs.quiet:
+            self.show(page(stream=sys.stderr))
+        print_check(self.comparisons, outputs.quiet and passed)
 
 
 def _ys_and_xs(
@@ -396,24 +262,3 @@ def _y_weight(graph: Graph, y: Output, text: str) -> Any:
     except UsageError as error:
         error.hint = error.hint or "use a tensor name or a --feed value"
         raise
-
-
-def _write_outputs(
-    source: Source,
-    added: AddedGradients,
-    outputs: OutputOptions,
-    checked: GradCheckOptions,
-    names: SignatureNames,
-) -> list[dict[str, Any]]:
-    """Write the graph and the map of names; returns the artifacts."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    to_terminal = outputs.output is None and outputs.to is None and is_terminal
-    if checked.wanted and to_terminal:
-        return []  # only the comparison was requested
-    signature = names.selected
-    signatures = () if signature is None else (added.extend(signature),)
-    data = json_bytes(added.names())
-    path = write_graph_and_companion(source.graph, outputs, data, source, signatures)
-    if path is not None:
-        note_lost_names(names, path, outputs.quiet)
-    return output_artifacts(path, "names", outputs.companion)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
-from cfgraph.console.output import Column, OutputTable, Styled, page
+from cfgraph.console.output import Column, OutputTable, Page, Styled
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import node_name
@@ -149,8 +148,31 @@ def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[Grad
     return rows
 
 
-def print_gradients(added: AddedGradients, *, xs_are_defaults: bool = False) -> None:
-    """Print the gradients as a table on stderr.
+def gradients_table(rows: Sequence[GradientRow]) -> OutputTable:
+    """Return one row per order and x."""
+    several = any(row.order > 1 for row in rows)
+    columns = [
+        Column("order", right=True, optional=True),
+        Column("x"),
+        Column("gradient"),
+        Column("type", optional=True),
+        Column("why", "reason", optional=True),
+    ]
+    cells = [
+        (
+            row.order if several else None,
+            row.x,
+            row.gradient or Styled("none", "dim"),
+            row.type,
+            row.cut.reason if row.cut else None,
+        )
+        for row in rows
+    ]
+    return OutputTable(columns, [*cells])
+
+
+def print_gradients(out: Page, added: AddedGradients, *, xs_are_defaults: bool = False) -> None:
+    """Print the gradients as a table.
 
     Default xs that nothing leads from are only counted: a graph does not say which of its variables
     a y needs.
@@ -160,29 +182,10 @@ def print_gradients(added: AddedGradients, *, xs_are_defaults: bool = False) -> 
         _count_text(added.accumulators, "value saved per iteration", "values saved per iteration"),
         _count_text(added.loops, "loop"),
     )
-    out = page(stream=sys.stderr)
     out.heading(f"gradients of {', '.join(added.ys)}", f"added {', '.join(filter(None, counts))}")
     shown = [row for row in added.rows if not (xs_are_defaults and row.is_unconnected)]
-    several = any(row.order > 1 for row in shown)
-    columns = [
-        Column("order", right=True, optional=True),
-        Column("x"),
-        Column("gradient"),
-        Column("type", optional=True),
-        Column("why", "reason", optional=True),
-    ]
-    rows = [
-        (
-            row.order if several else None,
-            row.x,
-            row.gradient or Styled("none", "dim"),
-            row.type,
-            row.cut.reason if row.cut else None,
-        )
-        for row in shown
-    ]
-    if rows:
-        out.table(OutputTable(columns, [*rows]))
+    if shown:
+        out.table(gradients_table(shown))
     every = {row.x for row in added.rows}
     if hidden := len(every) - len({row.x for row in shown}):
         what = f"{hidden} of {len(every)} variables and inputs {'is' if hidden == 1 else 'are'}"

@@ -208,21 +208,6 @@ def _stage_saved_model(
         note(f"note: signature {name!r} is omitted: the graph lacks one of its tensors", quiet)
 
 
-def write_graph_and_companion(
-    graph: Graph,
-    outputs: OutputOptions,
-    data: bytes,
-    source: Source | None = None,
-    signatures: Sequence[SavedSignature] = (),
-) -> str | None:
-    """Write a graph and a second file with `data`, both or neither; returns the graph's path."""
-    output, to = outputs.output, outputs.to
-    with StagedFiles() as files:
-        if outputs.companion is not None:
-            files.write(outputs.companion, data)
-        return write_graph(graph, output, to, files, outputs.quiet, source, signatures)
-
-
 def json_bytes(value: Any) -> bytes:
     """The content of a JSON file."""
     return f"{render_json(value)}\n".encode()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
+from cfgraph.console.graph_files import OutputOptions
 from cfgraph.console.output import OutputTable, Page
 from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
 from cfgraph.console.signatures import SignatureNames
@@ -57,7 +58,7 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
     @classmethod
     def apply(cls, graph: Graph, options: PlacementOptions, names: SignatureNames) -> Self:
         """Place and partition a graph; without devices it must be placed."""
-        cls.require_valid(options)
+        _require_devices(options)
         placement = _place_graph(graph, options)
         rules = placement_toml(graph, placement) if placement and options.dump_placement else ""
         report = partition(graph, fan_out=options.fan_out)
@@ -66,11 +67,10 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
         return cls(graph, options, report, placement, rules, device_partitions(graph))
 
     @classmethod
-    def require_valid(cls, options: PlacementOptions) -> None:
-        """Raise UsageError for rules without devices."""
-        if not options.devices and options.restricts_placement:
-            message = "placement options require --devices"
-            raise UsageError(message, hint="add --devices cpu:0,gpu:0")
+    def require_valid(cls, options: PlacementOptions, outputs: OutputOptions) -> None:
+        """Check the options before the graph is read. Raises UsageError."""
+        outputs.require_separate_json()
+        _require_devices(options)
 
     def rows(self) -> OutputTable:
         """The devices, with their nodes and messages."""
@@ -118,6 +118,13 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
             rest = len(moved) - len(names)
             more = f" and {rest} more" if rest else ""
             out.line(f"moved to the devices of their loops: {', '.join(shown)}{more}", "dim")
+
+
+def _require_devices(options: PlacementOptions) -> None:
+    """Raise UsageError for rules without devices."""
+    if not options.devices and options.restricts_placement:
+        message = "placement options require --devices"
+        raise UsageError(message, hint="add --devices cpu:0,gpu:0")
 
 
 def _place_graph(graph: Graph, options: PlacementOptions) -> Placement | None:

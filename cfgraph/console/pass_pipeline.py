@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperOption
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.command_files import COMMANDS, CommandFiles
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.console.transform import PassReport
+from cfgraph.console.transform import PassReport, PassResult
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean
@@ -31,16 +31,16 @@ from cfgraph.pipeline_text import (
 
 # the module of a pass, its result, and its options: fields are named as parameters of the command
 _PASSES: Final[dict[str, tuple[str, str, str]]] = {
-    "cluster": ("cfgraph.console.cluster", "", "ClusterOptions"),
-    "extract": ("cfgraph.console.extract", "", "ExtractOptions"),
-    "grad": ("cfgraph.console.grad", "", "GradOptions"),
+    "cluster": ("cfgraph.console.cluster", "ClusteredGraph", "ClusterOptions"),
+    "extract": ("cfgraph.console.extract", "ExtractedGraph", "ExtractOptions"),
+    "grad": ("cfgraph.console.grad", "GraphWithGradients", "GradOptions"),
     "lower": ("cfgraph.console.lower", "Lowering", "LowerOptions"),
     "optimize": ("cfgraph.console.optimize", "OptimizedGraph", "OptimizeOptions"),
     "partition": ("cfgraph.console.partition", "PartitionedGraph", "PlacementOptions"),
 }
 PASS_NAMES: Final = tuple(_PASSES)
-# fields that request a report, which only the command prints
-_REPORTS: Final = frozenset({"dump_placement", "explain", "what_if"})
+# fields for the command alone: requests of reports, files, and runs
+_COMMAND_FIELDS: Final = frozenset({"check", "dump_placement", "explain", "iteration", "what_if"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,7 @@ class PipelineStep:
     name: str
     options: Any
     column: int
-    result_type: Any = None
-
-    def apply(self, graph: Graph, names: SignatureNames) -> PassReport:
-        """Run the pass on a graph, in place; `names` are those of a signature."""
-        if self.result_type is None:
-            report: PassReport = self.options.apply(graph, names)
-        else:
-            report = self.result_type.apply(graph, self.options, names).report
-        return report
+    result_type: type[PassResult[Any, Any]]
 
 
 class Pipeline:
@@ -128,7 +120,7 @@ class Pipeline:
         counts = op_counts(graph)
         start = time.perf_counter()
         try:
-            report = step.apply(graph, names)
+            report = step.result_type.apply(graph, step.options, names).report
         except CfgraphError as error:
             previous = f", after {', '.join(item.name for item in done)}" if done else ""
             error.add_note(f"in pass '{step.name}', column {step.column} of the pipeline{previous}")
@@ -148,7 +140,7 @@ def _parsed_step(text: str, number: int, written: PassText) -> PipelineStep:
     home, result_name, class_name = _PASSES[written.name]
     module = import_module(home)
     options_class: Any = getattr(module, class_name)
-    result_type = getattr(module, result_name) if result_name else None
+    result_type = getattr(module, result_name)
     command = _pass_command(written.name)
     known = _pass_parameters(command, options_class)
     ctx = typer.Context(command, info_name=written.name)
@@ -168,7 +160,7 @@ def _pass_command(name: str) -> TyperCommand:
 
 def _pass_parameters(command: TyperCommand, options_class: Any) -> dict[str, TyperOption]:
     """Return the options of a command that belong to its pass, by name."""
-    names = {field.name for field in fields(options_class)} - _REPORTS
+    names = {field.name for field in fields(options_class)} - _COMMAND_FIELDS
     return {
         param.name: param
         for param in command.params

@@ -18,13 +18,15 @@ from cfgraph.console.graph_files import (
     output_artifacts,
     read_graph,
     require_distinct_paths,
-    write_graph_and_companion,
+    write_graph,
 )
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import OutputTable, Page, note, page
-from cfgraph.console.signatures import SignatureNames, signature_names
+from cfgraph.console.signatures import SignatureNames, note_lost_names, signature_names
 from cfgraph.console.verify import Verification, VerificationResult
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde.saved_model import SavedSignature
 
 
 class PassReport(Protocol):
@@ -59,8 +61,29 @@ class PassResult(ABC, Generic[Options, Report]):
         """Run the pass on a graph; `names` are those of a signature, which options may use."""
 
     @classmethod
-    def require_valid(cls, options: Options) -> None:
+    def require_valid(cls, options: Options, outputs: OutputOptions) -> None:
         """Check the options before the graph is read. Raises UsageError."""
+        outputs.require_separate_json()
+
+    @classmethod
+    def prepare(
+        cls,
+        source: Source,
+        options: Options,
+        names: SignatureNames,
+        verification: Verification,
+        quiet: bool,
+    ) -> Options:
+        """Complete the options by what the graph and its runs say before the pass."""
+        return options
+
+    def check(self) -> bool:
+        """Check the result in the way of its pass; false for a result that must not be written."""
+        return True
+
+    def notes(self) -> Sequence[str]:
+        """The warnings, as printed."""
+        return [f"warning: {warning}" for warning in self.report.warnings]
 
     @abstractmethod
     def rows(self) -> OutputTable:
@@ -78,9 +101,39 @@ class PassResult(ABC, Generic[Options, Report]):
     def show(self, out: Page) -> None:
         """Print the report."""
 
+    def print(self, outputs: OutputOptions, passed: bool) -> None:
+        """Print the report where the command prints it."""
+        if not outputs.quiet:
+            self.show(page(stream=sys.stderr))
+
     def companion_data(self) -> bytes:
         """The content of the file next to the graph: a map of names."""
         return json_bytes(getattr(self.report, "names", {}))
+
+    def is_written(self, outputs: OutputOptions) -> bool:
+        """True if the graph is a result, rather than the report alone."""
+        return True
+
+    def signatures(self, names: SignatureNames) -> Sequence[SavedSignature] | None:
+        """Changed signatures of a SavedModel; None if the result is never written as one."""
+        return None
+
+    def write(
+        self, source: Source, names: SignatureNames, outputs: OutputOptions
+    ) -> list[dict[str, Any]]:
+        """Write the graph and the file next to it, both or neither; returns the artifacts."""
+        signatures = self.signatures(names)
+        origin = None if signatures is None else source
+        path = None
+        with StagedFiles() as files:
+            if outputs.companion is not None:
+                files.write(outputs.companion, self.companion_data())
+            if self.is_written(outputs):
+                target, to, quiet = outputs.output, outputs.to, outputs.quiet
+                path = write_graph(self.graph, target, to, files, quiet, origin, signatures or ())
+        if path is not None and signatures is not None:
+            note_lost_names(names, path, outputs.quiet)
+        return output_artifacts(path, self.companion, outputs.companion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +142,28 @@ class Transformation:
 
     result: PassResult[Any, Any]
     inputs: Sequence[Mapping[str, Any]]
-    verdict: VerificationResult | None
+    passed: bool
     artifacts: Sequence[Mapping[str, Any]]
-
-    @property
-    def exit_code(self) -> int:
-        """1 if the verification found a difference."""
-        return int(self.verdict is not None and not self.verdict)
+    verdict: VerificationResult | None
+    is_verified: bool
 
     def report(self, outputs: OutputOptions) -> int:
-        """Print warnings, the report, and the document; returns the exit code."""
-        result = self.result
-        for warning in result.report.warnings:
-            note(f"warning: {warning}", outputs.quiet)
-        if not outputs.quiet:
-            result.show(page(stream=sys.stderr))
+        """Print the report and the document; returns the exit code, 1 if a check failed."""
+        result, exit_code = self.result, int(not self.passed)
+        result.print(outputs, self.passed)
         if outputs.json:
-            checked = {"warnings": result.report.warnings, "verify": self.verdict}
+            checked: dict[str, Any] = {"warnings": result.report.warnings}
+            if self.is_verified:
+                checked["verify"] = self.verdict
             print_document(
                 result.command,
                 inputs=self.inputs,
                 summary=result.summary(),
                 result={**result.members(), **checked},
                 artifacts=self.artifacts,
-                exit_code=self.exit_code,
+                exit_code=exit_code,
             )
-        return self.exit_code
+        return exit_code
 
 
 def transform(
@@ -124,19 +173,20 @@ def transform(
     outputs: OutputOptions,
     verification: Verification,
 ) -> Transformation:
-    """Apply a pass to a graph that was read, and write it unless the verification fails."""
+    """Apply a pass to a graph that was read, and write it unless a check fails."""
     inputs = [source.to_json()]  # before the pass changes the graph
-    verification.before(source, outputs.quiet)
-    runs = verification.inputs
+    runs, quiet = verification.inputs, outputs.quiet
     names = signature_names(source, runs.signature, runs.variables)
+    options = pass_type.prepare(source, options, names, verification, quiet)
+    verification.before(source, quiet)
     result = pass_type.apply(source.graph, options, names)
-    verdict = verification.after(source.graph, outputs.quiet)
-    artifacts: list[dict[str, Any]] = []
-    if verdict is None or verdict:
-        data = result.companion_data() if outputs.companion is not None else b""
-        written = write_graph_and_companion(source.graph, outputs, data)
-        artifacts = output_artifacts(written, pass_type.companion, outputs.companion)
-    return Transformation(result, inputs, verdict, artifacts)
+    for text in result.notes():
+        note(text, quiet)
+    verdict = verification.after(source.graph, quiet)
+    passed = result.check() and (verdict is None or bool(verdict))
+    artifacts = result.write(source, names, outputs) if passed else []
+    is_verified = verification.enabled is not None
+    return Transformation(result, inputs, passed, artifacts, verdict, is_verified)
 
 
 def transform_file(
@@ -151,8 +201,7 @@ def transform_file(
     It is 1, and nothing is written, if the verification finds a difference. Raises UsageError for
     options that do not fit each other, and if two results would be written to one place.
     """
-    outputs.require_separate_json()
-    pass_type.require_valid(options)
+    pass_type.require_valid(options, outputs)
     require_distinct_paths(outputs.output, outputs.companion, pass_type.companion)
     source = read_graph(path, quiet=outputs.quiet)
     return transform(source, pass_type, options, outputs, verification).report(outputs)

@@ -52,18 +52,19 @@ class VerificationResult:
 class Verification:
     """Compares the result of a command with its input, if `enabled`.
 
-    Imports inside: a command that does not verify must not load the runtime.
+    It is None for a command that cannot verify, or whose inputs have another use. Imports inside: a
+    command that does not verify must not load the runtime.
     """
 
     inputs: RunInputs = field(default_factory=RunInputs)
-    enabled: bool = False
+    enabled: bool | None = False
     _original: Graph | None = field(default=None, init=False)
     _options: ComparisonRunOptions | None = field(default=None, init=False)
 
     def before(self, source: Source, quiet: bool) -> None:
         """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
         if not self.enabled:
-            if self.inputs.is_set:
+            if self.enabled is not None and self.inputs.is_set:
                 message = "feeds and other run options require --verify"
                 raise UsageError(message, hint="add --verify")
             return

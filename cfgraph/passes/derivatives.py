@@ -262,41 +262,51 @@ class Derivative:
     names: tuple[str | None, ...]
 
 
-def derivatives(
-    graph: Graph,
-    ys: Sequence[str],
-    xs: Sequence[str],
-    *,
-    order: int = 1,
-    grad_ys: Sequence[Any] | None = None,
-    stop_gradients: Iterable[str] = (),
-    unconnected: str = "none",
-    swap_memory: bool = False,
-    ignore_custom: bool = False,
-    recompute: int | str | None = None,
-) -> list[Derivative]:
+@dataclass(frozen=True, slots=True)
+class DerivativeRequest:
+    """Tensors to differentiate, the order, and options with the meaning that `gradients` defines.
+
+    `grad_ys` multiply the first order only. `recompute` requires order 1: the loops of a gradient
+    push and pop, which cannot be repeated, and a second order would save the values of the segments
+    twice, using more memory than without.
+    """
+
+    ys: Sequence[str]
+    xs: Sequence[str]
+    order: int = 1
+    grad_ys: Sequence[Any] | None = None
+    stop_gradients: Sequence[str] = ()
+    unconnected: str = "none"
+    swap_memory: bool = False
+    ignore_custom: bool = False
+    recompute: int | str | None = None
+
+    def require_valid(self) -> None:
+        """Raise UsageError for an order below 1, Unsupported for one that is not implemented."""
+        if self.order < 1:
+            message = f"order must be at least 1, got {self.order}"
+            hint = "use 1 for gradients, 2 for those of their sum, and so on"
+            raise UsageError(message, hint=hint)
+        if self.recompute is not None and self.order > 1:
+            message = f"recompute is not supported for gradients of order {self.order}"
+            hint = "omit --recompute, or request order 1"
+            raise Unsupported(message, hint=hint, code="CFG510")
+
+
+def derivatives(graph: Graph, request: DerivativeRequest) -> list[Derivative]:
     """Add gradients up to an order, in place; one entry per order.
 
-    Options and errors are the same as for `gradients`; `grad_ys` multiply the first order only. If
-    no gradient of one order depends on any x, all gradients of the next orders are None.
-    Unsupported names the path from an x to a y on which the node lies; gradients of lower orders
-    have been added.
-
-    `recompute` requires order 1: the loops of a gradient push and pop, which cannot be repeated,
-    and a second order would save the values of the segments twice, using more memory than without.
+    Errors are the same as for `gradients`. If no gradient of one order depends on any x, all
+    gradients of the next orders are None. Unsupported names the path from an x to a y on which the
+    node lies; gradients of lower orders have been added.
     """
-    if order < 1:
-        message = f"order must be at least 1, got {order}"
-        raise UsageError(message, hint="use 1 for gradients, 2 for those of their sum, and so on")
-    if recompute is not None and order > 1:
-        message = f"recompute is not supported for gradients of order {order}"
-        hint = "omit --recompute, or request order 1"
-        raise Unsupported(message, hint=hint, code="CFG510")
-    stops, targets = tuple(stop_gradients), list(ys)
-    weights = None if grad_ys is None else list(grad_ys)
-    opaque = OpaqueGradients.from_graph(graph, ys, xs, stops) if order > 1 else None
+    request.require_valid()
+    xs, stops, targets = request.xs, request.stop_gradients, list(request.ys)
+    weights = None if request.grad_ys is None else list(request.grad_ys)
+    is_repeated = request.order > 1
+    opaque = OpaqueGradients.from_graph(graph, request.ys, xs, stops) if is_repeated else None
     results: list[Derivative] = []
-    for number in range(1, order + 1):
+    for number in range(1, request.order + 1):
         names: list[str | None] = [None] * len(xs)
         reachable = opaque.advance(weights) if opaque else frozenset[str]()
         if targets or number == 1:
@@ -307,10 +317,10 @@ def derivatives(
                     xs,
                     grad_ys=weights,
                     stop_gradients=stops,
-                    unconnected=unconnected,
-                    swap_memory=swap_memory,
-                    ignore_custom=ignore_custom,
-                    recompute=recompute,
+                    unconnected=request.unconnected,
+                    swap_memory=request.swap_memory,
+                    ignore_custom=request.ignore_custom,
+                    recompute=request.recompute,
                     reachable=reachable if number > 1 else (),
                 )
             except Unsupported as error:
@@ -318,7 +328,7 @@ def derivatives(
                 raise
         multipliers = tuple(weights or [None] * len(targets))
         results.append(
-            Derivative(number, tuple(targets), tuple(xs), multipliers, stops, tuple(names))
+            Derivative(number, tuple(targets), tuple(xs), multipliers, tuple(stops), tuple(names))
         )
         targets, weights = [name for name in names if name is not None], None
     return results

@@ -35,8 +35,8 @@ PASSES = {
 def swapped(change: Callable[..., Any], op: str) -> Callable[..., Any]:
     """A broken pass that swaps inputs of a comparison, or consumers of a Switch's outputs."""
 
-    def wrong(graph: Graph, **options: Any) -> Any:
-        report = change(graph, **options)
+    def wrong(graph: Graph, *request: Any, **options: Any) -> Any:
+        report = change(graph, *request, **options)
         node = next(node for node in graph if node.op == op)
         if op == "Switch":
             for use in list(node.uses):

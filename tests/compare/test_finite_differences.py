@@ -14,7 +14,7 @@ from cfgraph.compare.finite_differences import (
 )
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 
 X = np.array([[0.3, -1.2], [2.0, 0.1]])
 
@@ -113,7 +113,7 @@ def checked(graph: Graph, y: str, xs: list[str], **options: Any) -> dict[str, Sl
     requested = {
         key: options.pop(key) for key in ("order", "stop_gradients", "grad_ys") if key in options
     }
-    result = derivatives(graph, [y], xs, **requested)
+    result = derivatives(graph, DerivativeRequest([y], xs, **requested))
     return check_gradients(graph, result, GradientCheckOptions(**options))[-1]
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_gradient_in_a_graph_is_found() -> None:
 x = Placeholder() {dtype=float64, shape=[2]}
 y = Exp(x)
 """)
-    result = derivatives(graph, ["y"], ["x"])
+    result = derivatives(graph, DerivativeRequest(["y"], ["x"]))
     grad = graph.tensor(result[0].names[0] or "").node
     graph.set_input(grad, 0, graph.tensor("x"))
     (row,) = check_gradients(graph, result)
@@ -260,6 +260,6 @@ def test_without_a_gradient_nothing_runs_and_no_feed_is_needed() -> None:
     cell = builder.placeholder("cell", "resource", [])
     x = builder.placeholder("x", "float64", [])
     y = builder.Round(builder.ReadVariableOp(cell, dtype="float64") * builder.StopGradient(x))
-    added = derivatives(builder.graph, ys=[y.name], xs=["x:0"])
+    added = derivatives(builder.graph, DerivativeRequest(ys=[y.name], xs=["x:0"]))
     (row,) = check_gradients(builder.graph, added)
     assert row["x:0"].skipped == "it has no gradient"

@@ -11,7 +11,7 @@ import numpy as np
 import cfgraph
 from cfgraph import Builder
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 
 Feeds = dict[str, Any]
 
@@ -59,7 +59,9 @@ class GradientProgram:
         graph = self.graph()
         ys = [tensor.name for tensor in (y if isinstance(y, list | tuple) else [y])]
         names = [x if isinstance(x, str) else x.name for x in xs]
-        results = derivatives(graph, ys, names, order=order, **(options or {}))[-1].names
+        results = derivatives(graph, DerivativeRequest(ys, names, order=order, **(options or {})))[
+            -1
+        ].names
         values = self.values(graph, results, feeds)
         return values[0] if len(values) == 1 else values
 

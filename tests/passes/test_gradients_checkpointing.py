@@ -9,7 +9,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ops.families.stacks import Stack
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 from tests.passes.differentiable_programs import SmoothProgram
 from tests.sampled import in_sweep, sampled
 
@@ -178,7 +178,7 @@ def test_recomputed_gradients_are_differentiated_again() -> None:
 
 def test_a_second_order_is_refused_for_it_would_save_more(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unsupported, match="not supported for gradients of order 2"):
-        derivatives(powers(50), ["y:0"], ["w:0"], order=2, recompute=7)
+        derivatives(powers(50), DerivativeRequest(["y:0"], ["w:0"], order=2, recompute=7))
     held = []
     for options in ({}, {"recompute": 7}):
         graph = powers(50)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 from tests.passes.functional_graphs import graph_of
 
 FEEDS = {"x:0": 3.0, "a:0": 1.5, "z:0": 0.75}
@@ -90,7 +90,9 @@ RECORDED = {
 def test_orders_of_a_functional_node_have_zeros_where_tensorflow_has(case: Any) -> None:
     text, expected = case
     graph = graph_of(text)
-    orders = derivatives(graph, ["y:0"], [f"{name}:0" for name in NAMES], order=len(expected))
+    orders = derivatives(
+        graph, DerivativeRequest(["y:0"], [f"{name}:0" for name in NAMES], order=len(expected))
+    )
     session = cfgraph.Session(graph)
     feeds = {name: np.float32(value) for name, value in FEEDS.items()}
     found = [

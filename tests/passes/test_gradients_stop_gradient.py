@@ -12,7 +12,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.cluster.encapsulate import cluster_calls, inline_clusters
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 from tests.passes.gradient_programs import GradientProgram, times
 from tests.passes.stopped_programs import FEEDS, PROGRAMS, XS, BuilderLanguage, Program, graph_of
 from tests.sampled import sampled
@@ -30,7 +30,7 @@ def values(graph: cfgraph.Graph, names: Sequence[str | None]) -> list[float]:
 
 
 def slopes(graph: cfgraph.Graph, order: int) -> list[float]:
-    return values(graph, derivatives(graph, ["y:0"], XS, order=order)[-1].names)
+    return values(graph, derivatives(graph, DerivativeRequest(["y:0"], XS, order=order))[-1].names)
 
 
 @every_program
@@ -55,7 +55,7 @@ def test_a_recomputed_loop_has_the_gradients_of_its_unrolled_form(
 @pytest.mark.parametrize("order", [1, 2])
 def test_clusters_retain_the_gradients(program: Program, order: int) -> None:
     graph, want = graph_of(program), slopes(graph_of(program, unrolled=True), order)
-    names = derivatives(graph, ["y:0"], XS, order=order)[-1].names
+    names = derivatives(graph, DerivativeRequest(["y:0"], XS, order=order))[-1].names
     cfgraph.cluster(graph, regions=True, fetches=[name for name in names if name is not None])
     assert values(graph, names) == pytest.approx(want, rel=1e-9, abs=1e-12)
 
@@ -107,11 +107,13 @@ def test_a_gradient_of_any_order_stops_at_a_node_in_a_loop(
         cfgraph.lower(graph)
         names = derivatives(
             graph,
-            ["y:0"],
-            XS,
-            order=order,
-            stop_gradients=[node.name for node in graph if node.op == "EnsureShape"],
-            recompute=None if unrolled else every,
+            DerivativeRequest(
+                ["y:0"],
+                XS,
+                order=order,
+                stop_gradients=[node.name for node in graph if node.op == "EnsureShape"],
+                recompute=None if unrolled else every,
+            ),
         )[-1].names
         results.append(values(graph, names))
     assert results[0] == pytest.approx(results[1], rel=1e-9, abs=1e-12)

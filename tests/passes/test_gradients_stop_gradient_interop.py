@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.passes.derivatives import derivatives
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
 from tests.passes.stopped_programs import (
     FEEDS,
     PROGRAMS,
@@ -130,7 +130,9 @@ def test_tensorflow_has_the_same_gradients_of_its_functional_loops(
 ) -> None:
     graph = graph_of_tensorflow(program, unrolled=False, functional=True)
     ours = cfgraph.loads(graph.as_graph_def().SerializeToString())
-    names = derivatives(ours, ["y:0"], XS, order=order, unconnected="zero")[-1].names
+    names = derivatives(ours, DerivativeRequest(["y:0"], XS, order=order, unconnected="zero"))[
+        -1
+    ].names
     have = cfgraph.Session(ours).run([str(name) for name in names], FEEDS)
     want = slopes_of_tensorflow(program, order, unrolled=False, functional=True)
     np.testing.assert_allclose(have, want, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,169 @@
+"""`grad --check`: gradients in double precision against finite differences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.compare.finite_differences import SlopeComparison
+from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
+from cfgraph.console.comparison_inputs import RunInputs, VariableSource
+from cfgraph.console.graph_files import Source
+from cfgraph.console.output import Column, OutputTable, Styled, note, page
+from cfgraph.console.signatures import SignatureNames
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.node import node_name
+from cfgraph.passes.derivatives import DerivativeRequest, derivatives
+from cfgraph.passes.widen import widen
+from cfgraph.runtime.engine.step import State
+from cfgraph.runtime.feeds.parse_feeds import read_feeds
+
+Comparisons = Sequence[Mapping[str, SlopeComparison]]
+
+
+@dataclass(frozen=True, slots=True)
+class _WidenedCopy:
+    """A copy of a graph in double precision, and the points of the comparison."""
+
+    graph: Graph
+    request: DerivativeRequest
+    options: GradientCheckOptions
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class FiniteDifferenceCheck:
+    """Compares gradients with finite differences, on a copy of the graph without them."""
+
+    rtol: float | None = None
+    _copy: _WidenedCopy | None = field(default=None, init=False)
+
+    def prepare(
+        self,
+        source: Source,
+        request: DerivativeRequest,
+        runs: RunInputs,
+        names: SignatureNames,
+        quiet: bool,
+    ) -> None:
+        """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
+        graph, copy = source.graph, copy_graph(source.graph)
+        wanted = [graph[node_name(name)] for name in (*request.ys, *request.xs, *runs.inits)]
+        variables = VariableSource(runs.variables, quiet, runs.allow_io)
+        state = variables.state(source, wanted)
+        report = widen(copy)
+        limit = runs.max_iterations
+        limits = {} if limit is None else {"max_iterations": limit}
+        seed = runs.seed or 0
+        options = GradientCheckOptions(
+            feeds=read_feeds(copy, runs.feeds, runs.archives, seed, names.inputs),
+            inits=runs.inits,
+            cases=runs.cases or 1,
+            seed=seed,
+            rtol=self.rtol,
+            narrow=tuple(report.names),
+            state=None if state is None else widened_state(state, copy),
+            io=variables.io_policy(source),
+            **limits,
+        )
+        weights = request.grad_ys and [
+            weight if isinstance(weight, str) else _widened_weight(copy, y, weight)
+            for y, weight in zip(request.ys, request.grad_ys, strict=True)
+        ]
+        self._copy = _WidenedCopy(copy, replace(request, grad_ys=weights), options, report.warnings)
+
+    def compare(self) -> Comparisons:
+        """Add the gradients to the copy and compare them: per order, by x."""
+        copy = self._copy
+        assert copy is not None
+        for text in copy.warnings:
+            note(f"warning: {text}; using looser tolerances")
+        return check_gradients(copy.graph, derivatives(copy.graph, copy.request), copy.options)
+
+
+def widened_state(state: State, graph: Graph) -> State:
+    """Convert variables to the types that they have in a widened graph."""
+    twin = state.copy()
+    cells = dict(twin.variables())
+    for node in graph:
+        cell = cells.get(variable_key(node)) if is_variable(node) else None
+        if cell is not None and cell.dtype is not node.attr("dtype"):
+            cell.dtype = node.attr("dtype")
+            cell.value = cell.dtype.numpy.type(cell.value)
+    return twin
+
+
+def _widened_weight(graph: Graph, y: str, weight: Any) -> Any:
+    dtype = graph.tensor(y).dtype
+    return weight if dtype is None else np.asarray(weight, dtype.base.numpy)
+
+
+def check_table(comparisons: Comparisons) -> OutputTable:
+    """Return one row per order and x."""
+    columns = [
+        Column("order", right=True, optional=True),
+        Column("x"),
+        Column("agrees", optional=True),
+        Column("directions", "checked", right=True),
+        Column("rough", "approximate", right=True, optional=True),
+        Column("max_abs", "max abs", right=True),
+        Column("max_rel", "max rel", right=True),
+        Column("index", "at", right=True),
+        Column("gradient", right=True),
+        Column("differences", "numeric", right=True),
+        Column("skipped", "", optional=True),
+    ]
+    rows = [
+        tuple({"order": number, **item.to_json()}[column.key] for column in columns)
+        for number, row in enumerate(comparisons, 1)
+        for item in row.values()
+    ]
+    return OutputTable(columns, [*rows])
+
+
+def print_check(comparisons: Comparisons, quiet: bool) -> None:
+    """Print the comparison as a table on stderr."""
+    items = [item for row in comparisons for item in row.values()]
+    if not items or quiet:
+        return
+    out = page(stream=sys.stderr)
+    wrong = [item.x for item in items if not item.agrees]
+    compared = [item for item in items if not item.skipped]
+    verdict = "agree" if compared else "nothing could be compared; nothing was written"
+    out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
+    table = check_table(comparisons)
+    # columns that would say the same in each row
+    redundant = {"order"} if len(comparisons) == 1 else set()
+    redundant |= set() if wrong else {"agrees"}
+    keys = [column.key for column in table.columns]
+    table.rows = [
+        tuple(
+            None if key in redundant else _check_cell(key, cell)
+            for key, cell in zip(keys, row, strict=True)
+        )
+        for row in table.rows
+    ]
+    out.table(table)
+
+
+def _check_cell(key: str, cell: Any) -> Any:
+    """Shorten a cell, so that a row fits in 80 columns."""
+    if key == "agrees":
+        return Styled("yes", "green") if cell else Styled("no", "red")
+    if key == "rough":
+        return cell or None
+    if isinstance(cell, float):
+        return f"{cell:.2g}" if key in ("max_abs", "max_rel") else f"{cell:.4g}"
+    return str(cell) if isinstance(cell, list) else cell
+
+
+def gradients_agree(comparisons: Comparisons) -> bool:
+    """True if all gradients agree with finite differences and at least one was compared."""
+    items = [item for row in comparisons for item in row.values()]
+    return all(item.agrees for item in items) and not all(item.skipped for item in items)
