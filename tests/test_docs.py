@@ -16,6 +16,8 @@ from website.command_pages import command_paths
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+# about error texts of TensorFlow; their graphs are in fixtures/messages
+MESSAGES = sorted((ROOT / "docs" / "messages").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 # what runs the blocks of each kind; what is shown of output or settings has another kind
 RUN_BY = {
@@ -32,7 +34,9 @@ def folder(page: Path, tmp_path: Path) -> Path:
         return tmp_path
     for name in ("fixtures", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for file in (ROOT / "fixtures" / "graphs").glob("*.pb"):
+    files = [*(ROOT / "fixtures" / "graphs").glob("*.pb")]
+    files += (ROOT / "fixtures" / "messages").iterdir()
+    for file in files:
         (tmp_path / file.name).symlink_to(file)
     return tmp_path
 
@@ -56,23 +60,47 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
 
 
 TRANSCRIPT = re.compile(r"^```console\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
-WITH_TRANSCRIPTS = [page for page in PAGES if TRANSCRIPT.search(page.read_text())]
+WITH_TRANSCRIPTS = [page for page in (*PAGES, *MESSAGES) if TRANSCRIPT.search(page.read_text())]
 # a number in a transcript that differs from run to run ends with this
 VARYING = "…"
 
 
 @pytest.mark.parametrize("page", WITH_TRANSCRIPTS, ids=lambda page: page.stem)
-def test_the_transcripts_of_a_page_are_what_is_printed(page: Path, folder: Path) -> None:
-    for block in TRANSCRIPT.findall(page.read_text()):
-        for typed in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+def test_the_transcripts_of_a_page_are_what_is_printed(
+    page: Path, folder: Path, update: bool
+) -> None:
+    def checked(match: re.Match[str]) -> str:
+        """The block, with the current output where it differs and is to be updated."""
+        written = ""
+        for typed in re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]:
             line, _, shown = typed.partition("\n")
             done = run(["bash", "-o", "pipefail", "-c", f"({line}) 2>&1"], folder)
             pattern = re.escape(shown.rstrip()).replace(VARYING, r"\S*")
-            assert re.fullmatch(pattern, done.stdout.rstrip()), f"{line}\n{done.stdout}"
+            same = re.fullmatch(pattern, done.stdout.rstrip())
+            assert same or update, f"{line}\n{done.stdout}"
+            output = shown if same else done.stdout
+            written += f"$ {line}\n{output.rstrip()}".rstrip() + "\n"
+        return f"```console\n{written}```"
+
+    text = page.read_text()
+    if (current := TRANSCRIPT.sub(checked, text)) != text and update:
+        page.write_text(current)
 
 
 def _needs_chromium(block: str) -> bool:
     return "chromium" in block
+
+
+WITH_LINKS = [ROOT / "README.md", *PAGES, *MESSAGES]
+
+
+def test_the_list_of_error_texts_is_complete() -> None:
+    folder = ROOT / "docs" / "messages"
+    listed = re.findall(r"^- \[(.*)\]\((.*)\)$", (folder / "README.md").read_text(), re.MULTILINE)
+    pages = [page for page in MESSAGES if page.name != "README.md"]
+    titles = {page.read_text().partition("\n")[0].removeprefix("# "): page.name for page in pages}
+    assert dict(listed) == titles
+    assert len(titles) >= 20
 
 
 def test_the_map_lists_every_page() -> None:
@@ -80,7 +108,7 @@ def test_the_map_lists_every_page() -> None:
     assert {page.name for page in PAGES} - {"README.md"} == listed
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_LINKS, ids=lambda page: page.stem)
 def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     paths = [os.path.normpath(page.parent / link) for link in links]
@@ -88,7 +116,7 @@ def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert not [path for path in paths if path not in generated and not os.path.exists(path)]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_LINKS, ids=lambda page: page.stem)
 def test_an_anchor_of_a_page_is_a_heading(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text())
     targets = [(page.parent / name if name else page, anchor) for name, anchor in links]
