@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cfgraph.passes.cluster.cluster import cluster as cluster
     from cfgraph.passes.derivatives import gradients as gradients
     from cfgraph.passes.extract import extract as extract
+    from cfgraph.passes.functionalize.functionalize import functionalize as functionalize
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.optimize.optimize import optimize as optimize
     from cfgraph.passes.partition.partition import partition as partition
@@ -80,6 +81,7 @@ _HOMES = {
     "diff": "cfgraph.compare.diff",
     "dumps": "cfgraph.ir.files",
     "extract": "cfgraph.passes.extract",
+    "functionalize": "cfgraph.passes.functionalize.functionalize",
     "gradients": "cfgraph.passes.derivatives",
     "limited": "cfgraph.limits",
     "load": "cfgraph.ir.files",

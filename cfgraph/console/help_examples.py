@@ -31,6 +31,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph lower power.pb --verify -o lowered.pb --map-out names.json",
         "cfgraph lower power.pb | cfgraph run - --feed x=3 --feed n=4 --fetch y",
     ),
+    "functionalize": (
+        "cfgraph functionalize count.graph --to graph",
+        "cfgraph functionalize count.graph --fetch exit -o functional.pb --verify --feed n=3",
+        "cfgraph functionalize mismatch.graph --explain -o functional.pb",
+        "cfgraph lower power.pb | cfgraph functionalize - --to graph",
+    ),
     "partition": (
         "cfgraph partition count.graph --devices cpu:0,gpu:0 --place 'add=gpu:0' --to graph",
         "cfgraph partition rnn.pb --devices cpu:0-1 --seed 1 --dump-placement p.toml -o two.pb",

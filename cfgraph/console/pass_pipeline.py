@@ -33,6 +33,11 @@ from cfgraph.pipeline_text import (
 _PASSES: Final[dict[str, tuple[str, str, str]]] = {
     "cluster": ("cfgraph.console.cluster", "ClusteredGraph", "ClusterOptions"),
     "extract": ("cfgraph.console.extract", "ExtractedGraph", "ExtractOptions"),
+    "functionalize": (
+        "cfgraph.console.functionalize",
+        "FunctionalizedGraph",
+        "FunctionalizeOptions",
+    ),
     "grad": ("cfgraph.console.grad", "GraphWithGradients", "GradOptions"),
     "lower": ("cfgraph.console.lower", "Lowering", "LowerOptions"),
     "optimize": ("cfgraph.console.optimize", "OptimizedGraph", "OptimizeOptions"),
@@ -40,7 +45,9 @@ _PASSES: Final[dict[str, tuple[str, str, str]]] = {
 }
 PASS_NAMES: Final = tuple(_PASSES)
 # fields for the command alone: requests of reports, files, and runs
-_COMMAND_FIELDS: Final = frozenset({"check", "dump_placement", "explain", "iteration", "what_if"})
+_COMMAND_FIELDS: Final = frozenset(
+    {"check", "dump_placement", "explain", "iteration", "strict", "what_if"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class PassResult(ABC, Generic[Options, Report]):
         """The warnings, as printed."""
         return [f"warning: {warning}" for warning in self.report.warnings]
 
+    @property
+    def exit_status(self) -> int:
+        """1 for a result that options declare to be a finding."""
+        return 0
+
     @abstractmethod
     def rows(self) -> OutputTable:
         """The main table of the report."""
@@ -148,8 +153,12 @@ class Transformation:
     is_verified: bool
 
     def report(self, outputs: OutputOptions) -> int:
-        """Print the report and the document; returns the exit code, 1 if a check failed."""
-        result, exit_code = self.result, int(not self.passed)
+        """Print the report and the document; returns the exit code, 1 if a check failed.
+
+        It is the status of the result if none failed.
+        """
+        result = self.result
+        exit_code = int(not self.passed) or result.exit_status
         result.print(outputs, self.passed)
         if outputs.json:
             checked: dict[str, Any] = {"warnings": result.report.warnings}

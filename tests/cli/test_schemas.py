@@ -30,6 +30,10 @@ LINES = {
         "lower while_functional.pb -o o.pb --map-out names.json --verify",
         "lower counter.pb -o o.pb",
     ],
+    "functionalize": [
+        "functionalize counter.pb -o o.pb --map-out names.json --verify --feed n=3",
+        "functionalize deadness_mismatch.pb -o o.pb --strict",
+    ],
     "partition": [
         "partition counter.pb --devices cpu:0-1 --seed 7 -o o.pb --dump-placement p.toml",
         "partition counter.pb --devices cpu:0-1 --seed 7 -o o.pb --verify --feed n=3",

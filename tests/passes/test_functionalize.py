@@ -119,7 +119,6 @@ ADD = "y_more = AddV2(y_switch:1, y_switch:1)"
         (counter_text("Print(y_switch:1, y_switch:1)"), "effects"),
         (counter_text("Tile(y_switch:1, two)", more=TWO), "shape changes"),
         (counter_text("Tile(y_switch:1, turn)", more=TURN), "constant varies"),
-        (counter_text(end="end", more="end = Neg(y_switch)\n"), "form"),
         (counter_text("AddV2(y, y)"), "form"),
         (counter_text().replace(ADD, f'{ADD} @"/device:GPU:0"'), "several devices"),
         (counter_text(more=AWAY).replace("Enter(x)", "Enter(away:1)"), "entered apart"),

@@ -92,6 +92,21 @@ class Deadness:
         of = self.of(output)
         return of if output in self._rules.cut else self._rules.messages.get(output, of)
 
+    def truth(self, tensor: Output) -> Predicate:
+        """The formula under which a Boolean tensor is true."""
+        return self._rules.values.truth(tensor, tensor.node)
+
+    def equals(self, tensor: Output, constant: int) -> Predicate:
+        """The formula under which a tensor equals a constant."""
+        return self._rules.values.equals(tensor, constant, tensor.node)
+
+    def adopt(self, node: Node, condition: Predicate, frame: Frame) -> None:
+        """Record the liveness condition of a new node, and the frame that it runs in."""
+        self._rules.live[node] = condition
+        self.frames.of[node] = self.frames.of_outputs[node] = frame
+        for port in [output for output in self._rules.ports if output[0] is node]:
+            del self._rules.ports[port]
+
     def _frame(self, source: TokenSource) -> Frame:
         node = source.node if isinstance(source, Output) else source
         return self.frames.of_outputs.get(node, self.frames.root)
@@ -174,16 +189,19 @@ def deadness(
     *,
     max_formulas: int = MAX_FORMULAS,
     max_conflicts: int = MAX_CONFLICTS,
+    free_constants: bool = False,
 ) -> Deadness:
     """Compute the liveness condition of every output and control edge.
 
     `nodes` restricts the analysis; tensors from other nodes and `cut` outputs (fed ones) are live.
+    With `free_constants`, a constant predicate counts as one that may have any value, so that the
+    conditional of it is one like all others.
     Raises InvalidInput for a graph with cycles or with loops that are not well nested.
     """
     graph_frames = frames(graph, nodes, frozenset(cut))
     _require_acyclic(graph_frames)
     solver = Solver(Formulas(), max_formulas, max_conflicts)
-    rules = TransferFunctions(graph_frames, solver, cut)
+    rules = TransferFunctions(graph_frames, solver, cut, free_constants=free_constants)
     limits: list[str] = []
     order = loop_aware_postorder(graph_frames, frozenset(cut), rules.senders)
     _solve_to_fixpoint(rules, order, limits)

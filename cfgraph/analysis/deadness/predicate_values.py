@@ -104,6 +104,8 @@ class PredicateValues:
         merge_input_condition: Callable[[Output], int],
         cut: Collection[Output] = (),
         senders: Mapping[Node, Node] | None = None,
+        *,
+        free_constants: bool = False,
     ) -> None:
         self.solver = solver
         self.formulas: Formulas = solver.formulas
@@ -115,6 +117,7 @@ class PredicateValues:
         self._numbers: dict[Hashable, ValueNumber] = {}
         self._truth: dict[ValueNumber, int] = {}
         self._bools: dict[int, ValueNumber] = {}
+        self.free_constants = free_constants
         self._constants: dict[ValueNumber, Any] = {}
         self._named: list[tuple[str, int]] = []  # name and depth, by number
         # values that depend on a Merge of Booleans, and their readers
@@ -244,6 +247,8 @@ class PredicateValues:
 
     def _constant(self, output: Output, number: ValueNumber) -> ValueNumber:
         """Record the value of a scalar constant."""
+        if self.free_constants:
+            return number
         tensor = output.node.attrs.get("value")
         if isinstance(tensor, TensorValue) and not output.node.inputs and tensor.shape.rank == 0:
             value = tensor.array[()]

@@ -130,14 +130,26 @@ class TransferFunctions:
     `ports`. A NextIteration has the formula of the iteration that it runs in.
     """
 
-    def __init__(self, frames: Frames, solver: Solver, cut: Collection[Output]) -> None:
+    def __init__(
+        self,
+        frames: Frames,
+        solver: Solver,
+        cut: Collection[Output],
+        *,
+        free_constants: bool = False,
+    ) -> None:
         self.frames = frames
         self.solver = solver
         self.formulas: Formulas = solver.formulas
         self.cut = frozenset(cut)
         self.senders = unique_sends_by_recv(frames)
         self.values = PredicateValues(
-            solver, frames, self.merge_input_condition, self.cut, self.senders
+            solver,
+            frames,
+            self.merge_input_condition,
+            self.cut,
+            self.senders,
+            free_constants=free_constants,
         )
         self.live: dict[Node, int] = {}
         self.ports: dict[Output, int] = {}

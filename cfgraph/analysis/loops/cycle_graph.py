@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
 
-from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
 from cfgraph.ir.registry import ROLES
@@ -160,6 +160,10 @@ class CycleGraph:
         # numbers that grow in the topological order
         self.rank: list[int] = self._order.labels
 
+    def loop_vertex(self, frame: Frame) -> Vertex:
+        """Return the vertex of a loop, which depends on its Enters, and its Exits on it."""
+        return self._loops[frame]
+
     # -- edges -----------------------------------------------------------------------------------
 
     def _connect(self, frames: Frames, transparent: Collection[Node]) -> None:
@@ -227,6 +231,10 @@ class CycleGraph:
         self.in_cycle = frozenset(self.nodes[first])
 
     # -- merging ---------------------------------------------------------------------------------
+
+    def has_path(self, a: Vertex, b: Vertex) -> bool:
+        """Return true if a path leads from `a` to `b`."""
+        return b in self.successors[a] or self.indirect_path(a, b) is not None
 
     def indirect_path(self, a: Vertex, b: Vertex) -> list[Vertex] | None:
         """Return a path from `a` to `b` over at least one other vertex, or None."""

@@ -34,7 +34,7 @@ from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
 from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.cluster.formation.report import Clustering, ClusterReport, CompilationGain
 from cfgraph.passes.cluster.regions import (
-    Functionalizer,
+    ClusterRegions,
     functionalize_regions,
 )
 from cfgraph.passes.lower.lower import drop_dangling_colocation, lower
@@ -216,7 +216,7 @@ def _apply_plan(
     graph: Graph,
     plan: ClusterPlan,
     constraints: ClusterConstraints,
-    functionalizer: Functionalizer | None,
+    functionalizer: ClusterRegions | None,
 ) -> Clustering:
     """Encapsulate the clusters of a plan; report the decisions."""
     original_ops = {} if functionalizer is None else functionalizer.original_ops()

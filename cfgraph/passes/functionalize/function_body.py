@@ -1,11 +1,12 @@
 """Write a function body: copies of nodes, with an argument for each external tensor.
 
-Used for the branches and bodies of functionalized regions."""
+Used for the branches and bodies of functionalized regions. A control edge is copied if it orders
+effects; all others only say when a node is live, and everything in a function is."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfgraph.ir.attrs import TensorValue
@@ -13,14 +14,15 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
+from cfgraph.ir.traversal import topological_order
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.opdef.op import is_a
+from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, role_of
 
 _COLOCATION_ATTR: Final = "_class"
 # the tensor that another equals inside the body: for the output of a Switch, its data input
 TensorMapping = Callable[[Output], Output]
-
 # constants with at most as many elements are copied instead of being passed as arguments
 MAX_CHEAP_ELEMENTS: Final = 16
 
@@ -34,13 +36,41 @@ def is_cheap_constant(node: Node) -> bool:
     return elements is not None and elements <= MAX_CHEAP_ELEMENTS
 
 
-class FunctionBodyWriter:
-    """The body of one function as it is written; `mapping` replaces tensors before their copy."""
+def must_run_once(node: Node) -> bool:
+    """Return true for a node that cannot be copied: it has effects, or draws random numbers."""
+    op = lookup(node.op)
+    return op is None or (op.effects.stateful and not makes_handle(node))
 
-    def __init__(self, library: dict[str, Function], mapping: TensorMapping) -> None:
+
+def ordered_nodes(inside: Collection[Node]) -> dict[Node, None]:
+    """Return the nodes that run once, and the nodes inside that follow one of them, in order."""
+    ordered: dict[Node, None] = {}
+    for node in topological_order(inside).nodes:
+        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        if must_run_once(node) or any(source in ordered for source in sources):
+            ordered[node] = None
+    return ordered
+
+
+class FunctionBodyWriter:
+    """The body of one function as it is written; `mapping` replaces tensors before their copy.
+
+    Control edges from nodes in `ordered` are copied.
+    """
+
+    def __init__(
+        self,
+        library: dict[str, Function],
+        mapping: TensorMapping,
+        ordered: Collection[Node] = (),
+        *,
+        keep_devices: bool = False,
+    ) -> None:
         self.scratch = Graph()
         self.scratch.functions = library
         self.mapping = mapping
+        self.ordered = ordered
+        self.keep_devices = keep_devices
         self.inputs: dict[str, Output] = {}
         self._copies: dict[Output, Output] = {}
         self._clones: dict[Node, Node] = {}
@@ -59,21 +89,54 @@ class FunctionBodyWriter:
     def output(self, tensor: Output) -> Output:
         """Return the copy of a tensor, after copying all nodes that it depends on."""
         tensor = self.mapping(tensor)
-        stack = [tensor]
+        if tensor not in self._copies:
+            self.node(tensor.node)
+        return self._copy(tensor)
+
+    def node(self, node: Node) -> None:
+        """Copy a node, after all nodes that it depends on."""
+        stack = [node]
         while stack:
             current = stack[-1]
-            if self._has_copy(current):
+            if current in self._clones:
                 stack.pop()
                 continue
-            sources = [self.mapping(source) for source in current.node.inputs]
-            missing = [source for source in sources if not self._has_copy(source)]
+            sources = [self.mapping(source) for source in current.inputs]
+            controls = list(dict.fromkeys(self._earlier(current.controls)))
+            missing = [source.node for source in sources if not self._has_copy(source)]
+            missing += [control for control in controls if control not in self._clones]
             if missing:
                 stack += missing
                 continue
             stack.pop()
-            clone = self._clone(current.node)
-            self.scratch.set_inputs(clone, map(self._copy, sources))
-        return self._copy(tensor)
+            clone = self._clone(current)
+            self.scratch.connect(
+                clone, map(self._copy, sources), [self._clones[control] for control in controls]
+            )
+
+    def _earlier(self, controls: Iterable[Node]) -> Iterator[Node]:
+        """Yield the nodes whose effects a node with these control inputs waits for."""
+        todo = list(controls)
+        for control in todo:
+            if control not in self.ordered:
+                continue
+            role = role_of(control)
+            if role is Role.SWITCH:
+                todo += [self.mapping(control.inputs[0]).node, *control.controls]
+            elif role is Role.CONTROL_TRIGGER or (role is Role.NEXT_ITERATION):
+                todo += [*(tensor.node for tensor in control.inputs), *control.controls]
+            else:
+                yield control
+
+    @property
+    def copied(self) -> Collection[Node]:
+        """The nodes of which the body has a copy."""
+        return self._clones.keys()
+
+    def effects(self, nodes: Iterable[Node]) -> None:
+        """Copy nodes with effects, and what they depend on."""
+        for node in nodes:
+            self.node(node)
 
     def _has_copy(self, tensor: Output) -> bool:
         return tensor in self._copies or tensor.node in self._clones
@@ -83,18 +146,38 @@ class FunctionBodyWriter:
         return Output(self._clones[tensor.node], tensor.port) if copy is None else copy
 
     def _clone(self, node: Node) -> Node:
-        """Return the clone of a node, without inputs, device, and colocation at first."""
+        """Return the clone of a node, without inputs and colocation at first."""
         clone = self._clones.get(node)
         if clone is None:
             attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
             name = self.scratch.unique_name(node.name)
-            clone = self._clones[node] = self.scratch.create(name, node.op, attrs=attrs)
+            device = node.device if self.keep_devices else ""
+            clone = self._clones[node] = self.scratch.create(
+                name, node.op, attrs=attrs, device=device
+            )
+            clone.origin = node.origin
         return clone
 
     def function(self, name: str, outputs: Mapping[str, Output]) -> Function:
-        """Return the function with these results, each from `output`."""
+        """Return the function with these results, each from `output`.
+
+        Effects that no result and no other effect follows are its control outputs.
+        """
+        returned = {tensor.node for tensor in outputs.values()}
+        final = {
+            clone.name: clone
+            for clone in self._clones.values()
+            if not clone.uses and clone not in returned and has_effect(clone)
+        }
+        used = {*self.inputs, *outputs}
+        controls: dict[str, Node] = {}
+        for number, clone in enumerate(final.values()):
+            label = f"effect_{number}"
+            while label in used:
+                label += "_"
+            controls[label] = clone
         return function_from_nodes(
-            name, self.scratch, self.inputs, outputs, library=self.scratch.functions
+            name, self.scratch, self.inputs, outputs, controls, library=self.scratch.functions
         )
 
 

@@ -1,10 +1,11 @@
-"""Turn a lowered conditional into a StatelessIf with one function per branch.
+"""Turn the region of a lowered conditional into a call with one function per branch.
 
-    x ──▶ Switch ──false──▶ … ──▶ Merge         StatelessIf(pred, x)
+    x ──▶ Switch ──false──▶ … ──▶ Merge         If(pred, x)
     pred ──▶ ┘  └──true──▶ … ──▶  ┘
 
-A conditional consists of Merges whose two inputs are selected by one predicate. The nodes between
-a Switch on the predicate and the next Merge belong to a branch.
+Two branches selected by a Boolean are an If; branches selected by an index are a Case. The call is
+stateful if a function is. Effects of a branch move into its function, in their order; what waits
+for one outside waits for the call.
 
 Merges of one predicate share a call unless that closes a cycle of dependencies. Of a row of n
 conditionals each depends on all before it. Paths are transitive, so that one search, to or from the
@@ -13,98 +14,195 @@ last call, excludes all others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.liveness_rules import LivenessRule
 from cfgraph.analysis.loops.cycle_graph import CycleGraph
-from cfgraph.analysis.loops.frames import Frame
-from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
+from cfgraph.passes.functionalize.conditional_region import ConditionalRegion, RegionCone
 from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
     base_dtypes,
     is_cheap_constant,
+    must_run_once,
+    ordered_nodes,
 )
+from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import not_functionalizable
 
 _BRANCH_NAMES: Final = ("else", "then")
 
 
-def require_uniform_liveness(form: ConditionalRegion, liveness: LivenessRule) -> None:
-    """Raise NotFunctionalizable unless a conditional is live exactly when its inputs are."""
-    (merge,) = form.merges
-    inside, outside, controls = form.cone()
-    for node in inside:
-        if form.predicate_sides.sides[node] == BOTH_SIDES:
-            text = f"{node.name} depends on both sides"
-            raise not_functionalizable("form", text, node=node.name)
-    inputs: list[Output | Node] = [form.predicate_sides.pred, *outside, *controls]
-    for source in inputs:
-        if not liveness.implies(merge.output(), source):
-            text = f"{merge.name} may be live when {source.name} is dead"
-            raise not_functionalizable("entered apart", text, of=[merge.name, source.name])
-    if not any(liveness.equal(merge.output(), source) for source in inputs):
-        text = f"{merge.name} may be dead when all of its inputs are live"
-        raise not_functionalizable("entered apart", text, of=[merge.name])
+@dataclass(slots=True, eq=False)
+class PlannedCall:
+    """A region that becomes a call: its cone, the nodes inside that are ordered, and by branch.
+
+    `effects` has the nodes of each branch that run once. They exist only in the call then.
+    """
+
+    region: ConditionalRegion
+    cone: RegionCone
+    ordered: Mapping[Node, None]
+    effects: tuple[list[Node], ...]
+
+    @classmethod
+    def of_region(cls, region: ConditionalRegion, rules: RegionRules) -> PlannedCall:
+        """Plan the call of a region. Raises NotFunctionalizable if an effect is used elsewhere."""
+        cone = region.cone()
+        sources = (*(tensor.node for tensor in cone.outside), *cone.controls)
+        if cycle := next((node for node in sources if node in region.targets), None):
+            text = f"effects of one call are used before and after {cycle.name}"
+            raise not_functionalizable("effects", text, node=cycle.name)
+        ordered = ordered_nodes(cone.inside)
+        effects: tuple[list[Node], ...] = tuple([] for _ in region.selector.branches)
+        for node in cone.inside:
+            if must_run_once(node) and role_of(node) is None:
+                effects[region.branch_of(node)].append(node)
+        plan = cls(region, cone, ordered, effects)
+        if ordered:
+            plan._require_inner_uses(rules)
+        return plan
+
+    def _require_inner_uses(self, rules: RegionRules) -> None:
+        inside, targets = {*self.cone.inside}, {*self.region.targets}
+        for node in self.cone.inside:
+            if node not in self.ordered:
+                continue
+            for user, slot in node.uses:
+                if user in inside or user in targets:
+                    continue
+                if slot != CONTROL or not self._can_wait_for_call(user, node):
+                    text = f"{user.name} reads {node.name}, which runs once, in one branch"
+                    raise not_functionalizable("effects", text, node=node.name)
+            fetched = rules.fetched_values if node in targets else rules.fetched
+            if must_run_once(node) and node in fetched:
+                text = f"{node.name} is fetched, and may be dead"
+                raise not_functionalizable("dead value", text, node=node.name)
+
+    def _can_wait_for_call(self, user: Node, node: Node) -> bool:
+        """Return true if a node stays live where it is after it waits for the call instead."""
+        if role_of(user) in (Role.MERGE, Role.CONTROL_TRIGGER):
+            return True
+        conditions = self.region.boundary.conditions
+        live = conditions.of_control(node)
+        others = [*map(conditions.of, user.inputs)]
+        others += [conditions.of_control(each) for each in user.controls if each is not node]
+        rest = conditions.formulas.all_of(others)
+        return conditions.solver.implies(rest, live) is True
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalCall:
+    """The call that replaced a region, and the nodes that it has copies of."""
+
+    node: Node
+    inside: list[Node]
+    copied: list[Node]
 
 
 def functionalize_cond(
-    graph: Graph, form: ConditionalRegion, name: str, fetched: set[Node]
-) -> Node:
-    """Add a StatelessIf whose results the Merges of a conditional forward from then on."""
-    _, outside, controls = form.cone()
-    arguments = [tensor for tensor in outside if not is_cheap_constant(tensor.node)]
-    copied = [tensor for tensor in outside if is_cheap_constant(tensor.node)]
+    graph: Graph, plan: PlannedCall, name: str, rules: RegionRules
+) -> ConditionalCall:
+    """Add a call whose results the Merges of a conditional forward from then on.
+
+    An effect that is no input of a Merge becomes the call, and keeps its name.
+    """
+    region, cone, fetched = plan.region, plan.cone, rules.fetched_indices
+    arguments = [tensor for tensor in cone.outside if not is_cheap_constant(tensor.node)]
+    copied = [tensor for tensor in cone.outside if is_cheap_constant(tensor.node)]
     # a constant may be live only in some runs: the call takes its control inputs along
-    controls += [control for tensor in copied for control in tensor.node.controls]
-    ports = [Output(merge, port) for merge in form.merges for port in _used_ports(merge, fetched)]
+    controls = [*cone.controls, *(c for tensor in copied for c in tensor.node.controls)]
+    controls += _liveness_anchors(graph, plan, arguments, controls)
+    ports = [Output(merge, port) for merge in region.slots for port in _used_ports(merge, fetched)]
     functions = [
-        _branch_function(
-            graph, form, f"{name}_{_BRANCH_NAMES[side]}", side, arguments, copied, ports
-        )
-        for side in (0, 1)
+        _branch_function(graph, plan, branch, name, arguments, copied, ports, rules.keep_devices)
+        for branch in range(len(region.selector.branches))
     ]
     graph.functions.update((function.name, function) for function in functions)
-    attrs: dict[str, Any] = {
-        "Tin": base_dtypes(arguments),
-        "Tout": base_dtypes(ports),
-        "then_branch": Func(functions[1].name),
-        "else_branch": Func(functions[0].name),
-    }
-    first = form.merges[0]
-    call = graph.add(
-        "StatelessIf",
-        form.predicate_sides.pred,
-        *arguments,
-        name=name,
-        controls=controls,
-        device=first.device,
-        attrs=attrs,
-    )
+    stateful = any(function.definition.stateful for function in functions)
+    op, attrs = _op_of_call(functions, stateful, region.selector.is_index)
+    attrs = {"Tin": base_dtypes(arguments), "Tout": base_dtypes(ports), **attrs}
+    inputs = [region.selector.tensor, *arguments]
+    if region.effects:
+        call, *_ = region.effects
+        attrs = registry.infer_attrs(call.name, op, tuple(inputs), attrs)
+        graph.connect(call, inputs, dict.fromkeys(controls))
+        graph.set_op(call, op, attrs)
+    else:
+        call = graph.add(
+            op,
+            *inputs,
+            name=name,
+            controls=dict.fromkeys(controls),
+            device=region.targets[0].device,
+            attrs=attrs,
+        )
     result_of = {port: call.output(number) for number, port in enumerate(ports)}
-    for merge in form.merges:
+    for merge in region.slots:
         results = [result_of[Output(merge, port)] for port in _used_ports(merge, fetched)]
         _forward_results(graph, merge, results, fetched)
-    return call
+    _move_effects(graph, plan, call)
+    return ConditionalCall(call, [*cone.inside], [tensor.node for tensor in copied])
 
 
-def _used_ports(merge: Node, fetched: set[Node]) -> range:
-    """Return the outputs of a Merge that are read or fetched."""
+def _op_of_call(
+    functions: list[Function], stateful: bool, is_index: bool
+) -> tuple[str, dict[str, Any]]:
+    if is_index:
+        branches = tuple(Func(function.name) for function in functions)
+        return "Case" if stateful else "StatelessCase", {"branches": branches}
+    otherwise, then = (Func(function.name) for function in functions)
+    attrs = {"then_branch": then, "else_branch": otherwise}
+    return "If" if stateful else "StatelessIf", attrs
+
+
+def _liveness_anchors(
+    graph: Graph, plan: PlannedCall, arguments: list[Output], controls: list[Node]
+) -> list[Node]:
+    """Return nodes for which a call must wait so that it is dead where its Merges are."""
+    boundary = plan.region.boundary
+    conditions, context = boundary.conditions, boundary.context
+    sources = [plan.region.selector.tensor, *arguments]
+    live = [*map(conditions.of, sources), *map(conditions.of_control, controls)]
+    if context in live:
+        return []
+    if conditions.solver.implies(conditions.formulas.all_of(live), context) is True:
+        return []
+    for switch in plan.cone.top_switches:
+        for tensor in switch.inputs:
+            if conditions.solver.equal(conditions.of(tensor), context) is True:
+                anchor = tensor.node
+                if role_of(anchor) is Role.SWITCH:
+                    anchor = graph.add(
+                        "Identity",
+                        tensor,
+                        name=f"{switch.name}/pivot",
+                        device=switch.device,
+                    )
+                    conditions.adopt(anchor, context, conditions.frames.of[switch])
+                return [anchor]
+    text = f"{plan.region.targets[0].name} may be dead when all of its inputs are live"
+    raise not_functionalizable("entered apart", text, of=[plan.region.targets[0].name])
+
+
+def _used_ports(merge: Node, fetched: Collection[Node]) -> range:
+    """Return the outputs of a Merge that are read; of the index, also those that are fetched."""
     return range(2 if merge in fetched or merge.readers(1) else 1)
 
 
-def _forward_results(graph: Graph, merge: Node, results: list[Output], fetched: set[Node]) -> None:
+def _forward_results(
+    graph: Graph, merge: Node, results: list[Output], fetched: Collection[Node]
+) -> None:
     """Turn a Merge into an Identity of the results of the call."""
     if len(results) > 1 and merge not in fetched:
         graph.replace_uses(merge.output(1), results.pop())
@@ -116,211 +214,128 @@ def _forward_results(graph: Graph, merge: Node, results: list[Output], fetched: 
     graph.connect(merge, results, [])
 
 
+def _move_effects(graph: Graph, plan: PlannedCall, call: Node) -> None:
+    """Let what waits for effects of the branches wait for the call; remove the effects."""
+    inside = {*plan.cone.inside}
+    for node in plan.cone.inside:
+        if node not in plan.ordered or node is call:
+            continue
+        for user in [use.node for use in node.uses if use.slot == CONTROL]:
+            if user not in inside:
+                graph.remove_control(user, node)
+                if user is not call:
+                    graph.add_control(user, call)
+    for effect in plan.region.effects[1:]:
+        graph.set_op(effect, "NoOp", {})
+        graph.connect(effect, [], [call])
+
+
 def _branch_function(
     graph: Graph,
-    form: ConditionalRegion,
+    plan: PlannedCall,
+    branch: int,
     name: str,
-    side: int,
     arguments: list[Output],
     copied: list[Output],
     ports: list[Output],
+    keep_devices: bool,
 ) -> Function:
-    body = FunctionBodyWriter(graph.functions, form.predicate_sides.value_in_branch)
+    region = plan.region
+    label = f"branch{branch}" if region.selector.is_index else _BRANCH_NAMES[branch]
+    inside = {*plan.cone.inside}
+
+    def value_in_branch(tensor: Output) -> Output:
+        while role_of(tensor.node) is Role.SWITCH and tensor.node in inside:
+            tensor = tensor.node.inputs[0]
+        return tensor
+
+    body = FunctionBodyWriter(
+        graph.functions, value_in_branch, plan.ordered, keep_devices=keep_devices
+    )
     names = ArgumentNames(())
     for tensor in arguments:
         dtype = tensor.dtype
         if dtype is None:
-            raise not_functionalizable("type", f"the type of {tensor.name} is unknown")
+            text = f"the type of {tensor.name} is unknown"
+            raise not_functionalizable("type", text, node=tensor.node.name)
+        if dtype.is_ref:
+            text = f"{tensor.name} is a reference"
+            raise not_functionalizable("reference", text, node=tensor.node.name)
         body.argument(names.new(tensor), dtype.base, tensor)
     for tensor in copied:
         body.constant(tensor, tensor.node)
+    body.effects(plan.effects[branch])
     outputs = {}
     for merge, port in ports:
-        label = names.new(Output(merge, port), "out")
+        key = names.new(Output(merge, port), "out")
+        slot = region.slots[merge][branch]
         if port:
-            value = TensorValue(np.array(form.slot(merge, side), np.int32))
-            outputs[label] = body.scratch.add(
-                "Const", name=f"{label}_index", dtype=int32, value=value
+            value = TensorValue(np.array(slot, np.int32))
+            outputs[key] = body.scratch.add(
+                "Const", name=f"{key}_index", dtype=int32, value=value
             ).output()
         else:
-            outputs[label] = body.output(form.value(merge, side))
-    return body.function(name, outputs)
-
-
-BOTH_SIDES = -1
-
-
-@dataclass(slots=True, eq=False)
-class PredicateSides:
-    """Switches on one predicate, and the side of each node downstream of them.
-
-    `pred` is the predicate as the first Switch reads it; `switches` maps each Switch to whether it
-    reads the negation.
-    """
-
-    pred: Output
-    switches: dict[Node, bool] = field(default_factory=dict)
-    sides: dict[Node, int] = field(default_factory=dict)
-
-    def side(self, tensor: Output) -> int | None:
-        """Return the side of a tensor: 1 if live when the predicate is true, None if on neither."""
-        negated = self.switches.get(tensor.node)
-        if negated is None:
-            return self.sides.get(tensor.node)
-        return 1 - tensor.port if negated else tensor.port
-
-    def value_in_branch(self, tensor: Output) -> Output:
-        """Return the tensor outside the conditional that the Switches forward as this one."""
-        while tensor.node in self.switches:
-            tensor = tensor.node.inputs[0]
-        return tensor
-
-
-PredicatesByNode = Mapping[Node, Sequence[PredicateSides]]
-
-
-class BranchCone(NamedTuple):
-    """Nodes of the branches, tensors read from outside, and control inputs from outside."""
-
-    inside: list[Node]
-    outside: list[Output]
-    controls: list[Node]
-
-
-@dataclass(slots=True)
-class ConditionalRegion:
-    """Merges that become one call, and the predicate that selects their inputs."""
-
-    predicate_sides: PredicateSides
-    merges: list[Node]
-
-    def value(self, merge: Node, side: int) -> Output:
-        """Return the input of a Merge that is live on a side."""
-        return merge.inputs[self.slot(merge, side)]
-
-    def slot(self, merge: Node, side: int) -> int:
-        """Return the index of the input of a Merge that is live on a side."""
-        return 0 if self.predicate_sides.side(merge.inputs[0]) == side else 1
-
-    def cone(self) -> BranchCone:
-        """Return the nodes of the branches and their inputs."""
-        inside: dict[Node, None] = {}
-        outside: dict[Output, None] = {}
-        controls: dict[Node, None] = {}
-        switches, sides = self.predicate_sides.switches, self.predicate_sides.sides
-        todo: list[Output | Node] = [tensor for merge in self.merges for tensor in merge.inputs]
-        for source in todo:
-            node = source.node if isinstance(source, Output) else source
-            if node in switches:
-                data = node.inputs[0]
-                todo += [data if isinstance(source, Output) else data.node, *node.controls]
-            elif node in inside:
-                continue
-            elif node in sides:
-                inside[node] = None
-                todo += [*node.inputs, *node.controls]
-            elif isinstance(source, Output):
-                outside[source] = None
-            else:
-                controls[node] = None
-        for merge in self.merges:
-            controls.update(dict.fromkeys(merge.controls))
-        return BranchCone(list(inside), list(outside), list(controls))
-
-
-def predicate_sides(frame: Frame, order: Iterable[Node]) -> PredicatesByNode:
-    """Return the predicates that decide each node of a frame, except for the loop predicate.
-
-    `order` lists the nodes of the frame in topological order.
-    """
-    conditions = PathConditions()
-    loop_predicates = {conditions.source(cond.output())[0] for cond in frame.loop_conds}
-    predicates: dict[Output, PredicateSides] = {}
-    signs: dict[Output, bool] = {}
-    members = set(frame.nodes)
-    for node in order:
-        if role_of(node) is not Role.SWITCH or not _is_value_switch(node):
-            continue
-        source, negated = conditions.source(node.inputs[1])
-        if source in loop_predicates:
-            continue
-        predicate = predicates.setdefault(source, PredicateSides(node.inputs[1]))
-        predicate.switches[node] = negated != signs.setdefault(source, negated)
-    by_node: dict[Node, list[PredicateSides]] = {}
-    for predicate in predicates.values():
-        _mark_sides(predicate, members)
-        for node in (*predicate.switches, *predicate.sides):
-            by_node.setdefault(node, []).append(predicate)
-    return by_node
-
-
-def _is_value_switch(switch: Node) -> bool:
-    dtype = switch.inputs[0].dtype
-    return registry.output_count(switch) == 2 and dtype is not None and not dtype.is_ref
-
-
-def _mark_sides(predicate: PredicateSides, members: set[Node]) -> None:
-    """Propagate the sides of the Switches to the nodes downstream."""
-    todo: list[tuple[Node, int]] = []
-    for switch in predicate.switches:
-        todo += _consumer_sides(predicate, switch, None, members)
-    for node, side in todo:
-        old = predicate.sides.get(node)
-        new = side if old in (None, side) else BOTH_SIDES
-        if new != old:
-            predicate.sides[node] = new
-            todo += _consumer_sides(predicate, node, new, members)
-
-
-def _consumer_sides(
-    predicate: PredicateSides, node: Node, side: int | None, members: set[Node]
-) -> Iterator[tuple[Node, int]]:
-    for consumer, slot in node.uses:
-        if consumer not in members or role_of(consumer) or (slot < 0 and side is None):
-            continue
-        new = predicate.side(consumer.inputs[slot]) if side is None else side
-        if new is not None:
-            yield consumer, new
-
-
-def conditional_region(merge: Node, predicates: PredicatesByNode) -> ConditionalRegion:
-    """Return the region of a Merge. Raises NotFunctionalizable if no one predicate decides it."""
-    if len(merge.inputs) != 2 or merge.inputs[0].dtype is None or merge.inputs[0].dtype.is_ref:
-        text = f"{merge.name} merges {len(merge.inputs)} tensors"
-        raise not_functionalizable("form", text)
-    for predicate in predicates.get(merge.inputs[0].node, ()):
-        sides = [predicate.side(tensor) for tensor in merge.inputs]
-        if sorted(side for side in sides if side is not None) == [0, 1]:
-            return ConditionalRegion(predicate, [merge])
-    raise not_functionalizable("form", f"no single predicate decides the inputs of {merge.name}")
+            outputs[key] = body.output(merge.inputs[slot])
+    return body.function(f"{name}_{label}", outputs)
 
 
 class SharedCalls:
-    """The `If` calls to add for one predicate in one frame: Merges that can share a call do."""
+    """The calls to add for one predicate in one context: regions that can share a call do."""
 
-    def __init__(self, liveness: LivenessRule, dependencies: CycleGraph) -> None:
+    def __init__(self, dependencies: CycleGraph, *, share_effects: bool) -> None:
         self.regions: list[ConditionalRegion] = []
-        self._liveness = liveness
         self._dependencies = dependencies
+        self._share_effects = share_effects
         # bit k: a path leads from, or to, region k
         self._before: list[int] = []
         self._after: list[int] = []
+        # regions with effects, each a call of its own unless they share effects
+        self._owners: dict[Node, int] = {}
+        self._exclusive = 0
 
-    def add(self, form: ConditionalRegion) -> None:
-        """Add a Merge to the first call that it is independent of, or to a new call."""
-        (merge,) = form.merges
-        before, after = self._order(merge)
+    def add(self, region: ConditionalRegion, once: Mapping[Node, None]) -> None:
+        """Add a region to the first call that it is independent of, or to a new call.
+
+        `once` are its nodes that follow effects; regions that have one in common share a call.
+        Raises NotFunctionalizable if they cannot.
+        """
+        first = region.targets[0]
+        before, after = self._order(first)
+        owners = {self._owners[node] for node in once if node in self._owners}
         candidates = self._all() & ~(before | after)
+        if owners:
+            number = owners.pop()
+            if owners:
+                text = f"{first.name} depends on effects of several calls"
+                raise not_functionalizable("effects", text, node=first.name)
+            self._join_effects(number, region, once)
+            self._before[number] |= before & ~(1 << number)
+            self._after[number] |= after & ~(1 << number)
+            return
+        if not self._share_effects:
+            candidates = 0 if once else candidates & ~self._exclusive
         while candidates:
             number = (candidates & -candidates).bit_length() - 1
-            if self._join(self.regions[number], merge):
+            if self._join(number, region, once):
                 self._before[number] |= before
                 self._after[number] |= after
                 return
             candidates &= candidates - 1
-        self.regions.append(form)
+        self._require_merged(region.targets, once)
+        self._owners.update(dict.fromkeys(once, len(self.regions)))
+        self._exclusive |= bool(once) << len(self.regions)
+        self.regions.append(region)
         self._before.append(before)
         self._after.append(after)
+
+    def _require_merged(self, targets: list[Node], once: Mapping[Node, None]) -> None:
+        """Make the effects of a region, and what follows them, one vertex with it."""
+        first, vertex_of = targets[0], self._dependencies.vertex_of
+        for node in reversed([*once]):
+            a, b = vertex_of[first], vertex_of[node]
+            if a != b and self._dependencies.merge(a, b) is None:
+                text = f"what waits for {node.name} leads back to {first.name}"
+                raise not_functionalizable("effects", text, node=node.name)
 
     def _all(self) -> int:
         return (1 << len(self.regions)) - 1
@@ -332,9 +347,11 @@ class SharedCalls:
         current = vertex_of[merge]
         while candidates := self._all() & ~(before | after):
             number = candidates.bit_length() - 1
-            vertex = vertex_of[self.regions[number].merges[0]]
+            vertex = vertex_of[self.regions[number].targets[0]]
+            if vertex == current:
+                break
             early, late = sorted((vertex, current), key=rank.__getitem__)
-            if self._dependencies.indirect_path(early, late) is None:
+            if not self._dependencies.has_path(early, late):
                 break
             if early == vertex:
                 before |= self._before[number] | 1 << number
@@ -342,12 +359,24 @@ class SharedCalls:
                 after |= self._after[number] | 1 << number
         return before, after
 
-    def _join(self, region: ConditionalRegion, merge: Node) -> bool:
-        """Add a Merge to a call; return false if it is live elsewhere, or if a cycle closes."""
-        first, vertex_of = region.merges[0], self._dependencies.vertex_of
-        if not self._liveness.same_liveness(first, merge):
+    def _join_effects(
+        self, number: int, region: ConditionalRegion, once: Mapping[Node, None]
+    ) -> None:
+        """Add a region to the call that has some of its effects, or raise NotFunctionalizable."""
+        self._require_merged(region.targets, once)
+        self._owners.update(dict.fromkeys(once, number))
+        self.regions[number].absorb(region)
+
+    def _join(self, number: int, region: ConditionalRegion, once: Mapping[Node, None]) -> bool:
+        """Add a region to a call; return false if a cycle closes."""
+        call, vertex_of = self.regions[number], self._dependencies.vertex_of
+        a, b = vertex_of[call.targets[0]], vertex_of[region.targets[0]]
+        successors = self._dependencies.successors
+        if a == b or b in successors[a] or a in successors[b]:
             return False
-        if self._dependencies.merge(vertex_of[first], vertex_of[merge]) is None:
+        if self._dependencies.merge(a, b) is None:
             return False
-        region.merges.append(merge)
+        self._require_merged(call.targets, once)
+        self._owners.update(dict.fromkeys(once, number))
+        call.absorb(region)
         return True

@@ -1,4 +1,4 @@
-"""Turn a lowered loop into a StatelessWhile with a condition function and a body function.
+"""Turn a lowered loop into a While with a condition function and a body function.
 
     Enter ──▶ Merge ──▶ condition ──▶ LoopCond
                 ▲  └──▶ Switch ──false──▶ Exit
@@ -6,40 +6,52 @@
                 └────────────────────────────────────────────────┘
 
 Each node of the loop runs in every iteration, in all iterations but the last (body), or only in the
-last. A loop with a node that depends on both the body and the last iteration, and thus never runs,
-stays in lowered form.
+last. Those of the last iteration move behind the loop. A loop with a node that depends on both the
+body and the last iteration, and thus never runs, stays in lowered form.
 
-Loops are functionalized innermost first, over one analysis of the graph: a functionalized loop is a
-call in its outer frame. All that changes there are the call and the Exits, which are Identities of
-its results, so that the outer loop can follow without another analysis."""
+An effect of the condition runs in the condition function, and one of the body in the body function.
+An effect that both would need keeps the loop in lowered form."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.liveness_rules import LivenessRule
-from cfgraph.analysis.loops.frames import Frame, Frames, nodes_by_frame
-from cfgraph.analysis.loops.while_loop import WhileLoop, exit_switch, switch_data, while_loop
+from cfgraph.analysis.deadness.deadness import Deadness
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.while_loop import WhileLoop, while_loop
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import Shape
-from cfgraph.ir.traversal import topological_order
-from cfgraph.ops.opdef.evaluation import constant_arguments, loop_invariant_arguments
-from cfgraph.ops.opdef.op import role_of, strip_identities
-from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.ops.opdef.op import back_edge_of, has_effect, role_of, strip_identities
 from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
     base_dtypes,
     is_cheap_constant,
+    must_run_once,
 )
 from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
+
+
+@dataclass(frozen=True, slots=True)
+class LoopForm:
+    """A loop, the iterations in which its nodes run, and the nodes that follow effects."""
+
+    loop: WhileLoop
+    phases: dict[Node, str]
+    ordered: frozenset[Node]
+
+    @property
+    def frame(self) -> Frame:
+        """The frame of the loop."""
+        return self.loop.frame
+
+    def in_phase(self, phase: str) -> list[Node]:
+        """Return the ordinary nodes of a phase."""
+        return [n for n, each in self.phases.items() if each == phase and role_of(n) is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,7 @@ class LoopCall:
     body: Function
 
 
-def require_uniform_entry(form: WhileLoop, liveness: LivenessRule) -> None:
+def require_uniform_entry(form: WhileLoop, liveness: Deadness) -> None:
     """Raise NotFunctionalizable unless all inputs of a loop have the same liveness."""
     variables = list(dict.fromkeys(_entry_values(form, constant=False)))
     invariants = list(dict.fromkeys(_entry_values(form, constant=True)))
@@ -90,91 +102,91 @@ def _nonuniform_entry(a: Output | Node, b: Output | Node) -> NotFunctionalizable
     return not_functionalizable("entered apart", text, of=[a.name, b.name])
 
 
-def loop_call(graph: Graph, form: WhileLoop, name: str) -> LoopCall:
-    """Build the functions of a call. Raises NotFunctionalizable for a tensor of unknown type."""
+def loop_call(graph: Graph, form: LoopForm, name: str, *, keep_devices: bool) -> LoopCall:
+    """Build the functions of a call. Raises NotFunctionalizable if one cannot be written."""
+    loop = form.loop
     inner_of: list[tuple[Output, tuple[Output, ...]]]
-    inner_of = [(variable.initial, (variable.merge.output(),)) for variable in form.variables]
+    inner_of = [(variable.initial, (variable.merge.output(),)) for variable in loop.variables]
     invariants: dict[Output, list[Output]] = {}
-    for enter in form.invariants:
+    for enter in loop.invariants:
         if enter.uses and not is_cheap_constant(enter.inputs[0].node):
             invariants.setdefault(enter.inputs[0], []).append(enter.output())
     inner_of += [(tensor, tuple(inner)) for tensor, inner in invariants.items()]
     operands, inner = tuple(tensor for tensor, _ in inner_of), tuple(each for _, each in inner_of)
-    copied = tuple(node for node in form.invariants if is_cheap_constant(node.inputs[0].node))
-    cond = _loop_function(graph, form, f"{name}_cond", inner, copied, condition=True)
-    body = _loop_function(graph, form, f"{name}_body", inner, copied, condition=False)
+    copied = tuple(node for node in loop.invariants if is_cheap_constant(node.inputs[0].node))
+    writer = _LoopFunctionWriter(graph, form, inner, copied, keep_devices)
+    cond = writer.condition(f"{name}_cond")
+    body = writer.body(f"{name}_body")
     return LoopCall(operands, inner, copied, cond, body)
 
 
-def _loop_function(
-    graph: Graph,
-    form: WhileLoop,
-    name: str,
-    inner: tuple[tuple[Output, ...], ...],
-    copied: tuple[Node, ...],
-    *,
-    condition: bool,
-) -> Function:
-    body = FunctionBodyWriter(graph.functions, _switched_value)
-    names = ArgumentNames(())
-    for tensors in inner:
-        dtype = tensors[0].dtype
-        if dtype is None:
-            raise not_functionalizable("type", f"the type of {tensors[0].name} is unknown")
-        body.argument(names.new(tensors[0]), dtype.base, *tensors)
-    for enter in copied:
-        body.constant(enter.output(), enter.inputs[0].node)
-    if condition:
-        return body.function(name, {"holds": body.output(form.cond.inputs[0])})
-    updated = [variable.updated for variable in form.variables]
-    updated += [tensors[0] for tensors in inner[len(updated) :]]
-    outputs = [body.output(tensor) for tensor in updated]
-    labels = [names.new(tensors[0], "out") for tensors in inner]
-    return body.function(name, dict(zip(labels, outputs, strict=True)))
+@dataclass(frozen=True, slots=True)
+class _LoopFunctionWriter:
+    graph: Graph
+    form: LoopForm
+    inner: tuple[tuple[Output, ...], ...]
+    copied: tuple[Node, ...]
+    keep_devices: bool
+
+    def condition(self, name: str) -> Function:
+        """Return the condition function, with the effects of every iteration."""
+        body, _ = self._begin(EVERY_ITERATION)
+        return body.function(name, {"holds": body.output(self.form.loop.cond.inputs[0])})
+
+    def body(self, name: str) -> Function:
+        """Return the body function. Raises NotFunctionalizable if it would repeat an effect."""
+        body, names = self._begin(BODY_ITERATIONS)
+        updated = [variable.updated for variable in self.form.loop.variables]
+        updated += [tensors[0] for tensors in self.inner[len(updated) :]]
+        outputs = [body.output(tensor) for tensor in updated]
+        for node in body.copied:
+            if must_run_once(node) and self.form.phases.get(node) == EVERY_ITERATION:
+                text = f"the body needs {node.name}, which runs once, before the condition"
+                raise not_functionalizable("effects", text, node=node.name)
+        labels = [names.new(tensors[0], "out") for tensors in self.inner]
+        return body.function(name, dict(zip(labels, outputs, strict=True)))
+
+    def _begin(self, phase: str) -> tuple[FunctionBodyWriter, ArgumentNames]:
+        """Return a writer with the arguments and the effects of a phase."""
+        phases = self.form.phases
+        ordered = {node for node in self.form.ordered if phases.get(node) == phase}
+        ordered.update(n for n in self.form.ordered if role_of(n) is Role.CONTROL_TRIGGER)
+        body = FunctionBodyWriter(
+            self.graph.functions, _switched_value, ordered, keep_devices=self.keep_devices
+        )
+        names = ArgumentNames(())
+        for tensors in self.inner:
+            dtype = tensors[0].dtype
+            if dtype is None or dtype.is_ref:
+                text = f"the type of {tensors[0].name} is {dtype or 'unknown'}"
+                kind = "type" if dtype is None else "reference"
+                raise not_functionalizable(kind, text, node=tensors[0].node.name)
+            body.argument(names.new(tensors[0]), dtype.base, *tensors)
+        for enter in self.copied:
+            body.constant(enter.output(), enter.inputs[0].node)
+        body.effects(node for node in self.form.in_phase(phase) if has_effect(node))
+        return body, names
 
 
-def require_static_shapes(known: FunctionInstances, call: LoopCall, shapes: StaticShapes) -> None:
-    """Raise NotFunctionalizable if a shape, or a value that XLA needs as a constant, changes."""
-    new = {call.cond.name: call.cond, call.body.name: call.body}
-    instances = known.extended(new)
-    cond, body = (instances.get(function.name, {}) for function in (call.cond, call.body))
-    is_invariant = loop_invariant_arguments(body)
-    for function in (cond, body):
-        for index in sorted(constant_arguments(function, instances)):
-            if not is_invariant[index]:
-                text = f"XLA needs {call.operands[index].name} as a constant; the loop changes it"
-                raise not_functionalizable("constant varies", text)
-    _require_invariant_shapes(call, body, [shapes[tensor] for tensor in call.operands])
+def functionalize_while(
+    graph: Graph, form: LoopForm, call: LoopCall, name: str
+) -> tuple[Node, list[Node]]:
+    """Replace a loop by a While; the Exits become Identities of its results.
 
-
-def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, initial: list[Shape]) -> None:
-    fed = {
-        argument.output().name: shape
-        for argument, shape in zip(body.arguments, initial, strict=True)
-    }
-    inferred = infer_shapes(body.graph, fed)
-    for index, (shape, updated) in enumerate(zip(initial, body.returns, strict=True)):
-        try:
-            shape.merge(inferred[updated])
-        except ValueError:
-            name, new = call.inner[index][0].name, inferred[updated]
-            text = f"the shape of {name} changes from {shape} to {new}"
-            raise not_functionalizable("shape changes", text) from None
-
-
-def functionalize_while(graph: Graph, form: WhileLoop, call: LoopCall, name: str) -> Node:
-    """Replace a loop by a StatelessWhile; the Exits become Identities of its results."""
+    Return the While, and all new nodes in the outer frame.
+    """
     graph.functions[call.cond.name] = call.cond
     graph.functions[call.body.name] = call.body
     frame = form.frame
+    stateful = call.cond.definition.stateful or call.body.definition.stateful
     loop = graph.add(
-        "StatelessWhile",
+        "While" if stateful else "StatelessWhile",
         *call.operands,
         name=name,
         controls=dict.fromkeys(
-            control for enter in _used_enters(form) for control in enter.controls
+            control for enter in _used_enters(form.loop) for control in enter.controls
         ),
-        device=form.cond.device,
+        device=form.loop.cond.device,
         T=base_dtypes(call.operands),
         cond=Func(call.cond.name),
         body=Func(call.body.name),
@@ -184,16 +196,71 @@ def functionalize_while(graph: Graph, form: WhileLoop, call: LoopCall, name: str
         tensor: loop.output(port) for port, inner in enumerate(call.inner) for tensor in inner
     }
     results.update((enter.output(), enter.inputs[0]) for enter in call.copied)
-    merges = {variable.merge for variable in form.variables}
-    sources = {node: _exit_source(node, merges) for node in frame.exits}
-    for node, source in sources.items():
-        dtype = node.attr("T")
-        node.op, node.attrs, node.origin = "Identity", {"T": dtype}, None
-        result = results[source.output()]
+    tail = _LoopTail(graph, form, loop, results)
+    tail.move()
+    for node in frame.exits:
+        result = tail.value(node.inputs[0])
+        graph.set_op(node, "Identity", {"T": node.attr("T")})
         graph.connect(node, [result], [] if result.node is loop else [loop])
-    removed = [*(node for node in frame.nodes if node not in sources), *frame.enters]
+    staying = {*frame.exits, *tail.moved}
+    removed = [*(node for node in form.phases if node not in staying), *frame.enters]
     graph.remove(*dict.fromkeys(removed))
-    return loop
+    return loop, [loop, *frame.exits, *tail.moved, *tail.copies.values()]
+
+
+class _LoopTail:
+    """Moves the nodes of the last iteration behind a loop.
+
+    They read results of the loop; what is computed in every iteration is computed again from them.
+    """
+
+    def __init__(
+        self, graph: Graph, form: LoopForm, loop: Node, results: dict[Output, Output]
+    ) -> None:
+        self.graph, self.form, self.loop, self.results = graph, form, loop, results
+        self.moved = dict.fromkeys(form.in_phase(LAST_ITERATION))
+        self.copies: dict[Node, Node] = {}
+
+    def move(self) -> None:
+        """Connect the nodes of the last iteration to the results."""
+        for node in self.moved:
+            inputs = [self.value(tensor) for tensor in node.inputs]
+            controls = [control for control in node.controls if control in self.moved]
+            self.graph.connect(node, inputs, [*controls, self.loop])
+
+    def value(self, tensor: Output) -> Output:
+        """Return the tensor of the outer frame with the value of the last iteration."""
+        tensor = _switched_value(tensor)
+        stack = [tensor]
+        while stack:
+            current = stack[-1]
+            if current in self.results or current.node in self.moved:
+                stack.pop()
+                continue
+            node = current.node
+            sources = [_switched_value(source) for source in node.inputs]
+            missing = [each for each in sources if not self._is_known(each)]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if node not in self.copies:
+                self.copies[node] = self.graph.create(
+                    self.graph.unique_name(f"{node.name}/last"),
+                    node.op,
+                    [self._known(source) for source in sources],
+                    [self.loop],
+                    dict(node.attrs),
+                    node.device,
+                )
+            self.results[current] = Output(self.copies[node], current.port)
+        return self._known(tensor)
+
+    def _is_known(self, tensor: Output) -> bool:
+        return tensor in self.results or tensor.node in self.moved
+
+    def _known(self, tensor: Output) -> Output:
+        return self.results.get(tensor, tensor)
 
 
 # phases of a loop: the iterations in which a node runs; the JSON report of regions uses these words
@@ -203,7 +270,7 @@ LAST_ITERATION: Final = "end"
 NO_ITERATION: Final = "never"
 
 
-def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> WhileLoop:
+def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> LoopForm:
     """Recognize the loop of a frame, whose nodes `order` lists in topological order.
 
     Raises NotFunctionalizable if it has another form.
@@ -215,10 +282,38 @@ def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> WhileLoop:
     _require_variables(loop)
     for node, phase in phases.items():
         _require_phase(node, phase)
-    merges = {variable.merge for variable in loop.variables}
-    for node in frame.exits:
-        _exit_source(node, merges)
-    return loop
+    form = LoopForm(loop, phases, frozenset(_ordered_in_loop(order)))
+    _require_movable_end(form)
+    return form
+
+
+def _ordered_in_loop(order: Sequence[Node]) -> set[Node]:
+    """Return the nodes that run once in an iteration, and what follows them in it."""
+    ordered: set[Node] = set()
+    for node in order:
+        if back_edge_of(node) is not None:
+            continue
+        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        if must_run_once(node) or not ordered.isdisjoint(sources):
+            ordered.add(node)
+    return ordered
+
+
+def _require_movable_end(form: LoopForm) -> None:
+    """Raise NotFunctionalizable if the last iteration reads a value that is computed once."""
+    last = [*form.in_phase(LAST_ITERATION), *form.frame.exits]
+    seen: set[Node] = set()
+    todo = [_switched_value(tensor).node for node in last for tensor in node.inputs]
+    for node in todo:
+        if node in seen or role_of(node) is not None:
+            continue
+        seen.add(node)
+        if form.phases.get(node) == LAST_ITERATION:
+            continue
+        if must_run_once(node):
+            text = f"{node.name} runs once in each iteration, and is read after the last"
+            raise not_functionalizable("effects", text, node=node.name)
+        todo += [_switched_value(tensor).node for tensor in node.inputs]
 
 
 def _switched_value(tensor: Output) -> Output:
@@ -301,57 +396,3 @@ def _require_phase(node: Node, phase: str) -> None:
     if phase != required or phase == NO_ITERATION:
         text = f"{node.name} runs in unexpected iterations ({phase})"
         raise not_functionalizable("form", text, node=node.name, runs=phase)
-
-
-def _exit_source(node: Node, merges: Collection[Node]) -> Node:
-    """Return the Merge or constant Enter whose value an Exit forwards."""
-    switch = exit_switch(node)
-    if switch is not None:
-        source = switch_data(switch)
-        if role_of(source) is Role.ENTER or source in merges:
-            return source
-    text = f"{node.name} forwards a value that is computed after the last iteration"
-    raise not_functionalizable("form", text, node=node.name)
-
-
-class OpenLoops:
-    """The loops of a graph; `order` has the nodes of each frame in topological order."""
-
-    def __init__(self, graph: Graph, frames: Frames) -> None:
-        self.order: dict[Frame, Sequence[Node]] = dict(nodes_by_frame(frames))
-        self._graph = graph
-        self._frames = frames
-        self._loops = frames.all[1:]
-        self._inner = Counter(frame.parent for frame in self._loops)
-        self._number = {frame: number for number, frame in enumerate(self._loops)}
-        self._outer: list[Frame] = []
-        self._added: defaultdict[Frame, list[Node]] = defaultdict(list)
-        self._position = {node: position for position, node in enumerate(graph)}
-
-    def innermost(self) -> Iterator[Frame]:
-        """Yield the loops without loops in them; a loop follows when all in it were closed."""
-        level = [frame for frame in self._loops if not self._inner[frame]]
-        while level:
-            yield from level
-            level, self._outer = sorted(self._outer, key=self._number.__getitem__), []
-
-    def close(self, frame: Frame, call: Node) -> None:
-        """Record the call that a loop became: it runs in the outer frame, as its Exits do."""
-        parent = frame.parent
-        assert parent is not None
-        new = [*frame.exits, call]
-        self._frames.of.update(dict.fromkeys(new, parent))
-        self._frames.of_outputs.update(dict.fromkeys(new, parent))
-        self._position[call] = len(self._position)
-        self._added[parent] += new
-        self._inner[parent] -= 1
-        if not self._inner[parent] and parent.parent is not None:
-            self._outer.append(parent)
-            self._list_nodes(parent)
-
-    def _list_nodes(self, frame: Frame) -> None:
-        """List the nodes of a frame again, after the loops in it became calls."""
-        nodes = [*frame.nodes, *self._added.pop(frame)]
-        present = [node for node in nodes if self._graph.nodes.get(node.name) is node]
-        frame.nodes = sorted(present, key=self._position.__getitem__)
-        self.order[frame] = topological_order(frame.nodes).nodes

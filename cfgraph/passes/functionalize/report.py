@@ -62,11 +62,22 @@ class RegionReport:
     reason: RejectionReason | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the region as a member of a command's JSON document."""
+        """Return the region as a member of the JSON document of `cluster`."""
         return {
             "kind": self.kind,
             "name": self.name,
             "nodes": len(self.ops),
             "clustered": self.replacement is not None,
+            "reason": self.reason,
+        }
+
+    def to_call_json(self) -> dict[str, Any]:
+        """Return the region as a member of the JSON document of `functionalize`."""
+        call = self.replacement
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "nodes": len(self.ops),
+            "call": None if call is None else {"name": call.name, "op": call.op},
             "reason": self.reason,
         }

@@ -1,0 +1,270 @@
+"""Find the region of a lowered conditional: what runs only where one predicate selects it.
+
+    x ──▶ Switch ──false──▶ … ──▶ Merge
+    pred ──▶ ┘  └──true──▶ … ──▶  ┘
+
+The context of a Merge is the condition under which it is live. Whatever it depends on, and is not
+live in all of its context, is inside the region. One predicate must say for each input of the Merge
+where it is live; predicates are compared by their formulas, so that it makes no difference how
+they are computed. An effect that no Merge waits for is a region as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.op import role_of
+from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
+
+_OPAQUE_ROLES: Final[dict[Role, tuple[str, str]]] = {
+    Role.MERGE: ("conditional", "the conditional of {} in it keeps its form"),
+    Role.EXIT: ("inner loop", "the loop of {} in it keeps its form"),
+    Role.ENTER: ("form", "{} has a value only in the first iteration"),
+    Role.NEXT_ITERATION: ("form", "{} is read by a node that is no Merge"),
+    Role.LOOP_COND: ("form", "{} is in it"),
+    Role.SEND: ("form", "{} is in it: the graph is partitioned"),
+    Role.RECV: ("form", "{} is in it: the graph is partitioned"),
+}
+
+
+class ContextBoundary:
+    """The nodes that are live wherever a context is; all others are inside of its regions."""
+
+    def __init__(self, conditions: Deadness, context: Predicate) -> None:
+        self.conditions = conditions
+        self.context = context
+        self._implied: dict[Predicate, bool] = {}
+        self._triggers: dict[Node, bool] = {}
+
+    def is_outside(self, source: TokenSource) -> bool:
+        """Return true for a source that is live wherever the context is.
+
+        A ControlTrigger is live everywhere, but inside if it waits for a node inside.
+        """
+        if not isinstance(source, Output) and role_of(source) is Role.CONTROL_TRIGGER:
+            known = self._triggers.get(source)
+            if known is None:
+                self._triggers[source] = True  # in a cycle of a loop
+                known = self._triggers[source] = all(map(self.is_outside, source.controls))
+            return known
+        return self.implies(self.conditions.predicate(source))
+
+    def implies(self, condition: Predicate) -> bool:
+        """Return true if a condition holds wherever the context does."""
+        known = self._implied.get(condition)
+        if known is None:
+            known = self.conditions.solver.implies(self.context, condition) is True
+            self._implied[condition] = known
+        return known
+
+
+class RegionCone(NamedTuple):
+    """Nodes inside, tensors read from outside, control inputs from outside, and top Switches.
+
+    A top Switch is live in all of the context, and one of its outputs is inside.
+    """
+
+    inside: list[Node]
+    outside: list[Output]
+    controls: list[Node]
+    top_switches: list[Node]
+
+
+def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCone:
+    """Return what Merges and effects depend on, down to the boundary of their context.
+
+    Raises NotFunctionalizable if there is a node inside that no function can contain.
+    """
+    inside: dict[Node, None] = {}
+    outside: dict[Output, None] = {}
+    controls: dict[Node, None] = {}
+    top: dict[Node, None] = {}
+    todo: list[TokenSource] = []
+    for target in targets:
+        if role_of(target) is Role.MERGE:
+            todo += [*target.inputs, *target.controls]
+        else:
+            todo.append(target)
+    for source in todo:
+        is_tensor = isinstance(source, Output)
+        node = source.node if isinstance(source, Output) else source
+        if node in inside:
+            continue
+        if boundary.is_outside(source):
+            if isinstance(source, Output):
+                outside[source] = None
+            else:
+                controls[node] = None
+            continue
+        inside[node] = None
+        role = role_of(node)
+        if role in _OPAQUE_ROLES:
+            kind, text = _OPAQUE_ROLES[role]
+            raise not_functionalizable(kind, text.format(node.name), node=node.name)
+        if role is Role.SWITCH:
+            if is_tensor and boundary.is_outside(node):
+                top[node] = None
+            todo += [node.inputs[0], *node.controls]
+        else:
+            todo += [*node.inputs, *node.controls]
+    for node in top:
+        if (dtype := node.inputs[0].dtype) is None or dtype.is_ref:
+            text = f"{node.name} selects a reference"
+            raise not_functionalizable("reference", text, node=node.name)
+    return RegionCone(list(inside), list(outside), list(controls), list(top))
+
+
+@dataclass(slots=True, eq=False)
+class BranchSelector:
+    """The predicate or index of a conditional, and the condition of each branch in its context."""
+
+    tensor: Output
+    branches: tuple[Predicate, ...]
+    is_index: bool = False
+
+
+def selectors(conditions: Deadness, context: Predicate, cone: RegionCone) -> list[BranchSelector]:
+    """Return the distinct predicates and indices that the top Switches of a region read."""
+    found: dict[frozenset[Predicate], BranchSelector] = {}
+    for switch in cone.top_switches:
+        selector = branch_selector(conditions, context, switch)
+        found.setdefault(frozenset(selector.branches), selector)
+    return list(found.values())
+
+
+def branch_selector(conditions: Deadness, context: Predicate, switch: Node) -> BranchSelector:
+    """Return the selector of a Switch in a context."""
+    tensor = switch.inputs[1]
+    count = registry.output_count(switch) or 2
+    is_index = tensor.dtype is not None and tensor.dtype.is_integer
+    if is_index:
+        taken = [conditions.equals(tensor, branch) for branch in range(count - 1)]
+    else:
+        taken = [-conditions.truth(tensor)]
+    formulas = conditions.formulas
+    taken.append(-formulas.any_of(taken))
+    branches = tuple(formulas.all_of([context, formula]) for formula in taken)
+    return BranchSelector(tensor, branches, is_index)
+
+
+@dataclass(slots=True, eq=False)
+class ConditionalRegion:
+    """Merges and effects of one context that a predicate selects, which become one call.
+
+    `slots` has, for each Merge, the input that is live in each branch.
+    """
+
+    boundary: ContextBoundary
+    selector: BranchSelector
+    slots: dict[Node, tuple[int, ...]] = field(default_factory=dict)
+    effects: list[Node] = field(default_factory=list)
+
+    @property
+    def targets(self) -> list[Node]:
+        """The Merges and effects."""
+        return [*self.slots, *self.effects]
+
+    def cone(self) -> RegionCone:
+        """Return the nodes of the branches and their inputs."""
+        return region_cone(self.boundary, self.targets)
+
+    def branch_of(self, node: Node) -> int:
+        """Return the branch in which a node inside runs.
+
+        Raises NotFunctionalizable if it also runs elsewhere, or only in some cases of the branch.
+        """
+        conditions = self.boundary.conditions
+        live = conditions.of_control(node)
+        for number, branch in enumerate(self.selector.branches):
+            if live == branch or conditions.solver.equal(live, branch) is True:
+                return number
+        text = f"{node.name} has effects, and does not run exactly where a branch does"
+        raise not_functionalizable("effects", text, node=node.name)
+
+    def absorb(self, other: ConditionalRegion) -> None:
+        """Add the Merges and effects of another region."""
+        self.slots.update(other.slots)
+        self.effects += other.effects
+
+
+def merge_region(boundary: ContextBoundary, merge: Node) -> tuple[ConditionalRegion, RegionCone]:
+    """Return the region of a Merge. Raises NotFunctionalizable if no one predicate decides it."""
+    dtype = merge.inputs[0].dtype if merge.inputs else None
+    if dtype is None or dtype.is_ref:
+        raise not_functionalizable("reference", f"{merge.name} merges references", node=merge.name)
+    cone = region_cone(boundary, [merge])
+    for selector in selectors(boundary.conditions, boundary.context, cone):
+        slots = _slots_by_branch(boundary.conditions, merge, selector)
+        if slots is not None:
+            return ConditionalRegion(boundary, selector, {merge: slots}), cone
+    raise _undecided(merge, cone)
+
+
+def _undecided(merge: Node, cone: RegionCone) -> NotFunctionalizable:
+    if not cone.top_switches:
+        text = f"the inputs of {merge.name} are not selected by a Switch"
+    else:
+        text = f"no single predicate decides the inputs of {merge.name}"
+    return not_functionalizable("form", text, node=merge.name)
+
+
+def _slots_by_branch(
+    conditions: Deadness, merge: Node, selector: BranchSelector
+) -> tuple[int, ...] | None:
+    """Return the input of a Merge that is live in each branch, or None unless there is one each."""
+    solver = conditions.solver
+    live = [conditions.merge_input_condition(tensor) for tensor in merge.inputs]
+    slots: dict[int, int] = {}
+    for slot, condition in enumerate(live):
+        number = _branch_with(selector.branches, condition)
+        if number is None:
+            for candidate, branch in enumerate(selector.branches):
+                if solver.equal(condition, branch) is True:
+                    number = candidate
+                    break
+        if number is None or number in slots:
+            return None
+        slots[number] = slot
+    if len(slots) < len(selector.branches):
+        return None
+    return tuple(slots[number] for number in range(len(selector.branches)))
+
+
+def _branch_with(branches: Iterable[Predicate], condition: Predicate) -> int | None:
+    return next((number for number, each in enumerate(branches) if each == condition), None)
+
+
+def effect_region(conditions: Deadness, effect: Node) -> ConditionalRegion:
+    """Return the region of an effect that no Merge waits for: its innermost Switch decides it."""
+    live = conditions.of_control(effect)
+    seen = {effect}
+    todo: list[Node] = [effect]
+    for node in todo:
+        for tensor in node.inputs:
+            if role_of(tensor.node) is Role.SWITCH:
+                selected = conditions.of(tensor)
+                if selected == live or conditions.solver.equal(selected, live) is True:
+                    context = conditions.of_control(tensor.node)
+                    if not conditions.solver.implies(context, live):
+                        return _region_behind(conditions, tensor.node, effect)
+        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+            if source not in seen and role_of(source) not in _OPAQUE_ROLES:
+                seen.add(source)
+                todo.append(source)
+    text = f"no single predicate decides whether {effect.name} runs"
+    raise not_functionalizable("form", text, node=effect.name)
+
+
+def _region_behind(conditions: Deadness, switch: Node, effect: Node) -> ConditionalRegion:
+    context = conditions.of_control(switch)
+    boundary = ContextBoundary(conditions, context)
+    selector = branch_selector(conditions, context, switch)
+    region = ConditionalRegion(boundary, selector, effects=[effect])
+    region.branch_of(effect)
+    return region

@@ -1,0 +1,423 @@
+"""Turn lowered loops and conditionals into calls, innermost first.
+
+    Enter ▸ Merge ▸ Switch ▸ … ▸ Exit      becomes      While
+    Switch ▸ … ▸ Merge                     becomes      If or Case
+
+A call is dead if any input is dead, so all inputs of a region must have the same liveness. A region
+that cannot be a call keeps its form; those inside it and beside it become calls.
+
+One analysis serves all frames: a call is live as its Merges or Exits were. It is repeated for the
+outer loops only if it could not prove when an inner loop ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.loops.cycle_graph import CycleGraph
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import topological_order
+from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.op import back_edge_of, has_effect, role_of
+from cfgraph.passes.functionalize.conditional_region import (
+    ConditionalRegion,
+    ContextBoundary,
+    effect_region,
+    merge_region,
+)
+from cfgraph.passes.functionalize.function_body import ordered_nodes
+from cfgraph.passes.functionalize.functionalize_cond import (
+    PlannedCall,
+    SharedCalls,
+    functionalize_cond,
+)
+from cfgraph.passes.functionalize.functionalize_while import (
+    functionalizable_loop,
+    functionalize_while,
+    loop_call,
+    require_uniform_entry,
+)
+from cfgraph.passes.functionalize.region_rules import RegionRules
+from cfgraph.passes.functionalize.report import (
+    NotFunctionalizable,
+    RegionReport,
+    RejectionReason,
+    not_functionalizable,
+)
+
+_SUFFIXES: Final = ("cond", "body", "then", "else")
+CallKey = tuple[int, tuple[int, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class OpenFrame:
+    """A frame whose inner loops were tried: its nodes, in order, and the depth of their branches.
+
+    The depth of a node is the number of Switches, without Merge, on the way to it.
+    """
+
+    frame: Frame
+    nodes: Sequence[Node]
+    depths: dict[Node, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_nodes(cls, frame: Frame, nodes: Sequence[Node]) -> OpenFrame:
+        """Sort the nodes of a frame and compute their depths."""
+        opened = cls(frame, topological_order(nodes).nodes)
+        members = set(opened.nodes)
+        for node in opened.nodes:
+            opened.depths[node] = opened._depth(node, members)
+        return opened
+
+    def _depth(self, node: Node, members: set[Node]) -> int:
+        role = role_of(node)
+        if role is Role.MERGE:
+            if back_edge_of(node) is not None:
+                return 0
+            below = [self._of(tensor, members) for tensor in node.inputs]
+            return max(0, min(below, default=0) - 1)
+        if role is Role.CONTROL_TRIGGER:
+            return 0
+        below = [self._of(tensor, members) for tensor in node.inputs]
+        below += [self.depths.get(control, 0) for control in node.controls if control in members]
+        return max(below, default=0)
+
+    def _of(self, tensor: Output, members: set[Node]) -> int:
+        if tensor.node not in members:
+            return 0
+        return self.depths.get(tensor.node, 0) + (role_of(tensor.node) is Role.SWITCH)
+
+
+class Functionalizer:
+    """Functionalizes the regions of one lowered graph, as `rules` permit.
+
+    `functionalized` contains the report of each call, and `left_lowered` the report of each other
+    region.
+    """
+
+    def __init__(self, graph: Graph, rules: RegionRules) -> None:
+        self.graph = graph
+        self.rules = rules
+        self.functionalized: dict[Node, RegionReport] = {}
+        self.left_lowered: dict[str, RegionReport] = {}
+        self.nested: list[RegionReport] = []
+        self._used_names = {*graph.nodes, *graph.functions}
+        self._original_nodes = set(graph)
+        self._original_ops: dict[Node, Mapping[str, str]] = {}
+        self._nesting: dict[Node, int] = {}
+
+    def run(self, original_ops: Mapping[Node, Mapping[str, str]] | None = None) -> None:
+        """Functionalize regions, innermost first, until nothing changes.
+
+        `original_ops` has the names and ops that a node replaces already.
+        """
+        self._original_ops = {**(original_ops or {})}
+        while self._run_round():
+            check_deadline()
+
+    def _run_round(self) -> bool:
+        """Functionalize what one analysis allows; return true if another one may allow more."""
+        self.left_lowered = {}
+        work = _AnalysisRound(self)
+        return work.run()
+
+    def call_name(self, kind: str, region: str) -> str:
+        """Return a node name that is unused, also with the suffixes of its functions."""
+        base = region.rpartition("/")[0] or f"{kind}"
+        name, number = base, 0
+        while self._is_used(name):
+            number += 1
+            name = f"{base}_{number}"
+        self._used_names.add(name)
+        return name
+
+    def _is_used(self, name: str) -> bool:
+        names = [name, *(f"{name}_{suffix}" for suffix in _SUFFIXES)]
+        return any(
+            new in self._used_names or new in self.graph.functions or new in self.graph
+            for new in names
+        )
+
+    def nesting_in(self, nodes: Iterable[Node]) -> int:
+        """Return the depth of the calls among nodes. Raises NotFunctionalizable if too deep."""
+        depth = max((self._nesting.get(node, 0) for node in nodes), default=0)
+        limit = self.rules.max_nesting
+        if limit is not None and depth >= limit:
+            raise not_functionalizable("nesting", f"it contains {limit} regions in each other")
+        return depth
+
+    def accept(self, call: Node, report: RegionReport, nesting: int) -> None:
+        """Record that a region became a call, which has calls of a depth in its functions."""
+        self.functionalized[call] = report
+        self._nesting[call] = nesting + 1
+        self.rules.accept_call(call)
+
+    def ops_of(self, node: Node) -> Mapping[str, str]:
+        """Return the names and ops of the original nodes that a node stands for."""
+        inner = self.functionalized.pop(node, None)
+        if inner is not None:
+            self.nested.append(inner)
+            return inner.ops
+        original = {node.name: node.op} if node in self._original_nodes else {}
+        return self._original_ops.get(node, original)
+
+    def reject(self, kind: str, name: str, ops: Mapping[str, str], reason: RejectionReason) -> None:
+        """Record that a region keeps its form."""
+        self.left_lowered[name] = RegionReport(kind, name, ops, None, reason)
+
+
+class _AnalysisRound:
+    """Functionalization over one analysis."""
+
+    def __init__(self, functionalizer: Functionalizer) -> None:
+        self.owner = functionalizer
+        self.graph, self.rules = functionalizer.graph, functionalizer.rules
+        self.conditions: Deadness = deadness(self.graph, free_constants=True)
+        self.frames = self.conditions.frames
+        self.dependencies = CycleGraph(self.frames)
+        self.added: defaultdict[Frame, list[Node]] = defaultdict(list)
+        self.changed = False
+        self.stale = False
+        self._open_inside: set[Frame] = set()
+        self.rules.begin_round(self.frames)
+
+    def run(self) -> bool:
+        """Functionalize frames, inner ones first; return true if another round may help."""
+        depth = max(frame.depth for frame in self.frames.all)
+        for frame in sorted(self.frames.all, key=lambda each: -each.depth):
+            if self.stale and frame.depth < depth:
+                break
+            depth = frame.depth
+            check_deadline()
+            self._functionalize_frame(frame)
+        return self.stale
+
+    def _functionalize_frame(self, frame: Frame) -> None:
+        opened = OpenFrame.of_nodes(frame, self._present(frame))
+        self._functionalize_conditionals(opened)
+        if frame.parent is None:
+            return
+        frame.nodes = self._present(frame)
+        frame.merges = [node for node in frame.merges if role_of(node) is Role.MERGE]
+        try:
+            self._functionalize_loop(frame)
+        except NotFunctionalizable as error:
+            self._open_inside.add(frame.parent)
+            self.owner.reject("loop", frame.path, _ops_by_name(frame.nodes), error.reason)
+
+    def _present(self, frame: Frame) -> list[Node]:
+        nodes = [*frame.nodes, *self.added[frame]]
+        return [node for node in nodes if self.graph.nodes.get(node.name) is node]
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def _functionalize_loop(self, frame: Frame) -> None:
+        nodes = self._present(frame)
+        if not self.dependencies.in_cycle.isdisjoint(nodes):
+            raise not_functionalizable("tangled loops", "an exit of the loop is needed to enter it")
+        if frame in self._open_inside:
+            raise not_functionalizable("inner loop", "a loop in it keeps its form")
+        exits = set(frame.exits)
+        inside = [node for node in nodes if node not in exits]
+        self.rules.require_region(frame.path, inside)
+        for node in inside:
+            if self.rules.has_named_fetches and node in self.rules.fetched:
+                text = f"{node.name} is fetched"
+                raise not_functionalizable("fed", text, node=node.name)
+        form = functionalizable_loop(frame, topological_order(nodes).nodes)
+        nesting = self.owner.nesting_in(nodes)
+        require_uniform_entry(form.loop, self.conditions)
+        cond = frame.loop_conds[0].name
+        name = self.owner.call_name("while", cond)
+        call = loop_call(self.graph, form, name, keep_devices=self.rules.keep_devices)
+        self.rules.require_loop(frame, call)
+        copied = [enter.inputs[0].node for enter in call.copied]
+        ops = self._absorbed_ops([*inside, *frame.enters])
+        entered = next(iter(form.loop.variables)).initial
+        condition = self.conditions.of(entered)
+        before = [self.conditions.of(leaving.output()) for leaving in frame.exits if leaving.uses]
+        loop, new = functionalize_while(self.graph, form, call, name)
+        ops.update(self._drop_unread(copied))
+        parent = frame.parent
+        assert parent is not None
+        for node in new:
+            self.conditions.adopt(node, condition, parent)
+        self.added[parent] += new
+        self._add_vertices(loop, frame, new)
+        self.owner.accept(loop, RegionReport("loop", frame.path, ops, loop), nesting)
+        self.changed = True
+        equal = self.conditions.solver.equal
+        if any(old != condition and equal(old, condition) is not True for old in before):
+            self.stale = True
+
+    def _add_vertices(self, loop: Node, frame: Frame, new: Iterable[Node]) -> None:
+        vertex = self.dependencies.loop_vertex(frame)
+        self.dependencies.vertex_of.update(dict.fromkeys(new, vertex))
+
+    # -- conditionals ----------------------------------------------------------------------------
+
+    def _functionalize_conditionals(self, opened: OpenFrame) -> None:
+        """Functionalize the conditionals of a frame, inner ones first."""
+        merges: defaultdict[int, list[Node]] = defaultdict(list)
+        for node in opened.nodes:
+            if role_of(node) is Role.MERGE and back_edge_of(node) is None:
+                merges[opened.depths[node]].append(node)
+        deepest = max(opened.depths.values(), default=0)
+        for depth in range(deepest, -1, -1):
+            check_deadline()
+            self._functionalize_merges(opened, merges[depth], depth)
+            self._functionalize_effects(opened, depth)
+
+    def _functionalize_merges(self, opened: OpenFrame, merges: Sequence[Node], depth: int) -> None:
+        boundaries: dict[int, ContextBoundary] = {}
+        shared: dict[CallKey, SharedCalls] = {}
+        for merge in merges:
+            context = self.conditions.of_control(merge)
+            if context not in boundaries:
+                boundaries[context] = ContextBoundary(self.conditions, context)
+            try:
+                if merge in self.dependencies.in_cycle:
+                    raise not_functionalizable("tangled loops", "it depends on itself")
+                self._plan_merge(merge, boundaries[context], shared)
+            except NotFunctionalizable as error:
+                self.owner.reject("conditional", merge.name, {merge.name: merge.op}, error.reason)
+        self._carry_out(opened, shared.values(), depth)
+
+    def _plan_merge(
+        self, merge: Node, boundary: ContextBoundary, shared: dict[CallKey, SharedCalls]
+    ) -> None:
+        region, cone = merge_region(boundary, merge)
+        self.rules.require_region(merge.name, [merge, *cone.inside])
+        self.rules.require_selector(merge, is_index=region.selector.is_index)
+        self.owner.nesting_in(cone.inside)
+        self._share(region, ordered_nodes(cone.inside), shared)
+
+    def _share(
+        self,
+        region: ConditionalRegion,
+        once: Mapping[Node, None],
+        shared: dict[CallKey, SharedCalls],
+    ) -> None:
+        key = (region.boundary.context, region.selector.branches)
+        if key not in shared:
+            shared[key] = SharedCalls(self.dependencies, share_effects=self.rules.has_named_fetches)
+        shared[key].add(region, once)
+
+    def _functionalize_effects(self, opened: OpenFrame, depth: int) -> None:
+        """Functionalize the effects one level deeper that nothing in their branch waits for."""
+        shared: dict[CallKey, SharedCalls] = {}
+        for node in self._present(opened.frame):
+            if opened.depths.get(node, 0) != depth + 1 or not self._is_final_effect(node):
+                continue
+            try:
+                region = effect_region(self.conditions, node)
+                if self._is_loop_condition(opened.frame, region):
+                    continue
+                cone = region.cone()
+                self.rules.require_region(node.name, cone.inside)
+                self.owner.nesting_in(cone.inside)
+                self._share(region, ordered_nodes(cone.inside), shared)
+            except NotFunctionalizable as error:
+                self.owner.reject("conditional", node.name, {node.name: node.op}, error.reason)
+        self._carry_out(opened, shared.values(), depth)
+
+    def _is_loop_condition(self, frame: Frame, region: ConditionalRegion) -> bool:
+        """Return true for a branch that is the body of a loop, or what follows its end."""
+        truths = [self.conditions.truth(cond.output()) for cond in frame.loop_conds]
+        if region.selector.is_index or not truths:
+            return False
+        truth = self.conditions.truth(region.selector.tensor)
+        return truth in truths or -truth in truths
+
+    def _is_final_effect(self, node: Node) -> bool:
+        return (
+            role_of(node) is None
+            and has_effect(node)
+            and all(
+                use.slot == CONTROL and role_of(use.node) in (Role.MERGE, Role.CONTROL_TRIGGER)
+                for use in node.uses
+            )
+        )
+
+    def _carry_out(self, opened: OpenFrame, groups: Iterable[SharedCalls], depth: int) -> None:
+        for region in (region for group in groups for region in group.regions):
+            try:
+                self._functionalize_region(opened, region, depth)
+            except NotFunctionalizable as error:
+                for target in region.targets:
+                    ops = {target.name: target.op}
+                    self.owner.reject("conditional", target.name, ops, error.reason)
+
+    def _functionalize_region(
+        self, opened: OpenFrame, region: ConditionalRegion, depth: int
+    ) -> None:
+        plan = PlannedCall.of_region(region, self.rules)
+        nesting = self.owner.nesting_in(plan.cone.inside)
+        first = region.targets[0]
+        name = self.owner.call_name("cond", first.name)
+        call = functionalize_cond(self.graph, plan, name, self.rules)
+        self.conditions.adopt(call.node, region.boundary.context, opened.frame)
+        self.dependencies.vertex_of[call.node] = self.dependencies.vertex_of[first]
+        self.added[opened.frame].append(call.node)
+        opened.depths[call.node] = depth
+        for target in region.targets:
+            opened.depths[target] = depth
+        removed = self._remove_unread([n for n in call.inside if n not in region.effects])
+        self._absorb_vertices(first, removed)
+        ops = self._absorbed_ops(removed)
+        ops |= dict(self._drop_unread(call.copied))
+        report = RegionReport("conditional", first.name, ops, call.node)
+        self.owner.accept(call.node, report, nesting)
+        self.changed = True
+
+    def _absorb_vertices(self, target: Node, removed: Iterable[Node]) -> None:
+        """Make nodes that moved into a call one vertex with it, the last ones first."""
+        vertex_of = self.dependencies.vertex_of
+        for node in removed:
+            a, b = vertex_of[target], vertex_of[node]
+            if a != b:
+                self.dependencies.merge(a, b)
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    def _remove_unread(self, nodes: Sequence[Node]) -> list[Node]:
+        """Remove nodes that nothing reads any more, and return them."""
+        removed: list[Node] = []
+        candidates = {n: None for n in nodes if self.graph.nodes.get(n.name) is n}
+        todo = [node for node in candidates if self._is_unread(node)]
+        while todo:
+            node = todo.pop()
+            if node not in candidates:
+                continue
+            del candidates[node]
+            sources = [*(tensor.node for tensor in node.inputs), *node.controls]
+            self.graph.remove(node)
+            removed.append(node)
+            todo += [n for n in dict.fromkeys(sources) if n in candidates and self._is_unread(n)]
+        return removed
+
+    def _is_unread(self, node: Node) -> bool:
+        return not node.uses and node not in self.rules.fetched
+
+    def _drop_unread(self, constants: Iterable[Node]) -> Iterator[tuple[str, str]]:
+        """Remove constants that only a region read; yield their names and ops."""
+        for node in dict.fromkeys(constants):
+            if self._is_unread(node) and self.graph.nodes.get(node.name) is node:
+                self.graph.remove(node)
+                yield node.name, node.op
+
+    def _absorbed_ops(self, nodes: Iterable[Node]) -> dict[str, str]:
+        """Return the ops of nodes by name, and those of the calls among them."""
+        ops: dict[str, str] = {}
+        for node in nodes:
+            ops.update(self.owner.ops_of(node))
+        return ops
+
+
+def _ops_by_name(nodes: Iterable[Node]) -> dict[str, str]:
+    return {node.name: node.op for node in nodes}

@@ -1,0 +1,60 @@
+"""Rules about regions: what a caller permits beyond what a functional node can express."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.op import lookup
+from cfgraph.passes.functionalize.report import not_functionalizable
+
+if TYPE_CHECKING:
+    from cfgraph.analysis.loops.frames import Frame, Frames
+    from cfgraph.passes.functionalize.functionalize_while import LoopCall
+
+
+class RegionRules:
+    """Rules of a caller that accepts every functional node.
+
+    `fetched` are the nodes that will be fetched, and `fetched_values` those of them whose outputs
+    are, and `fetched_indices` the Merges whose second output is. Without `has_named_fetches`, they
+    are all nodes that nothing reads, which a run may fetch one by one: no two calls with effects
+    become one then.
+    """
+
+    keep_devices = True
+    max_nesting: int | None = None
+
+    def __init__(
+        self,
+        fetched: Collection[Node] = (),
+        fetched_values: Collection[Node] = (),
+        fetched_indices: Collection[Node] = (),
+        *,
+        has_named_fetches: bool = True,
+    ) -> None:
+        self.fetched = set(fetched)
+        self.fetched_values = set(fetched_values)
+        self.fetched_indices = set(fetched_indices)
+        self.has_named_fetches = has_named_fetches
+
+    def require_region(self, name: str, nodes: Sequence[Node]) -> None:
+        """Raise NotFunctionalizable for nodes that the function of a region must not contain."""
+        for node in nodes:
+            op = lookup(node.op)
+            if op is not None and op.effects.is_input:
+                text = f"{node.name} is an input of the graph"
+                raise not_functionalizable("fed", text, node=node.name)
+
+    def begin_round(self, graph_frames: Frames) -> None:
+        """Prepare for the analysis of a graph that may have changed."""
+
+    def accept_call(self, call: Node) -> None:
+        """Record that a region became a call."""
+
+    def require_selector(self, merge: Node, *, is_index: bool) -> None:
+        """Raise NotFunctionalizable for a conditional that must keep its form."""
+
+    def require_loop(self, frame: Frame, call: LoopCall) -> None:
+        """Raise NotFunctionalizable for a loop that must keep its form."""
