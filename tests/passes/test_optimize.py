@@ -421,6 +421,17 @@ def test_a_merge_of_both_sides_of_one_value_goes() -> None:
     assert "m" in optimized(text, {"x": np.float32(3)})
 
 
+def test_a_loop_that_never_repeats_keeps_its_form_and_its_gradient() -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float32", [])
+    _, y = b.while_loop(lambda i, y: (i < 3) & b.const(False), lambda i, y: (i + 1, y * y), [0, x])
+    y = b.Mul(y, y, name="y")
+    cfgraph.lower(b.graph)
+    cfgraph.optimize(b.graph, fetches=["y"])
+    (gradient,) = cfgraph.gradients(b.graph, "y", "x")
+    assert cfgraph.Session(b.graph).run([gradient], {"x": 3.0}) == [6.0]
+
+
 def test_a_predicate_with_an_effect_remains() -> None:
     found = graph("""
         x = Placeholder() {dtype=float32, shape=[]}

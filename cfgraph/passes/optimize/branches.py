@@ -52,6 +52,8 @@ def _bypass_switch(context: RewriteContext, node: Node) -> None:
         output = node.output(port)
         if not context.has_same_liveness(output, data) or node in context.protected:
             continue
+        if any(role_of(reader.node) is Role.EXIT for reader in node.readers(port)):
+            continue  # the final value of a loop variable, by which other passes know the loop
         dropped = [tensor.node for tensor in node.inputs[1:]] + list(node.controls)
         if data.node in context.frozen and data not in context.fed:
             continue
