@@ -202,9 +202,13 @@ class ExpressionWriter:
         if slot.kind == "growing":
             return self.grown(env, slot, tensor)
         axis = self.random.randrange(1 if slot.kind == "vector" else 2)
-        form = self.random.choice(("reverse", "roll", "gather", "concat", "slice", "cumsum"))
+        forms = ["reverse", "roll", "gather", "concat", "slice", "cumsum", "reshape", "tile", "pad"]
+        forms += ["product"] if is_float(slot.dtype) else ["sort"]
+        form = self.random.choice(forms)
         if form == "cumsum" and (is_float(slot.dtype) or slot.dtype in ("int32", "int64")):
             return tf.tanh(tf.cumsum(tensor, axis)) if is_float(slot.dtype) else tensor
+        if form in ("reshape", "tile", "pad", "product", "sort"):
+            return self.rearranged(form, tensor, axis, slot)
         if form == "roll":
             return tf.roll(tensor, self.random.randint(-2, 2), axis)
         if form == "gather":
@@ -219,6 +223,28 @@ class ExpressionWriter:
             first = tensor[:1] if axis == 0 else tensor[:, :1]
             return tf.concat([rest, first], axis)
         return tf.reverse(tensor, [axis])
+
+    def rearranged(self, form: str, tensor: Any, axis: int, slot: Slot) -> Any:
+        """Ops of which the parameters are computed from the shape."""
+        shape = tf.shape(tensor)
+        if form == "reshape":
+            flat = tf.reshape(tensor, [-1])
+            return tf.reshape(flat[::-1], shape)
+        if form == "tile":
+            tiled = tf.tile(tensor, [2] if slot.kind == "vector" else [1, 2])
+            return tf.slice(tiled, tf.zeros_like(shape), shape)
+        if form == "pad":
+            padded = tf.pad(tensor, [[1, 1]] * (1 if slot.kind == "vector" else 2))
+            return padded[1:-1] if slot.kind == "vector" else padded[1:-1, 1:-1]
+        if form == "product":
+            rows = tf.reshape(tensor, [-1, 1])
+            mixed = tf.matmul(rows, rows, transpose_b=True) if axis == 0 else rows * rows
+            return tf.tanh(tf.reshape(tf.reduce_mean(mixed, axis=1), shape))
+        if slot.dtype in ("int32", "int64"):
+            return tf.sort(tensor, axis=-1)
+        return tf.transpose(tf.expand_dims(tensor, 0), [*range(1, 1 + tensor.shape.rank), 0])[
+            ..., 0
+        ]
 
     def grown(self, env: Mapping[Slot, Any], slot: Slot, tensor: Any) -> Any:
         """A vector of another length."""

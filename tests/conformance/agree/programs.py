@@ -50,7 +50,7 @@ class ProgramWriter:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.budget = self.random.choice((2, 3, 4, 6, 9))
+        self.budget = self.random.choice((2, 3, 4, 5, 8))
         self.dtype = self.random.choice(FLOATS[:2] * 2 + FLOATS[2:])
         self.length = self.random.choice((0, 1, 2, 3))
         self.dynamic = self.random.random() < 0.5
@@ -115,7 +115,8 @@ class ProgramWriter:
             forms.append(self.effect)
         if depth and self.budget > 0:
             forms += [self.branch, self.branch, self.repeat, self.repeat, self.choose]
-            forms += [self.collect, self.collect_list, self.mapped, self.called]
+            forms += [self.collect, self.scattered, self.collect_list, self.set_items]
+            forms += [self.mapped, self.called, self.guarded]
         self.random.choice(forms)(env, targets, depth)
 
     def some(self, targets: Sequence[Slot]) -> list[Slot]:
@@ -175,8 +176,13 @@ class ProgramWriter:
     def choose(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
         chosen = self.some(targets)
         blocks = [self.writer(env, chosen, depth) for _ in range(self.random.randint(1, 3))]
-        index = self.expressions.value(env, Slot("", "int32", "scalar"))
-        self.put_all(env, chosen, tensorflow.switch_case(index, blocks))
+        if self.random.random() < 0.5:
+            index = self.expressions.value(env, Slot("", "int32", "scalar"))
+            values = tensorflow.switch_case(index, blocks)
+        else:
+            cases = [(self.expressions.test(env), block) for block in blocks]
+            values = tf.case(cases, default=self.writer(env, chosen, depth))
+        self.put_all(env, chosen, values)
 
     def writer(self, env: Env, chosen: Sequence[Slot], depth: int) -> Callable[[], list[Any]]:
         """A function that writes a block and returns the chosen slots."""
@@ -218,6 +224,8 @@ class ProgramWriter:
                 [tf.constant(0), *start],
                 shape_invariants=[tensorflow.TensorShape([]), *shapes],
                 parallel_iterations=self.random.choice((1, 2, 10)),
+                maximum_iterations=self.random.choice((None, None, 2)),
+                swap_memory=self.random.random() < 0.2,
                 return_same_structure=True,
             )
         )
@@ -225,41 +233,135 @@ class ProgramWriter:
     def collect(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
         """Write into a TensorArray in a loop, and read it as a whole."""
         slot, times = self.element(), self.random.randint(0, _LIMIT)
-        array = tensorflow.TensorArray(
-            slot.dtype, times, element_shape=self.shape(slot), clear_after_read=False
-        )
+        array = self.array_of(env, slot, times)
         chosen = self.some(targets)
+        is_read_back = self.random.random() < 0.4
 
-        def body(count: Any, flow: Any, *state: Any) -> list[Any]:
+        def body(count: Any, array: Any, *state: Any) -> list[Any]:
             inner = {**env, **dict(zip(chosen, state, strict=True))}
-            flow = flow.write(count, self.expressions.value(inner, slot))
-            if self.random.random() < 0.3:
-                self.put(inner, slot, flow.read(count))
+            if is_read_back:
+                self.put(inner, slot, array.read(tf.maximum(count - 1, 0)))
+            array = array.write(count + is_read_back, self.expressions.value(inner, slot))
             after = self.block(inner, chosen, depth - 1)
-            return [count + 1, flow, *(after[slot] for slot in chosen)]
+            return [count + 1, array, *(after[slot] for slot in chosen)]
 
-        def going(count: Any, flow: Any, *state: Any) -> Any:
-            return count < times
-
+        if is_read_back:
+            array = array.write(0, env[slot])
         state = [env[slot] for slot in chosen]
-        _, array, *values = self.loop(going, body, [array, *state], [None, *chosen])
+        _, array, *values = self.loop(
+            lambda count, array, *state: count < times, body, [array, *state], [None, *chosen]
+        )
         self.put_all(env, chosen, values)
-        self.take_rows(env, targets, slot, array.stack())
+        self.take_rows(env, targets, slot, self.rows_of(array, slot))
+
+    def array_of(self, env: Env, slot: Slot, size: int) -> Any:
+        """A TensorArray that has one more element than a loop writes, or grows."""
+        is_dynamic = self.random.random() < 0.3
+        return tensorflow.TensorArray(
+            slot.dtype,
+            0 if is_dynamic else size + 1,
+            dynamic_size=is_dynamic,
+            element_shape=self.shape(slot),
+            clear_after_read=False,
+            infer_shape=self.random.random() < 0.8,
+        )
+
+    def rows_of(self, array: Any, slot: Slot) -> Any:
+        """The elements of a TensorArray, one per row; those that were not written are zeros."""
+        if slot.kind == "vector" and self.random.random() < 0.3:
+            return tf.reshape(array.concat(), [array.size(), -1])
+        if self.random.random() < 0.3:
+            return array.gather(tf.range(array.size())[::-1])
+        return array.stack()
+
+    def scattered(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
+        """Unstack, split, or scatter a tensor into a TensorArray, and sum what a loop reads."""
+        vectors = [slot for slot in targets if slot.kind in ("vector", "growing")]
+        if not vectors:
+            self.repeat(env, targets, depth)
+            return
+        slot = self.random.choice(vectors)
+        size = tf.size(env[slot])
+        array = tensorflow.TensorArray(slot.dtype, size, infer_shape=True, element_shape=[])
+        if self.random.random() < 0.5:
+            array = array.unstack(env[slot])
+        else:
+            array = array.scatter(tf.range(size)[::-1], env[slot])
+        element = Slot(f"{slot.name}_element", slot.dtype, "scalar")
+
+        def body(count: Any, last: Any) -> list[Any]:
+            inner = {**env, element: tf.reshape(array.read(count), [])}
+            value = self.expressions.value(inner, element)
+            return [count + 1, self.expressions.combined(last, value, slot.dtype)]
+
+        start = self.expressions.constant(element)
+        _, last = self.loop(lambda count, last: count < size, body, [start], [element])
+        if slot.dtype == "bool":
+            self.put(env, slot, tf.logical_xor(env[slot], last))
+        else:
+            self.put(env, slot, env[slot] + last)
 
     def collect_list(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
-        """Push onto a tensor list in a loop, and pop or stack it."""
+        """Push onto a tensor list in a loop, and stack it, or pop its elements in another."""
         slot, times = self.element(), self.random.randint(0, _LIMIT)
         raw, shape = tensorflow.raw_ops, tf.shape(env[slot])
         dtype = tensorflow.as_dtype(slot.dtype)
-        empty = raw.EmptyTensorList(element_shape=shape, max_num_elements=-1, element_dtype=dtype)
+        items = raw.EmptyTensorList(element_shape=shape, max_num_elements=-1, element_dtype=dtype)
+        # in one more element than the loop pushes
+        items = raw.TensorListPushBack(input_handle=items, tensor=env[slot])
 
-        def body(count: Any, items: Any) -> list[Any]:
+        def push(count: Any, items: Any) -> list[Any]:
             value = self.expressions.value(env, slot)
             return [count + 1, raw.TensorListPushBack(input_handle=items, tensor=value)]
 
-        _, items = self.loop(lambda count, items: count < times, body, [empty], [None])
+        def pop(count: Any, items: Any, last: Any) -> list[Any]:
+            items, value = raw.TensorListPopBack(
+                input_handle=items, element_shape=shape, element_dtype=dtype
+            )
+            value.set_shape(self.shape(slot))
+            return [count + 1, items, self.expressions.combined(last, value, slot.dtype)]
+
+        _, items = self.loop(lambda count, items: count < times, push, [items], [None])
+        if self.random.random() < 0.5 and slot in targets:
+            _, items, value = self.loop(
+                lambda count, items, last: count < times, pop, [items, env[slot]], [None, slot]
+            )
+            self.put(env, slot, value)
         rows = raw.TensorListStack(
             input_handle=items, element_shape=shape, element_dtype=dtype, num_elements=-1
+        )
+        self.take_rows(env, targets, slot, rows)
+
+    def set_items(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
+        """Set the items of a reserved tensor list in a loop, and gather them."""
+        slot, times = self.element(), self.random.randint(1, _LIMIT)
+        raw, shape = tensorflow.raw_ops, tf.shape(env[slot])
+        dtype = tensorflow.as_dtype(slot.dtype)
+        items = raw.TensorListReserve(
+            element_shape=shape, num_elements=times + 1, element_dtype=dtype
+        )
+        chosen = self.some(targets)
+
+        def body(count: Any, items: Any, *state: Any) -> list[Any]:
+            inner = {**env, **dict(zip(chosen, state, strict=True))}
+            items = raw.TensorListSetItem(
+                input_handle=items, index=count, item=self.expressions.value(inner, slot)
+            )
+            value = raw.TensorListGetItem(
+                input_handle=items, index=count, element_shape=shape, element_dtype=dtype
+            )
+            self.put(inner, slot, value)
+            after = self.block(inner, chosen, depth - 1)
+            return [count + 1, items, *(after[slot] for slot in chosen)]
+
+        state = [env[slot] for slot in chosen]
+        _, items, *values = self.loop(
+            lambda count, items, *state: count < times, body, [items, *state], [None, *chosen]
+        )
+        self.put_all(env, chosen, values)
+        indices = tf.range(times)[::-1]
+        rows = raw.TensorListGather(
+            input_handle=items, indices=indices, element_shape=shape, element_dtype=dtype
         )
         self.take_rows(env, targets, slot, rows)
 
@@ -299,6 +401,22 @@ class ProgramWriter:
             folded = tf.foldl(step, env[slot], initializer=start)
             self.put(env, slot, env[slot] if slot.dtype == "bool" else env[slot] + folded)
 
+    def guarded(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
+        """A value after a check, or one of which a factor has no gradient."""
+        form = self.random.choice(("assert", "prevent"))
+        floats = [slot for slot in targets if is_float(slot.dtype)]
+        if form == "assert" or not floats:
+            slot = self.random.choice(
+                [slot for slot in targets if slot is not _ORDER] or self.slots
+            )
+            check = tf.debugging.Assert(tf.size(env[slot]) < 99, [env[slot]])
+            with tf.control_dependencies([check]):
+                self.put(env, slot, tf.identity(env[slot]))
+            return
+        slot = self.random.choice(floats)
+        with tf.control_dependencies([tf.no_op()]):
+            self.put(env, slot, tf.stop_gradient(env[slot]) * env[slot])
+
     def called(self, env: Env, targets: Sequence[Slot], depth: int) -> None:
         """Call a function whose body is a block."""
         chosen = self.some(targets)
@@ -327,10 +445,10 @@ def control_flow(*, v2: bool) -> Iterator[None]:
         (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
 
 
-def built(seed: int, order: int) -> Program:
+def built(seed: int, order: int, *, v2: bool) -> Program:
     """The program of a seed, with TensorFlow's gradients up to an order."""
     writer = ProgramWriter(seed)
-    with control_flow(v2=seed % 2 == 1), tensorflow.Graph().as_default() as graph:
+    with control_flow(v2=v2), tensorflow.Graph().as_default() as graph:
         inputs = {
             slot: tf.placeholder(slot.dtype, writer.shape(slot), name=slot.name)
             for slot in writer.slots
