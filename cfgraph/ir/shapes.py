@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+class ShapeError(ValueError):
+    """Shapes, or values that determine them, that do not fit an op; the message is the reason."""
+
+
 class Shape:
     """A static shape. `Shape(None)` has unknown rank, `Shape((2, None))` an unknown second size.
 
@@ -59,14 +63,14 @@ class Shape:
         )
 
     def merge(self, other: Shape) -> Shape:
-        """The most specific shape compatible with both. Raises ValueError if they contradict each
+        """The most specific shape compatible with both. Raises ShapeError if they contradict each
         other.
         """
         if self.dims is None or other.dims is None:
             return other if self.dims is None else self
         if len(self.dims) != len(other.dims):
             message = f"shapes {self} and {other} differ in rank"
-            raise ValueError(message)
+            raise ShapeError(message)
         return Shape(
             _merge_dim(a, b, self, other) for a, b in zip(self.dims, other.dims, strict=True)
         )
@@ -78,7 +82,7 @@ class Shape:
         return Shape(a if a == b else None for a, b in zip(self.dims, other.dims, strict=True))
 
     def broadcast(self, other: Shape) -> Shape:
-        """The shape of an elementwise result. Raises ValueError if they do not broadcast."""
+        """The shape of an elementwise result. Raises ShapeError if they do not broadcast."""
         if self.dims is None or other.dims is None:
             return UNKNOWN_SHAPE
         if self.dims == other.dims:
@@ -99,7 +103,7 @@ class Shape:
     def __iter__(self) -> Iterator[int | None]:
         if self.dims is None:
             message = "a shape of unknown rank has no dimensions to iterate"
-            raise ValueError(message)
+            raise ShapeError(message)
         return iter(self.dims)
 
     def __eq__(self, other: object) -> bool:
@@ -118,7 +122,7 @@ def _merge_dim(a: int | None, b: int | None, first: Shape, second: Shape) -> int
     if a is None or b is None or a == b:
         return b if a is None else a
     message = f"shapes {first} and {second} contradict each other"
-    raise ValueError(message)
+    raise ShapeError(message)
 
 
 def _broadcast_dim(a: int | None, b: int | None, first: Shape, second: Shape) -> int | None:
@@ -130,7 +134,7 @@ def _broadcast_dim(a: int | None, b: int | None, first: Shape, second: Shape) ->
         return b if a is None else a
     if a != b:
         message = f"shapes {first} and {second} do not broadcast"
-        raise ValueError(message)
+        raise ShapeError(message)
     return a
 
 

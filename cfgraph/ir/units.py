@@ -36,11 +36,11 @@ def parse_byte_size(text: str) -> int:
 
 def format_byte_size(count: float) -> str:
     """Format a number of bytes: `1.5 KiB`."""
-    for unit in ("B", "KiB", "MiB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if count < _KILO:
             return f"{count:.4g} {unit}"
         count /= _KILO
-    return f"{count:.4g} GiB"
+    return f"{count:.4g} TiB"
 
 
 _TIME_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))

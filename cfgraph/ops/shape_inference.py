@@ -12,7 +12,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.role import ENTER, EXIT, LOOP_COND, MERGE, NEXT_ITERATION, SWITCH, Role
-from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import Op, lookup, role_of
@@ -272,7 +272,7 @@ class _ShapePropagation:
             return [inputs[0]] * count, [values[0]] * count
         try:
             shapes = _shapes_of(facts.op, node, inputs, values, count)
-        except ValueError as error:
+        except ShapeError as error:
             self.errors[node] = str(error)
             shapes = [UNKNOWN_SHAPE] * count
         if self.fed:
@@ -329,7 +329,7 @@ def infer_node_shapes(
 ) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
     """Infer the shapes and values of a node's outputs from its inputs.
 
-    The outputs of a Merge are unknown, since a back edge may change them. Raises ValueError for
+    The outputs of a Merge are unknown, since a back edge may change them. Raises ShapeError for
     invalid inputs.
     """
     count = _output_count(node)
@@ -349,13 +349,15 @@ def _shapes_of(
     values: Sequence[StaticValue],
     count: int,
 ) -> Sequence[Shape]:
-    """Call the shape function of an op. Raises ValueError for invalid inputs."""
+    """Call the shape function of an op. Raises ShapeError for invalid inputs."""
     shapes: Sequence[Shape] = ()
     try:
         if op is not None:
             shapes = op.shape(_PartialContext(node, inputs, values, count))
-    except ValueError:
+    except ShapeError:
         raise
+    except ValueError:  # of Python or NumPy, which do not know the op
+        raise ShapeError("the inputs do not fit the op") from None
     except Exception:
         # an attribute or input is missing or of the wrong kind, which verification reports
         shapes = ()

@@ -113,7 +113,7 @@ class ClusterRunner:
             try:
                 return line.run(step, *inputs)
             except Exception as error:
-                raise line.located(error, name) from error.__cause__
+                raise line.located(error, name, node.inputs) from error.__cause__
 
         kernel: Kernel = fused
         if cluster.traceable is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
@@ -60,10 +60,10 @@ class BroadcastTo(Op):
         data, target = context.inputs[0], context.shape_value(1)
         if data.rank is not None and target.rank is not None and data.rank > target.rank:
             message = f"the rank of {data} is greater than that of {target}"
-            raise ValueError(message)
+            raise ShapeError(message)
         if data.is_full and target.is_full and data.broadcast(target) != target:
             message = f"{data} does not broadcast to {target}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [target]
 
     @staticmethod
@@ -141,7 +141,7 @@ class BroadcastGradientArgs(Op):
         try:
             x_axes, y_axes = ([], []) if first == second else repeated_axes(first, second)
         except OpError as error:
-            raise ValueError(str(error)) from None
+            raise ShapeError(str(error)) from None
         return [vector_shape(len(x_axes)), vector_shape(len(y_axes))]
 
 
@@ -205,12 +205,12 @@ class Tile(Op):
             return [shape_of_rank(size)]
         if size is not None and size != len(data.dims):
             message = f"tensor of shape {data} has {size} multiples, expected one per dimension"
-            raise ValueError(message)
+            raise ShapeError(message)
         if counts is None:
             return [shape_of_rank(len(data.dims))]
         if counts.size and counts.min() < 0:
             message = "multiples must not be negative"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [
             Shape(
                 0 if count == 0 else None if dim is None else dim * count

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import COMPLEX, FLOATS, Kernel, Op, OpError, one_of
@@ -114,7 +114,7 @@ class DiagPart(Op):
             return [UNKNOWN_SHAPE]
         if not shape.dims or len(shape.dims) % 2:
             message = f"input must have an even and positive rank, not {shape}"
-            raise ValueError(message)
+            raise ShapeError(message)
         half = len(shape.dims) // 2
         return [shape[:half].merge(shape[half:])]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.matmul import matmul_flops
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, updated_at
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -138,7 +138,7 @@ class Einsum(Op):
             middle = len(shape.dims) - len(labels)
             if middle < 0 or (middle and "..." not in term):
                 message = f"shape {shape} does not fit the labels {term!r}"
-                raise ValueError(message)
+                raise ShapeError(message)
             start = term.find("...") if "..." in term else len(labels)
             dims = shape.dims[:start] + shape.dims[start + middle :]
             for label, size in zip(labels, dims, strict=True):

@@ -15,7 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.facts import (
     AlgebraicFacts,
@@ -338,7 +338,7 @@ class RegroupOp(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         if len(context.inputs) != context.output_count:
             message = f"{len(context.inputs)} inputs cannot be {context.output_count} outputs"
-            raise ValueError(message)
+            raise ShapeError(message)
         return list(context.inputs)
 
 

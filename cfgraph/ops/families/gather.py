@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
@@ -311,7 +311,7 @@ def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -
     position = static_axis(axis, len(params.dims))
     if position < batch:
         message = f"batch_dims {batch} is beyond the axis {position}"
-        raise ValueError(message)
+        raise ShapeError(message)
     rows = Shape(params.dims[:batch]).merge(Shape(indices.dims[:batch]))
     return (
         rows
@@ -354,7 +354,7 @@ class GatherNd(Op):
         depth = indices.dims[-1]
         if depth > len(params.dims):
             message = f"index vectors of length {depth} exceed the rank of shape {params}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [indices[:-1] + params[depth:]]
 
     gradient = staticmethod(gather_nd_gradient)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve
 from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
@@ -62,7 +62,7 @@ class Bincount(Op):
         size = static_int(context, 1)
         if size is not None and size < 0:
             message = f"size ({size}) must be non-negative"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [vector_shape(size)]
 
 
@@ -90,7 +90,7 @@ class DenseBincount(Op):
         size, shape = static_int(context, 1), context.inputs[0]
         if size is not None and size < 0:
             message = f"size ({size}) must be non-negative"
-            raise ValueError(message)
+            raise ShapeError(message)
         if shape.dims is None:
             return [UNKNOWN_SHAPE]
         return [shape[:-1] + vector_shape(size)]

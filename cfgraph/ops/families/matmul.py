@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
 from cfgraph.ops.opdef.deferred_products import multiply
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
@@ -90,7 +90,7 @@ class MatMul(Op):
             a = a[::-1]
         if context.attr("transpose_b"):
             b = b[::-1]
-        Shape(a[1:]).merge(Shape(b[:1]))
+        _require_equal_inner(context, a[1], b[0])
         return [Shape((a[0], b[1]))]
 
     @classmethod
@@ -106,6 +106,14 @@ class MatMul(Op):
         return factor_gradients(
             product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
         )
+
+
+def _require_equal_inner(context: InferenceContext, left: int | None, right: int | None) -> None:
+    """Raise ShapeError if the inner sizes of a product are known and differ."""
+    if left is not None and right is not None and left != right:
+        first, second = context.inputs[:2]
+        message = f"shapes {first} and {second} have the inner sizes {left} and {right}"
+        raise ShapeError(message)
 
 
 def factor_gradients(
@@ -232,7 +240,7 @@ class BatchMatMulV2(Op):
         batch = join(x[:-2], y[:-2])
         x_sizes = (x[-2:].dims or (None, None))[:: -1 if context.attr("adj_x") else 1]
         y_sizes = (y[-2:].dims or (None, None))[:: -1 if context.attr("adj_y") else 1]
-        Shape(x_sizes[1:]).merge(Shape(y_sizes[:1]))
+        _require_equal_inner(context, x_sizes[1], y_sizes[0])
         return [batch + Shape((x_sizes[0], y_sizes[1]))]
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.families import matrix_calculus
 from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
@@ -76,10 +76,12 @@ def matrix_dims(shape: Shape) -> tuple[Shape, int | None, int | None]:
 
 
 def square_dims(shape: Shape) -> tuple[Shape, int | None]:
-    """Batch shape and size of square matrices. Raises ValueError if they are not square."""
+    """Batch shape and size of square matrices. Raises ShapeError if they are not square."""
     batch, rows, columns = matrix_dims(shape)
-    size = (Shape((rows,)).merge(Shape((columns,))).dims or (None,))[0]
-    return batch, size
+    if rows is not None and columns is not None and rows != columns:
+        message = f"shape {shape} is not that of square matrices"
+        raise ShapeError(message)
+    return batch, columns if rows is None else rows
 
 
 class SquareMatrixOp(MatrixOp, abstract=True):

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -51,7 +51,7 @@ def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: 
         return shape_of_rank(rank)
     if values.size and values.min() < 0:
         message = "paddings must not be negative"
-        raise ValueError(message)
+        raise ShapeError(message)
     return Shape(
         None if dim is None else dim + sign * (before + after)
         for dim, (before, after) in zip(data.dims, values.tolist(), strict=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
@@ -46,7 +46,7 @@ class Transpose(Op):
             return [shape_of_rank(rank)]
         if sorted(axis % rank if -rank <= axis < rank else rank for axis in perm) != [*range(rank)]:
             message = f"{perm} is not a permutation of the dimensions of {data}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [Shape(data.dims[axis] for axis in perm)]
 
     @staticmethod
@@ -171,7 +171,7 @@ class ReverseV2(SameShape):
             dims = [static_axis(axis, data.rank) for axis in axes.tolist()]
             if len(set(dims)) != len(dims):
                 message = "axis contains duplicates"
-                raise ValueError(message)
+                raise ShapeError(message)
         return [data]
 
     @staticmethod

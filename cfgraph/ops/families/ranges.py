@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve, reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, sum_all
@@ -58,7 +58,7 @@ class Fill(Op):
         value = context.value(0)
         if value is not None and value.size and value.min() < 0:
             message = f"the sizes {value.tolist()} must not be negative"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [context.shape_value(0)]
 
     @staticmethod
@@ -118,7 +118,7 @@ class Range(Op):
         try:
             return [vector_shape(_range_count(start, limit, delta))]
         except OpError as error:
-            raise ValueError(str(error)) from None
+            raise ShapeError(str(error)) from None
 
     gradient = staticmethod(no_gradient)
 
@@ -213,7 +213,7 @@ class LinSpace(Op):
         count = static_int(context, 2)
         if count is not None and count <= 0:
             message = f"num must be positive, got {count}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [vector_shape(count)]
 
     gradient = staticmethod(no_gradient)
@@ -273,7 +273,7 @@ class OneHot(Op):
         indices, depth = context.inputs[0], static_int(context, 1)
         if depth is not None and depth < 0:
             message = f"depth must not be negative, got {depth}"
-            raise ValueError(message)
+            raise ShapeError(message)
         require_rank(context.inputs[2], 0)
         require_rank(context.inputs[3], 0)
         if indices.dims is None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
@@ -137,20 +137,20 @@ def _reshaped_shape(data: Shape, dims: list[int | None], known: bool) -> Shape:
     """The static result shape. If `known`, None in `dims` means -1, otherwise an unknown size."""
     if known and dims.count(None) > 1:
         message = "only one size can be -1"
-        raise ValueError(message)
+        raise ShapeError(message)
     total, rest = data.elements, dims_product([dim for dim in dims if dim is not None])
     if total is None or rest is None:
         return Shape(dims)
     if None not in dims:
         if total != rest:
             message = f"cannot reshape a tensor of shape {data} into {Shape(dims)}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return Shape(dims)
     if dims.count(None) > 1 or rest == 0:
         return Shape(dims)
     if total % rest:
         message = f"cannot reshape a tensor of shape {data} into {Shape(dims)}"
-        raise ValueError(message)
+        raise ShapeError(message)
     return Shape(total // rest if dim is None else dim for dim in dims)
 
 
@@ -271,7 +271,7 @@ class Squeeze(Op):
             for dim in dims:
                 if data.dims[dim] not in (None, 1):
                     message = f"dimension {dim} of {data} has not size 1"
-                    raise ValueError(message)
+                    raise ShapeError(message)
             return [Shape(size for dim, size in enumerate(data.dims) if dim not in dims)]
         if None in data.dims:
             return [UNKNOWN_SHAPE]

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.gather import index_vectors, widen_indices
 from cfgraph.ops.families.split import as_outputs
@@ -73,7 +73,7 @@ def _check_static_shapes(tensor: Shape, indices: Shape, updates: Shape) -> None:
         return
     if depth > len(tensor.dims):
         message = f"index vectors of length {depth} do not fit a tensor of shape {tensor}"
-        raise ValueError(message)
+        raise ShapeError(message)
     updates.merge(indices[:-1] + tensor[depth:])
 
 
@@ -342,7 +342,7 @@ class DynamicStitch(Op):
                 continue
             if index.rank > len(shape.dims):
                 message = f"data of shape {shape} must start with the shape {index} of its indices"
-                raise ValueError(message)
+                raise ShapeError(message)
             shape[: index.rank].merge(index)
             row_shape = row_shape.merge(shape[index.rank :])
         return [vector_shape(_stitched_shape(context, count)) + row_shape]

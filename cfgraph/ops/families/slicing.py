@@ -13,7 +13,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import updated_at
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
@@ -99,7 +99,7 @@ def _static_slice_size(dim: int | None, start: int, extent: int) -> int | None:
             return None
     if start < 0 or extent < 0 or (dim is not None and start + extent > dim):
         message = f"a slice of size {extent} from {start} does not fit a dimension of size {dim}"
-        raise ValueError(message)
+        raise ShapeError(message)
     return extent
 
 

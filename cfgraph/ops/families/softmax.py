@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import (
     defer_check,
     reduced_rows,
@@ -194,7 +194,7 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
             shape = Shape((None, None))
         if shape.rank != 2:
             message = f"logits and labels must make a matrix, not {shape}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [shape[:1], shape]
 
 

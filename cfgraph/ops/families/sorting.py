@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import NUMERIC, REAL
 from cfgraph.ops.opdef.array_namespace import few_largest
@@ -119,7 +119,7 @@ def _top_k_shape(data: Shape, k: int | None) -> Shape:
     require_rank_at_least(data, 1)
     if k is not None and (k < 0 or (data.dims and (data.dims[-1] or k) < k)):
         message = f"cannot select the {k} largest elements of each row of {data}"
-        raise ValueError(message)
+        raise ShapeError(message)
     return with_dim(data, -1, k)
 
 
@@ -172,7 +172,7 @@ class NthElement(Op):
             n < 0 or (data.dims and data.dims[-1] is not None and (data.dims[-1] <= n))
         ):
             message = f"{data} has no element {n} in a row"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [data[:-1]]
 
     @staticmethod

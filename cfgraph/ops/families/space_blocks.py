@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -138,23 +138,23 @@ class SpaceBatchOp(Op, abstract=True):
         block, pairs = static_ints(context, 1), context.value(2)
         if block is not None and any(step < 1 for step in block):
             message = f"block {block} must be positive"
-            raise ValueError(message)
+            raise ShapeError(message)
         fits = pairs is not None and block is not None and pairs.shape == (len(block), 2)
         return block, pairs.tolist() if fits and pairs is not None else None
 
 
 def exact_quotient(size: int, step: int) -> int:
-    """The quotient. Raises ValueError for a nonzero remainder."""
+    """The quotient. Raises ShapeError for a nonzero remainder."""
     if size % step:
         message = f"{size} is not divisible by {step}"
-        raise ValueError(message)
+        raise ShapeError(message)
     return size // step
 
 
 def _cropped_size(size: int, pair: list[int]) -> int:
     if sum(pair) > size:
         message = f"crops {pair} are larger than {size}"
-        raise ValueError(message)
+        raise ShapeError(message)
     return size - sum(pair)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.facts import Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
@@ -61,7 +61,7 @@ class Split(Op):
             return [data] * count
         if size % count:
             message = f"{data} cannot be split into {count} equal slices along dimension {dim}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [with_dim(data, dim, size // count)] * count
 
     @staticmethod
@@ -147,7 +147,7 @@ class SplitV(Op):
             try:
                 lengths = _resolve_sizes(lengths, dim_size)
             except OpError as error:
-                raise ValueError(str(error)) from None
+                raise ShapeError(str(error)) from None
         return [with_dim(data, dim, None if size < 0 else size) for size in lengths]
 
     @staticmethod
@@ -228,7 +228,7 @@ class Unpack(Op):
         axis = static_axis(context.attr("axis"), len(data.dims))
         if data.dims[axis] not in (None, count):
             message = f"dimension {axis} of {data} is not {count}"
-            raise ValueError(message)
+            raise ShapeError(message)
         return [Shape(data.dims[:axis] + data.dims[axis + 1 :])] * count
 
     @staticmethod

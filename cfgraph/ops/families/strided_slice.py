@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.variables import Variable
@@ -217,7 +217,7 @@ class StridedSlice(Op):
                 data, index, begin, end, StridedSliceMasks(context.attr), strides is not None
             )
         except OpError as error:
-            raise ValueError(str(error)) from None
+            raise ShapeError(str(error)) from None
         return [sized]
 
     @staticmethod
@@ -262,7 +262,7 @@ def _static_slice_shape(
     dims, axis, result = list(data), 0, list[int | None]()
     if used > len(dims):
         message = f"{used} dimensions are sliced, the tensor has {len(dims)}"
-        raise ValueError(message)
+        raise ShapeError(message)
     spread = len(dims) - used
     for position, entry in enumerate(index):
         if entry is Ellipsis:
@@ -277,7 +277,7 @@ def _static_slice_shape(
         if not isinstance(entry, slice):
             if begin is not None and size is not None and not -size <= entry < size:
                 message = f"index {entry} is out of bounds for a dimension of size {size}"
-                raise ValueError(message)
+                raise ShapeError(message)
             continue
         bounded = (begin is not None or masks.begin & bit) and (end is not None or masks.end & bit)
         result.append(_static_strided_size(size, entry) if bounded and strides_known else None)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.segment import (
     COUNT,
@@ -80,7 +80,7 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
         count = static_int(context, 2)
         if count is not None and count < 0:
             message = f"num_segments must not be negative, got {count}"
-            raise ValueError(message)
+            raise ShapeError(message)
         if data.dims is None or ids.rank is None:
             return [UNKNOWN_SHAPE]
         data[: ids.rank].merge(ids)

@@ -14,9 +14,10 @@ the other primitives are not supported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, ModuleType
+from traceback import walk_tb
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -27,15 +28,9 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.traversal import topological_order
 from cfgraph.limits import Limits, check_deadline, current_limits
-from cfgraph.ops.opdef.op import (
-    KERNEL_FAILURES,
-    Kernel,
-    Op,
-    OpError,
-    bound_kernel,
-    lookup,
-)
-from cfgraph.stack_position import is_of_signal_handler
+from cfgraph.ops.opdef.kernel_errors import kernel_error
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, bound_kernel, lookup
+from cfgraph.stack_position import frame_variables, is_of_signal_handler
 
 # bound on calls in each other, far from the end of Python's stack: a call takes nine frames
 _MAX_CALL_DEPTH: Final = 64
@@ -79,12 +74,16 @@ class StraightLine:
         self.order = execution_order(function)
         self.returned = function.returns
         self.calls = [KernelCall.from_node(node, bind) for node in self.order]
+        self.arguments = function.arguments
+        names = _variable_names(function, self.calls)
+        self._names = names
         kernels: dict[str, Any] = {
             f"k{index}": call.kernel for index, call in enumerate(self.calls)
         }
-        source = "\n".join(_generated_source(function, self.calls))
+        kernels[_LINE] = self  # for errors: the functions on a stack are those that failed
+        source = "\n".join(_generated_source(function, self.calls, names))
         exec(compile(source, f"<function {function.name}>", "exec"), kernels)
-        self.run: Callable[..., Any] = kernels["body"]
+        self.run: Callable[..., Any] = kernels[_FUNCTION]
 
     def failed(self, error: Exception) -> Node | None:
         """The node whose kernel raised an error, or None."""
@@ -92,24 +91,72 @@ class StraightLine:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not code:
             trace = trace.tb_next
-        index = -1 if trace is None else trace.tb_lineno - 2
-        if not 0 <= index < len(self.calls):
-            return None
-        return self.calls[index].node
+        call = None if trace is None else self._call_at(trace.tb_lineno)
+        return None if call is None else call.node
 
-    def located(self, error: Exception, caller: str) -> Exception:
-        """The error with the name of the inner node, prefixed by the name of the calling node."""
-        node = self.failed(error)
-        if node is None or is_of_signal_handler(error):
+    def _call_at(self, line: int) -> KernelCall | None:
+        return self.calls[line - 2] if 0 <= line - 2 < len(self.calls) else None
+
+    def located(self, error: Exception, caller: str, arguments: Sequence[Output] = ()) -> Exception:
+        """The error with the name of the inner node, prefixed by the name of the calling node.
+
+        `arguments` are the tensors that the caller passes.
+        """
+        positions = [*_positions(error)]
+        if not positions or positions[0][0] is not self or is_of_signal_handler(error):
             return error
-        name = f"{caller}/{node.name}" if caller else node.name
+        name = "/".join([*filter(None, [caller]), *(call.node.name for _, call, _ in positions)])
         if isinstance(error, CfgraphError):
             error.node = name
             return error
         if isinstance(error, KERNEL_FAILURES):
-            return OpError(str(error) or type(error).__name__, node=name)
+            line, call, frame = positions[-1]
+            passed = _passed_arguments(positions, arguments)
+            inputs = line._input_values(call, frame)
+            failure = kernel_error(error, call.node, inputs, arguments=passed)
+            failure.node = name
+            return failure
         error.add_note(f"while running node '{name}'")
         return error
+
+    def _input_values(self, call: KernelCall, frame: FrameType) -> list[Any]:
+        """The inputs of a call in a frame of the function."""
+        variables = frame_variables(frame)
+        names = [self._names[item] for item in call.inputs]
+        return [variables[name] for name in names] if variables.keys() >= {*names} else []
+
+
+# the name of the StraightLine among the globals of its function, and that of the function
+_LINE: Final = "line"
+_FUNCTION: Final = "body"
+
+
+_Position = tuple[StraightLine, KernelCall, FrameType]
+
+
+def _positions(error: Exception) -> Iterator[_Position]:
+    """The calls of straight lines in which an error was raised, the innermost last."""
+    for frame, number in walk_tb(error.__traceback__):
+        if frame.f_code.co_name == _FUNCTION and _LINE in frame.f_globals:
+            line = frame.f_globals[_LINE]
+            call = line._call_at(number)
+            if call is not None:
+                yield line, call, frame
+
+
+def _passed_arguments(
+    positions: Sequence[_Position], arguments: Sequence[Output]
+) -> dict[Node, Output]:
+    """The outputs that arguments of nested functions stand for, other than those of loops.
+
+    The arguments of a loop are values of its last iteration.
+    """
+    passed: dict[Node, Output] = {}
+    for line, call, _ in positions:
+        passed.update(zip(line.arguments, arguments, strict=False))
+        calls = _op_of(call.node).calls
+        arguments = () if calls.kind == "while" else call.inputs[calls.first_argument :]
+    return passed
 
 
 def execution_order(function: FunctionGraph) -> list[Node]:
@@ -150,21 +197,30 @@ def _op_of(node: Node) -> type[Op]:
     return op
 
 
-def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> Iterator[str]:
-    """Generate the function. No name in it comes from the graph, so that no file injects code."""
+def _variable_names(function: FunctionGraph, calls: Sequence[KernelCall]) -> dict[Output, str]:
+    """The variables of the function. No name comes from the graph, so that no file injects code."""
     names = {argument.output(): f"a{index}" for index, argument in enumerate(function.arguments)}
+    for call in calls:
+        for item in call.outputs:
+            names[item] = f"v{len(names)}"
+    return names
+
+
+def _generated_source(
+    function: FunctionGraph, calls: Sequence[KernelCall], names: Mapping[Output, str]
+) -> Iterator[str]:
+    """Generate the function."""
     last: dict[Output, KernelCall] = {}
     for call in calls:
         last.update(dict.fromkeys(call.inputs, call))
     for item in function.returns:
         last.pop(item, None)
-    yield f"def body({', '.join(['step', *names.values()])}):"
+    arguments = [names[argument.output()] for argument in function.arguments]
+    yield f"def {_FUNCTION}({', '.join(['step', *arguments])}):"
     for index, call in enumerate(calls):
         arguments = [names[item] for item in call.inputs]
         if call.takes_step:
             arguments.insert(0, "step")
-        for item in call.outputs:
-            names[item] = f"v{len(names)}"
         targets = ", ".join(names[item] for item in call.outputs)
         made = f"k{index}({', '.join(arguments)})"
         gone = [names[item] for item in dict.fromkeys(call.inputs) if last.get(item) is call]

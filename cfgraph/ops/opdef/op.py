@@ -209,7 +209,7 @@ class Op:
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         """Infer the static shapes of the outputs. Default: unknown.
 
-        Raises ValueError for inputs that cannot fit.
+        Raises ShapeError for inputs that cannot fit.
         """
         return [UNKNOWN_SHAPE] * context.output_count
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ir import registry
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.op import OpError
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class InferenceContext:
 
 
 def static_axis(axis: int, rank: int) -> int:
-    """An axis of inference, counted from the front. Raises ValueError if out of range."""
+    """An axis of inference, counted from the front. Raises ShapeError if out of range."""
     if not -rank <= axis < rank:
         message = f"axis {axis} is out of the range [{-rank}, {rank})"
-        raise ValueError(message)
+        raise ShapeError(message)
     return axis % rank
 
 
@@ -77,7 +77,7 @@ def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
 
 
 def static_int(context: InferenceContext, slot: int) -> int | None:
-    """The static value of a scalar input. Raises ValueError for any other rank."""
+    """The static value of a scalar input. Raises ShapeError for any other rank."""
     require_rank(context.inputs[slot], 0)
     value = context.value(slot)
     return None if value is None else int(value.reshape(-1)[0])
@@ -90,23 +90,26 @@ def static_ints(context: InferenceContext, slot: int) -> list[int] | None:
 
 
 def shape_of_rank(rank: int | None) -> Shape:
-    """A shape of this rank and unknown sizes. Raises ValueError above `LARGEST_RANK`."""
+    """A shape of this rank and unknown sizes. Raises ShapeError above `LARGEST_RANK`."""
     if rank is not None and rank > LARGEST_RANK:
         message = f"a tensor cannot have {rank} dimensions"
-        raise ValueError(message)
+        raise ShapeError(message)
     return UNKNOWN_SHAPE if rank is None else Shape([None] * rank)
 
 
 def require_rank(shape: Shape, rank: int) -> Shape:
-    """Refine a shape to this rank. Raises ValueError if its rank differs."""
+    """Refine a shape to this rank. Raises ShapeError if its rank differs."""
+    if shape.rank not in (None, rank):
+        message = f"shape {shape} must have rank {rank}"
+        raise ShapeError(message)
     return shape.merge(shape_of_rank(rank))
 
 
 def require_rank_at_least(shape: Shape, rank: int) -> Shape:
-    """The shape unchanged. Raises ValueError if its rank is known and smaller."""
+    """The shape unchanged. Raises ShapeError if its rank is known and smaller."""
     if shape.rank is not None and shape.rank < rank:
         message = f"shape {shape} must be at least of rank {rank}"
-        raise ValueError(message)
+        raise ShapeError(message)
     return shape
 
 

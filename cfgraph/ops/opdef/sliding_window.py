@@ -15,7 +15,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_text
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.op import OpError
 
 Pads = tuple[tuple[int, int], ...]
@@ -90,7 +90,7 @@ class SlidingWindow(NamedTuple):
         extent = (window - 1) * self.dilations[d] + 1
         if size + sum(self.explicit[d]) < extent:
             message = f"a window of {extent} does not fit into an image of {size}"
-            raise ValueError(message)
+            raise ShapeError(message)
         count, _ = self.output_size_and_padding(d, size, extent)
         return count
 

@@ -72,12 +72,21 @@ class Interpreter:
 
     def node_of(self, stack: Iterable[FrameType]) -> NodePlan | None:
         """The node that a stack with a run of this interpreter is at; None without one."""
+        known: NodePlan | None = self._variables(stack).get("known")
+        return known
+
+    def inputs_in(self, stack: Iterable[FrameType]) -> Sequence[Any]:
+        """The inputs of the node that a stack with a run of this interpreter is at."""
+        inputs: Sequence[Any] = self._variables(stack).get("inputs", ())
+        return inputs
+
+    def _variables(self, stack: Iterable[FrameType]) -> dict[str, Any]:
         for frame in stack:
             if frame.f_code is Interpreter.run.__code__:
                 variables = frame_variables(frame)
                 if variables["self"] is self:
-                    return variables.get("known")
-        return None
+                    return variables
+        return {}
 
 
 def _dereference(known: NodePlan, inputs: list[Any]) -> None:

@@ -42,6 +42,7 @@ from cfgraph.ops.opdef.row_products import (
     pushing,
     reading,
 )
+from cfgraph.runtime.compiled.code_position import arguments_in_line, operand_names
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, stateful_kernel
 from cfgraph.runtime.compiled.value_expressions import raw, strings
 from cfgraph.runtime.engine.executor import located_error
@@ -255,8 +256,12 @@ class Script:
             trace = trace.tb_next
         if trace is None:
             return error
-        comment = getline(self.path, trace.tb_lineno).rpartition("  # ")[2]
-        located = located_error(error, Node(comment.rpartition(" (")[0], "", {}, ""), "", "")
+        code, _, comment = getline(self.path, trace.tb_lineno).rpartition("  # ")
+        name, _, op = comment.rstrip().removesuffix(")").rpartition(" (")
+        names = [operand for operand in operand_names(code) if operand != "step"]
+        names = names if all(names) else []
+        inputs = arguments_in_line(code, trace.tb_frame, len(names))
+        located = located_error(error, Node(name, op, {}, ""), "", "", inputs, names)
         if isinstance(located, CfgraphError):
             located.path = f"{self.path}:{trace.tb_lineno}"
         return located

@@ -10,11 +10,13 @@ from typing import Any, Final
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.kernel_errors import kernel_error
 from cfgraph.ops.opdef.op import KERNEL_FAILURES
 from cfgraph.ops.opdef.resources import explain_wrong_handle
 from cfgraph.runtime.engine.link import FireWrapper, link
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.engine.propagate import Fire, FrameState, Iteration, Send
+from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.rendezvous import Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.feeds.conversion import FedVariable
@@ -151,7 +153,10 @@ class Executor:
     def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
         """The error with the node, frame, and device of the token that raised it."""
         plan = self.linked.owners.get(fire)
-        return located_error(error, plan.node if plan else None, iteration.path, self.device)
+        if plan is None:
+            return located_error(error, None, iteration.path, self.device)
+        inputs = iteration.values[plan.base : plan.end]
+        return located_error(error, plan.node, iteration.path, self.device, inputs)
 
     def next_token_iteration(self) -> Iteration | None:
         """The iteration of the next token, if there is one."""
@@ -162,10 +167,18 @@ for _function in (Executor.fire_in_order, Executor.fire):
     LOCATORS[_function.__code__] = _token_position
 
 
-def located_error(error: Exception, node: Node | None, path: str, device: str) -> Exception:
+def located_error(
+    error: Exception,
+    node: Node | None,
+    path: str,
+    device: str,
+    inputs: Sequence[Any] = (),
+    names: Sequence[str] = (),
+) -> Exception:
     """An error of a run with the node, frame path, and device where it was raised.
 
-    That of a handler of a signal is unchanged.
+    One that Python or NumPy raised describes the `inputs` of the node, which `names` names. That of
+    a handler of a signal is unchanged.
     """
     if is_of_signal_handler(error):
         return error
@@ -182,13 +195,25 @@ def located_error(error: Exception, node: Node | None, path: str, device: str) -
         message = f"feed {error.obj.name}: {node.op} expects another resource than a variable"
         hint = "feed what makes the resource, or a handle that an earlier run has fetched"
         return UsageError(message, node=name, hint=hint, code="CFG034")
+    if isinstance(error, KERNEL_FAILURES) and node is not None:
+        failure = kernel_error(error, node, _dereferenced(inputs), names)
+        return located_error(failure, node, path, device)
     text = explain_wrong_handle(error) if isinstance(error, AttributeError) else None
-    if isinstance(error, KERNEL_FAILURES):
-        text = str(error) or type(error).__name__
     if text:
         return ExecutionError(text, node=name, frame=path, device=device, code="CFG705")
     error.add_note(f"while running node '{name}' in frame {path}")
     return error
+
+
+def _dereferenced(inputs: Sequence[Any]) -> list[Any]:
+    """The values of inputs; a variable without a value stays one."""
+    values = []
+    for value in inputs:
+        try:
+            values.append(dereference(value))
+        except CfgraphError:
+            values.append(value)
+    return values
 
 
 def _as_execution_error(error: CfgraphError) -> ExecutionError:
