@@ -88,7 +88,7 @@ def write(family: str, size: int, folder: Path) -> Path:
 
 def run(command: str, path: Path) -> int:
     """Run a command on a file without its output; return its exit status."""
-    from cfgraph import cli
+    from cfgraph.cli import command_line as cli
 
     words = COMMANDS[command].replace("{}", str(path)).split()
     if "--feed" in words and b"\n\x01p" in path.read_bytes():

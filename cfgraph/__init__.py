@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import importlib
 
+from cfgraph.version import __version__ as __version__
+
 # as `typing` defines it; a command handles signals as soon as this module is imported
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
     from cfgraph.runtime.restore import restore as restore
     from cfgraph.runtime.restore import save_variables as save_variables
     from cfgraph.runtime.session import Session as Session
-
-__version__ = "0.1.0"
 
 # imported on first use: `cfgraph --help` needs none of them
 _HOMES = {

@@ -27,11 +27,11 @@ from cfgraph.ir.gc_pause import delay_first_collection  # noqa: E402
 delay_first_collection()
 
 from cfgraph.blas_environment import start_with_one_thread  # noqa: E402
-from cfgraph.cli import interruption_reporter, run  # noqa: E402
+from cfgraph.cli.command_line import interruption_reporter, run  # noqa: E402
+from cfgraph.cli.progress import ProgressLine  # noqa: E402
+from cfgraph.cli.standard_streams import exit_code_with_output, guard_standard_streams  # noqa: E402
+from cfgraph.cli.watchdog import Interruption, Watchdog  # noqa: E402
 from cfgraph.limits import abandoned_work_continues  # noqa: E402
-from cfgraph.progress import ProgressLine  # noqa: E402
-from cfgraph.standard_streams import exit_code_with_output, guard_standard_streams  # noqa: E402
-from cfgraph.watchdog import Interruption, Watchdog  # noqa: E402
 
 
 def main() -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
-from cfgraph import options, run_options
 from cfgraph.analysis.feeds_and_fetches import missing_feeds_error
-from cfgraph.cli import run_function
-from cfgraph.console.output import page
+from cfgraph.cli import options, run_options
+from cfgraph.cli.command_line import run_function
+from cfgraph.cli.output import page
+from cfgraph.cli.standard_streams import exit_code_with_output, guard_standard_streams
 from cfgraph.console.run_report import print_values
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
@@ -19,7 +20,6 @@ from cfgraph.ir.node import split_tensor_name
 from cfgraph.runtime.compiled.script import Script
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.restore import restore
-from cfgraph.standard_streams import exit_code_with_output, guard_standard_streams
 
 
 def main(script: Script, run: Callable[..., list[Any]]) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Full, Graphs, Json, repeatable, split_list
+from cfgraph.cli.options import Color, ColorChoice, Full, Graphs, Json, repeatable, split_list
 
 
 def main(

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Exit, Fetch, Graph, Json, Output, Quiet, Signature, Target, repeatable
+from cfgraph.cli.options import (
+    Exit,
+    Fetch,
+    Graph,
+    Json,
+    Output,
+    Quiet,
+    Signature,
+    Target,
+    repeatable,
+)
 
 
 def main(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfgraph.options import Color, ColorChoice, Json
+from cfgraph.cli.options import Color, ColorChoice, Json
 
 
 def main(json: Json = False, color: ColorChoice = Color.auto) -> None:

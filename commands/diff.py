@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options, run_options
+from cfgraph.cli import options, run_options
 
 First = Annotated[
     str,

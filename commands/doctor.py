@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cfgraph.cli.options import Color, ColorChoice, Exit, Json, Quiet
 from cfgraph.errors import UsageError
-from cfgraph.options import Color, ColorChoice, Exit, Json, Quiet
 
 
 def main(

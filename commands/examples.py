@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Json
+from cfgraph.cli.options import Json
 
 
 class ExampleSet(StrEnum):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import (
+from cfgraph.cli.options import (
     Color,
     ColorChoice,
     Feed,
@@ -21,7 +21,7 @@ from cfgraph.options import (
     Signature,
     Variables,
 )
-from cfgraph.run_options import AllowIo, Devices, MaxIterations, Seed
+from cfgraph.cli.run_options import AllowIo, Devices, MaxIterations, Seed
 
 GraphOrCode = Annotated[
     str,
@@ -123,8 +123,8 @@ def main(
 def _explain_code(code: str, json: bool, color: Color) -> None:
     """Print the meaning of an error code and how to fix its cause; loads no NumPy or protobuf."""
     from cfgraph.analysis.findings import find_code
-    from cfgraph.console.json_output import print_document
-    from cfgraph.console.output import page
+    from cfgraph.cli.json_output import print_document
+    from cfgraph.cli.output import page
     from cfgraph.errors import UsageError
 
     if not re.fullmatch(r"(?i)cfg\w*", code):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import (
+from cfgraph.cli.options import (
     Cases,
     Exit,
     Feed,
@@ -24,7 +24,7 @@ from cfgraph.options import (
     repeatable,
     split_names,
 )
-from cfgraph.run_options import AllowIo
+from cfgraph.cli.run_options import AllowIo
 
 Fetch = Annotated[
     list[str],

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import (
+from cfgraph.cli.options import (
     Cases,
     Exit,
     Feed,
@@ -23,7 +23,7 @@ from cfgraph.options import (
     Verify,
     repeatable,
 )
-from cfgraph.run_options import AllowIo
+from cfgraph.cli.run_options import AllowIo
 
 Function = Annotated[
     list[str],

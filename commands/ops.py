@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Json
+from cfgraph.cli.options import Color, ColorChoice, Json
 
 
 def main(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cfgraph import options, run_options
+from cfgraph.cli import options, run_options
 
 if TYPE_CHECKING:
     from cfgraph.console.ci_formats import CiReport

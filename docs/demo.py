@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import Final, NamedTuple
 
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 
 
 class DemoStep(NamedTuple):

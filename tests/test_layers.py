@@ -15,26 +15,14 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = (
-    *(
-        "__main__",
-        "command_files",
-        "configuration",
-        "console",
-        "environment",
-        "options",
-        "progress",
-        "run_options",
-        "schemas",
-    ),
-    *("pipeline_text", "script", "standard_streams", "watchdog"),
-)
+CLI = ("__main__", "console", "schemas", "script")
 TOP_LEVEL_LAYERS = {
     "__init__": "errors",
     "blas_environment": "errors",
     "limits": "errors",
     "rich_display": "errors",
     "stack_position": "errors",
+    "version": "errors",
     **dict.fromkeys(CLI, "cli"),
 }
 # what a start-up can do without, and what is optional: these may be imported inside functions
@@ -54,7 +42,10 @@ HEAVY = {
     *("IPython", "cupy", "jax", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it
-LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}, "cfgraph/configuration.py": {"tomllib"}}
+LIGHT_INSIDE = {
+    "cfgraph/cli/command_line.py": {"traceback"},
+    "cfgraph/cli/configuration.py": {"tomllib"},
+}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
 PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "run_names", "run_passes")}
@@ -237,12 +228,12 @@ def test_only_serde_imports_the_bindings() -> None:
         ("cfgraph.ir.graph", "from cfgraph.ops.opdef.op import Op"),
         ("cfgraph.ir.graph", "from cfgraph import passes"),
         ("cfgraph.ir.graph", "def f():\n    import cfgraph.runtime.session"),
-        ("cfgraph.ir.graph", "if x:\n    import cfgraph.cli"),
+        ("cfgraph.ir.graph", "if x:\n    import cfgraph.cli.command_line"),
         ("cfgraph.ir.graph", "from . import names"),
         ("cfgraph.ops.math", "def f():\n    from cfgraph.ir.graph import Graph"),
         ("cfgraph.ops.math", "def f():\n    import json"),
-        ("cfgraph.cli", "import cfgraph.commands.show"),
-        ("cfgraph.errors", "from cfgraph.options import Json"),
+        ("cfgraph.cli.command_line", "import cfgraph.commands.show"),
+        ("cfgraph.errors", "from cfgraph.cli.options import Json"),
     ],
 )
 def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
@@ -256,7 +247,10 @@ def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
         ("cfgraph.passes.lower", "from cfgraph.passes.outcome import Report"),
         ("cfgraph.ir.files", "def f():\n    import numpy as np"),
         ("cfgraph.ir.graph", "if TYPE_CHECKING:\n    from cfgraph.ops.opdef.op import Op"),
-        ("cfgraph.commands.show", "from cfgraph import load\nfrom cfgraph.options import Graph"),
+        (
+            "cfgraph.commands.show",
+            "from cfgraph import load\nfrom cfgraph.cli.options import Graph",
+        ),
         # a command imports the library when it runs: its help and its usage errors do without
         ("cfgraph.commands.show", "def main():\n    from cfgraph.console.show import show"),
     ],

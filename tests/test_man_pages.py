@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
 from tests.man_pages import man_pages
 
 FOLDER = Path("docs") / "man"

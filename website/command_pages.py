@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import typer
 
-from cfgraph.cli import app
-from cfgraph.command_files import COMMANDS, CommandFiles
-from cfgraph.console.help_examples import EXAMPLES
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.command_line import app
+from cfgraph.cli.help_examples import EXAMPLES
 from website.transcripts import Transcript, in_parallel, transcripts
 
 SECTIONS: Final = ("Arguments", "Options", "Advanced options")

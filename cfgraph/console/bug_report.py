@@ -19,10 +19,10 @@ from typing import Any, Final
 import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.cli.json_output import document, print_document, render_json
+from cfgraph.cli.output import note
 from cfgraph.console.doctor import Installation, inspect_installation
 from cfgraph.console.graph_files import artifact
-from cfgraph.console.json_output import document, print_document, render_json
-from cfgraph.console.output import note
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue

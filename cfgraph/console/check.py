@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from cfgraph.analysis.check import CheckReport, check, report_load_error
 from cfgraph.analysis.findings import LEVELS, Finding, catalog, similar_code_hint
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page, page, tab_separated
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import STDIN, Source, read_graph
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Page, page, tab_separated
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
-from cfgraph.options import Color
 
 FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
 MAX_PER_CODE: Final = 10

@@ -9,11 +9,11 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from cfgraph import __version__
 from cfgraph.analysis.findings import LEVELS, Finding, catalog
-from cfgraph.console.json_output import render_json
+from cfgraph.cli.json_output import render_json
 from cfgraph.errors import UsageError
 from cfgraph.ir.printable import clean_lines
+from cfgraph.version import __version__
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _GITHUB_LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}

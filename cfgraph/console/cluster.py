@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, Page, flowed, page
 from cfgraph.console.dot import cluster_dot
 from cfgraph.console.graph_files import STDIN, OutputOptions
-from cfgraph.console.output import Column, OutputTable, Page, flowed, page
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.options import split_names
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,

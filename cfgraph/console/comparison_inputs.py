@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_folder, saved_model_state_of
-from cfgraph.console.output import note
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names

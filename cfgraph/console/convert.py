@@ -17,6 +17,8 @@ import numpy as np
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input, must_be_fed
 from cfgraph.analysis.summary import initializers
 from cfgraph.analysis.verify.verify import require_analyzable
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.output import note, page
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import GraphDiff
 from cfgraph.console.diff import diff_json, print_diff
@@ -29,8 +31,6 @@ from cfgraph.console.graph_files import (
     saved_model_state_of,
     write_graph,
 )
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import note, page
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.file_io import StagedFiles

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, page
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, page
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.units import format_byte_size
 from cfgraph.limits import machine_memory
-from cfgraph.options import Color
 from cfgraph.runtime.gpu.context import gpu_context
 
 

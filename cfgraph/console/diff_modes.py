@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cfgraph.cli.output import Page, page
 from cfgraph.compare.differences import RunDiff, run_findings
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import ENGINE, Mode, parse_modes
@@ -19,7 +20,6 @@ from cfgraph.console.diff_run import (
     runs_summary,
 )
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
-from cfgraph.console.output import Page, page
 from cfgraph.errors import Unsupported, UsageError
 
 _CFGRAPH: Final = "cfgraph"

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.findings import Finding
+from cfgraph.cli.options import split_list
+from cfgraph.cli.output import Page, page
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
 from cfgraph.compare.equivalence import (
@@ -29,14 +31,12 @@ from cfgraph.console.diff import (
     print_diff_result,
 )
 from cfgraph.console.graph_files import Source, require_single_stdin, saved_model_folder
-from cfgraph.console.output import Page, page
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 from cfgraph.ir.node import node_name
-from cfgraph.options import split_list
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches

@@ -12,22 +12,22 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph import __version__
-from cfgraph.command_files import COMMANDS, CommandFiles
-from cfgraph.configuration import nearest_configuration
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.configuration import nearest_configuration
+from cfgraph.cli.environment import environment_errors, unknown_variables
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page, page
 from cfgraph.console.devices import (
     MachineDevice,
     devices_table,
     installed_version,
     machine_devices,
 )
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Page, page
-from cfgraph.environment import environment_errors, unknown_variables
 from cfgraph.errors import DISTRIBUTION, CfgraphError, install_hint
 from cfgraph.ir.units import format_byte_size
-from cfgraph.options import Color
 from cfgraph.runtime.code_cache import cache_status
+from cfgraph.version import __version__
 
 # a requirement: its distribution, and the extra that needs it
 _REQUIREMENT: Final = re.compile(r"([\w.-]+).*?(?:extra == ['\"]([\w-]+)['\"])?$")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.build.builder import Builder
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.output import note
 from cfgraph.console.graph_files import artifact
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import note
 from cfgraph.console.paper.example_set import ExampleFile, paper_files
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import GRAPH_SUFFIXES, StagedFiles

@@ -18,10 +18,11 @@ from cfgraph.analysis.explain import (
 from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle, item_cost
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.verify.verify import require_analyzable, structural_errors
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page, page
 from cfgraph.console.explain_crossings import explain_crossings
 from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Page, page
 from cfgraph.console.selection import GraphView, find_node
 from cfgraph.console.signatures import SignatureNames, signature_names
 from cfgraph.errors import UsageError
@@ -33,7 +34,6 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.options import Color
 from cfgraph.passes.cluster.encapsulate import called_function, cluster_calls
 from cfgraph.runtime.trace.summary import IterationTimes
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cfgraph.analysis.loops.frame_crossings import FrameCrossing, crossings_into
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.verify.verify import structural_errors
-from cfgraph.console.output import Column, OutputTable, Page
+from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
 

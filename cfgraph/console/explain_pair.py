@@ -19,10 +19,11 @@ from cfgraph.analysis.gradient_paths import (
 from cfgraph.analysis.loops.frame_crossings import FramePath, crossings_into, frame_path
 from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.analysis.verify.verify import structural_errors
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.console.explain import print_explanation, require_outside_functions
 from cfgraph.console.explain_crossings import FRAME_CODES
 from cfgraph.console.graph_files import read_graph
-from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.console.signatures import signature_names
 from cfgraph.errors import CfgraphError, Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node, Output
@@ -31,7 +32,6 @@ from cfgraph.ir.names import first_names
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import NEXT_ITERATION
 from cfgraph.ir.traversal import ancestors
-from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.derivatives import gradient_with_flow
 

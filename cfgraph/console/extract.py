@@ -9,9 +9,10 @@ from typing import Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
 from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.console.comparison_inputs import RunInputs, VariableSource
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
-from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.console.values import value_text
@@ -21,7 +22,6 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.options import split_names
 from cfgraph.passes.extract import Extraction, ExtractionPlan, extract
 from cfgraph.runtime.engine.propagate import DEFAULT_MAX_ITERATIONS
 from cfgraph.runtime.feeds.parse_feeds import read_feeds

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from cfgraph.console.output import Column, OutputTable, Page
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
-from cfgraph.options import split_names
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
 
 

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from cfgraph.analysis.gradient_paths import default_xs
 from cfgraph.analysis.summary import sinks
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import OutputTable, Page, page
 from cfgraph.console.grad_check import (
     Comparisons,
     FiniteDifferenceCheck,
@@ -23,7 +25,6 @@ from cfgraph.console.grad_report import (
     print_gradients,
 )
 from cfgraph.console.graph_files import OutputOptions, Source, json_bytes, require_single_stdin
-from cfgraph.console.output import OutputTable, Page, page
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult, transform_file
 from cfgraph.console.verify import Verification
@@ -31,7 +32,6 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.serde.saved_model import SavedSignature
-from cfgraph.options import split_names
 from cfgraph.passes.derivatives import UNCONNECTED, DerivativeRequest, derivatives
 from cfgraph.passes.gradients.checkpointing import AUTO
 from cfgraph.runtime.feeds.parse_feeds import read_value

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.cli.output import Column, OutputTable, Styled, note, page
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.console.comparison_inputs import RunInputs, VariableSource
 from cfgraph.console.graph_files import Source
-from cfgraph.console.output import Column, OutputTable, Styled, note, page
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph

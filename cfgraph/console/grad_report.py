@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
-from cfgraph.console.output import Column, OutputTable, Page, Styled
+from cfgraph.cli.output import Column, OutputTable, Page, Styled
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.node import node_name

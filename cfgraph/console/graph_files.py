@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.console.json_output import add_member, render_json
-from cfgraph.console.output import detail, note
+from cfgraph.cli.json_output import add_member, render_json
+from cfgraph.cli.output import detail, note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import MANIFEST, SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Final
 
-from cfgraph.console.output import OutputTable, Page, cell_text
+from cfgraph.cli.output import OutputTable, Page, cell_text
 from cfgraph.ir.printable import clean_lines
 
 _STYLES: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from cfgraph.console.output import Column, OutputTable, Page
+from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 from cfgraph.analysis.check import CheckReport
 from cfgraph.analysis.summary import summarize
+from cfgraph.cli.output import Column, OutputTable, Page, note
 from cfgraph.compare.differences import GraphDiff
 from cfgraph.console.check import print_findings
 from cfgraph.console.cluster import print_summary as print_clusters
 from cfgraph.console.diff import print_delta
 from cfgraph.console.html_page import HtmlPage
-from cfgraph.console.output import Column, OutputTable, Page, note
 from cfgraph.console.picture.model import AttributeFormatter, page_bytes, picture_model
 from cfgraph.console.picture.pages import RunRecorder, run_model
 from cfgraph.console.selection import GraphView, NodeSelection, function_bodies

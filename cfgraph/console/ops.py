@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Page, page
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page, page
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
@@ -19,7 +20,6 @@ from cfgraph.ops.index import FAMILIES
 from cfgraph.ops.omitted import find_omission
 from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
 from cfgraph.ops.opdef.op import Op, lookup
-from cfgraph.options import Color
 
 
 @dataclass(frozen=True)

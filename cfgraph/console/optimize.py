@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, Page, detail
 from cfgraph.console.lower import node_totals
-from cfgraph.console.output import Column, OutputTable, Page, detail
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
-from cfgraph.options import split_names
 from cfgraph.passes.optimize.optimize import Optimization, optimize
 
 _MEANINGS: Final = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
+from cfgraph.cli.output import OutputTable, Page
 from cfgraph.console.graph_files import OutputOptions
-from cfgraph.console.output import OutputTable, Page
 from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult

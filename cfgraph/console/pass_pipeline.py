@@ -13,21 +13,21 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.options import plain_message
+from cfgraph.cli.pipeline_text import (
+    OptionText,
+    PassText,
+    PipelineTextError,
+    parse_pipeline,
+)
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassReport, PassResult
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean
 from cfgraph.limits import check_deadline
-from cfgraph.options import plain_message
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
-from cfgraph.pipeline_text import (
-    OptionText,
-    PassText,
-    PipelineTextError,
-    parse_pipeline,
-)
 
 # the module of a pass, its result, and its options: fields are named as parameters of the command
 _PASSES: Final[dict[str, tuple[str, str, str]]] = {

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cfgraph.cli.json_output import add_member, print_document
+from cfgraph.cli.options import split_names
+from cfgraph.cli.output import Column, OutputTable, note, page
 from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.graph_files import (
     OutputOptions,
@@ -17,8 +20,6 @@ from cfgraph.console.graph_files import (
     read_graph,
     write_graph,
 )
-from cfgraph.console.json_output import add_member, print_document
-from cfgraph.console.output import Column, OutputTable, note, page
 from cfgraph.console.pass_pipeline import PassOutcome, Pipeline, PipelineStep
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.verify import Verification, VerificationResult
@@ -26,7 +27,6 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.names import did_you_mean
-from cfgraph.options import split_names
 
 _ALL = "all"
 _INPUT = "input"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from cfgraph.cli.json_output import add_member, print_document
+from cfgraph.cli.output import detail, note, page
 from cfgraph.compare.equivalence import compare_runs
 from cfgraph.compare.reduce.pair_oracle import PairOracle
 from cfgraph.compare.reduce.reduce_graph import reduce_graph
@@ -29,8 +31,6 @@ from cfgraph.console.graph_files import (
     require_distinct_paths,
     write_graph,
 )
-from cfgraph.console.json_output import add_member, print_document
-from cfgraph.console.output import detail, note, page
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 

@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable
+from cfgraph.cli.output import note
 from cfgraph.compare.value_difference import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, read_graph
-from cfgraph.console.output import note
 from cfgraph.console.run_memory import memory_limits, swap_threshold
 from cfgraph.console.run_observers import RunObservers
 from cfgraph.console.run_report import RunOutcome, print_outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cfgraph.console.output import Column, OutputTable, Page
+from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import device_label, is_simulated, parse_devices, short_device_name
 from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size

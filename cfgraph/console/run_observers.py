@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.console.graph_files import Source, artifact
-from cfgraph.console.json_output import add_member
-from cfgraph.console.output import (
+from cfgraph.cli.json_output import add_member
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import (
     Column,
     FoldedCell,
     NameCell,
@@ -23,6 +23,7 @@ from cfgraph.console.output import (
     page,
     width,
 )
+from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
 from cfgraph.console.taps import NonfiniteTap, Taps
@@ -33,7 +34,6 @@ from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.printable import clean
 from cfgraph.ir.units import format_byte_size, format_duration
-from cfgraph.options import Color
 from cfgraph.runtime.cost_model import Calibration
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.output import Page, note, pad, page, width
 from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Page, note, pad, page, width
 from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
 from cfgraph.console.run_request import RunOptions
 from cfgraph.console.taps import NonfiniteTap, Taps

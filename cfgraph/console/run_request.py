@@ -12,13 +12,13 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
+from cfgraph.cli.options import Color
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
-from cfgraph.options import Color
 from cfgraph.runtime.feeds.parse_feeds import (
     read_feeds,
     read_value,

@@ -11,7 +11,7 @@ from cfgraph.analysis.feeds_and_fetches import example_feed, format_type
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.summary import op_support
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
-from cfgraph.console.output import Column, OutputTable
+from cfgraph.cli.output import Column, OutputTable
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.options import Color
+from cfgraph.cli.output import Column, OutputTable, Page, note, page, tab_separated
 from cfgraph.console import show_tables as tables
 from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import (
@@ -17,8 +20,6 @@ from cfgraph.console.graph_files import (
     saved_model_state_of,
     saved_variables_note,
 )
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import Column, OutputTable, Page, note, page, tab_separated
 from cfgraph.console.saved_model_summary import (
     SavedModelSummary,
     signatures_json,
@@ -48,7 +49,6 @@ from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.opdef.op import is_functional, lookup
-from cfgraph.options import Color
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.pages import PictureFiles

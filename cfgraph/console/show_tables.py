@@ -17,7 +17,7 @@ from cfgraph.analysis.summary import (
     Summary,
     op_support,
 )
-from cfgraph.console.output import Column, OutputTable, Styled
+from cfgraph.cli.output import Column, OutputTable, Styled
 from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.ir import registry
 from cfgraph.ir.devices import device_label, is_simulated, short_device_name

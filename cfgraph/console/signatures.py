@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_contents
-from cfgraph.console.output import note
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.file_io import read_file
 from cfgraph.ir.graph import Graph, Output

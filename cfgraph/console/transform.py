@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from cfgraph.cli.json_output import print_document
+from cfgraph.cli.output import OutputTable, Page, note, page
 from cfgraph.console.graph_files import (
     OutputOptions,
     Source,
@@ -20,8 +22,6 @@ from cfgraph.console.graph_files import (
     require_distinct_paths,
     write_graph,
 )
-from cfgraph.console.json_output import print_document
-from cfgraph.console.output import OutputTable, Page, note, page
 from cfgraph.console.signatures import SignatureNames, note_lost_names, signature_names
 from cfgraph.console.verify import Verification, VerificationResult
 from cfgraph.ir.file_io import StagedFiles

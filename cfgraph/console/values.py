@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.console.output import flowed
+from cfgraph.cli.output import flowed
 from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import AbstractTensor, Shape

@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from cfgraph.cli.output import page
 from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.graph_files import Source, require_single_stdin
-from cfgraph.console.output import page
 from cfgraph.errors import UsageError
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph

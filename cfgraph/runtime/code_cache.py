@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-import cfgraph
+from cfgraph import version
 
 MAX_BYTES: Final = 256 << 20
 _FORMAT: Final = 1
@@ -61,7 +61,7 @@ class CacheEntry:
     @cached_property
     def key(self) -> str:
         """The name of the file, without its suffix."""
-        versions = _FORMAT, cfgraph.__version__, sys.version, np.__version__, _code_state()
+        versions = _FORMAT, version.__version__, sys.version, np.__version__, _code_state()
         digest = hashlib.sha256(repr((*versions, *self.parts)).encode(errors="backslashreplace"))
         return digest.hexdigest()
 
@@ -185,7 +185,7 @@ def _remove_oldest(folder: int, max_bytes: int) -> None:
 def _code_state() -> str:
     """The state of the source files of cfgraph, which change between versions in development."""
     digest = hashlib.sha256()
-    folders = [os.path.dirname(cfgraph.__file__)]
+    folders = [os.path.dirname(version.__file__)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):

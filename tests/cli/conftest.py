@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 
 
 class Stream(io.TextIOWrapper):

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.command_files import CommandFiles
-from cfgraph.console.json_output import document, render_json
+from cfgraph.cli.command_files import CommandFiles
+from cfgraph.cli.json_output import document, render_json
 
 PROBE = '''"""Fail in the requested way."""
 
@@ -26,7 +26,7 @@ from typing import Annotated
 import typer
 
 from cfgraph.errors import *
-from cfgraph.options import Feed, Graph, Json
+from cfgraph.cli.options import Feed, Graph, Json
 
 
 def main(way: str, json: Json = False, feed: Feed = ()) -> None:
@@ -64,8 +64,8 @@ def main(way: str, json: Json = False, feed: Feed = ()) -> None:
         raise globals()[way]("it failed", node="a/b", path="g.pb", hint="do this", findings=("f",))
 '''
 START = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); import cfgraph.cli;"
-    "cfgraph.cli.COMMANDS = 'probes'; import cfgraph.__main__; cfgraph.__main__.main()"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import cfgraph.cli.command_line;"
+    "cfgraph.cli.command_line.COMMANDS = 'probes'; import cfgraph.__main__; cfgraph.__main__.main()"
 )
 HEAVY = ("numpy", "google.protobuf", "rich", "rustworkx", "ml_dtypes", "pysat")
 
@@ -280,7 +280,7 @@ def test_sigterm_lets_the_command_clean_up(frame: Any) -> None:
 )
 def test_help_and_usage_errors_load_nothing_heavy(probes: Path, args: list[str]) -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import cfgraph.cli as cli;"
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import cfgraph.cli.command_line as cli;"
         "cli.COMMANDS = 'probes'; cli.run(sys.argv[1:]);"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )
@@ -311,7 +311,8 @@ def test_the_usage_errors_of_a_command_load_neither_numpy_nor_protobuf(
     name: str, file: Path
 ) -> None:
     script = (
-        f"import sys, cfgraph.cli; code = cfgraph.cli.run([{name!r}, '--no-such-option']);"
+        "import sys; from cfgraph.cli.command_line import run;"
+        f"code = run([{name!r}, '--no-such-option']);"
         f"print(code, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.core import TyperOption
 
-from cfgraph.cli import run
-from cfgraph.command_files import COMMANDS, CommandFiles
-from cfgraph.configuration import SHARED_OPTIONS, command_line_only, option_key
-from cfgraph.progress import ProgressLine
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.command_line import run
+from cfgraph.cli.configuration import SHARED_OPTIONS, command_line_only, option_key
+from cfgraph.cli.progress import ProgressLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ENGINE = "--explain-engine"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.cli.json_output import schema
 from cfgraph.console.bug_report import strip_constants
-from cfgraph.console.json_output import schema
 from cfgraph.ir.attrs import EncodedAttr, Func, TensorValue
 from cfgraph.proto.attr_value_pb2 import AttrValue
 

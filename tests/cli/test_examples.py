@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from tests.cli.conftest import Command
 
 

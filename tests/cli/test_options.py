@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cfgraph.console.help_examples import EXAMPLES
-from cfgraph.options import Color, use_color
+from cfgraph.cli.help_examples import EXAMPLES
+from cfgraph.cli.options import Color, use_color
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cfgraph.console.output import (
+from cfgraph.cli.output import (
     Column,
     OutputTable,
     Page,

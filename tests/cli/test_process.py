@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.help_examples import EXAMPLES
+from cfgraph.cli.help_examples import EXAMPLES
 from tests.shell import run_line
 
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
@@ -209,7 +209,7 @@ def test_the_help_of_a_command_has_examples(name: str, command: Any, capfd: Any)
 
 def test_a_dry_command_does_not_load_the_library() -> None:
     script = (
-        "import sys, cfgraph.cli; cfgraph.cli.run(['run', '--help']);"
+        "import sys; from cfgraph.cli.command_line import run; run(['run', '--help']);"
         "print([name for name in ('numpy', 'google', 'rich') if name in sys.modules])"
     )
     done = subprocess.run(
@@ -232,7 +232,8 @@ def test_a_node_is_explained_without_what_runs_graphs() -> None:
 
 def test_a_run_on_the_token_executor_does_not_load_the_compiled_engine(counter: Path) -> None:
     script = (
-        f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--feed', 'n=2',"
+        "import sys; from cfgraph.cli.command_line import run;"
+        f"run(['run', {str(counter)!r}, '--feed', 'n=2',"
         " '--engine', 'tokens']);"
         "print([name for name in sys.modules if name.startswith('cfgraph.runtime.compiled.')])"
     )
@@ -244,7 +245,8 @@ def test_a_run_on_the_token_executor_does_not_load_the_compiled_engine(counter: 
 
 def test_a_run_does_not_load_the_analysis_of_deadness(counter: Path) -> None:
     script = (
-        f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--feed', 'n=2']);"
+        "import sys; from cfgraph.cli.command_line import run;"
+        f"run(['run', {str(counter)!r}, '--feed', 'n=2']);"
         "print([name for name in sys.modules if name.startswith('cfgraph.analysis.deadness')])"
     )
     done = subprocess.run(
@@ -255,7 +257,8 @@ def test_a_run_does_not_load_the_analysis_of_deadness(counter: Path) -> None:
 
 def test_rich_is_not_loaded_without_a_terminal(counter: Path) -> None:
     script = (
-        f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--trace',"
+        "import sys; from cfgraph.cli.command_line import run;"
+        f"run(['run', {str(counter)!r}, '--trace',"
         " '--feed', 'n=2']); print('rich' in sys.modules)"
     )
     done = subprocess.run(

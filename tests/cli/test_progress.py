@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cfgraph.progress import ProgressLine
+from cfgraph.cli.progress import ProgressLine
 from cfgraph.stack_position import StackPosition
 
 

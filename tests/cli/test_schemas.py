@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cfgraph.command_files import COMMANDS, CommandFiles
-from cfgraph.console.json_output import schema, schema_names
+from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.json_output import schema, schema_names
 
 WITHOUT = {"completion"}  # a command that answers with a script
 
@@ -104,7 +104,7 @@ CASES = [line for lines in LINES.values() for line in lines]
 @pytest.fixture(scope="module")
 def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Example graphs, including a faulty, a partitioned, and two different ones."""
-    from cfgraph import cli
+    from cfgraph.cli import command_line as cli
 
     made = tmp_path_factory.mktemp("graphs")
     for file in (fixtures / "graphs").glob("*.pb"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import growth
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 
 DEPTH = 1200
 _X = "x0 = Placeholder() {dtype=float32, shape=[]}\n"

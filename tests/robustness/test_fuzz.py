@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.proto import graph_pb2
 from tests.robustness import minimize
 from tests.robustness.cases import Case, fuzz_case

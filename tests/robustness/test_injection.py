@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.proto import graph_pb2
 
 _NAMES = [

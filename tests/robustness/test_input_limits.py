@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.compare.match import attr_key
 from cfgraph.errors import ExecutionError, InvalidInput
 from cfgraph.ir import file_io

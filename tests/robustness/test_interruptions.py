@@ -116,7 +116,7 @@ def test_the_timeout_counts_reading(tmp_path: Path) -> None:
 
 _LOST = """
 import gc, signal, sys, threading, time
-from cfgraph import watchdog
+from cfgraph.cli import watchdog
 
 def report(interruption):
     print("reported", interruption.exit_code, flush=True)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import cli, limits
+from cfgraph import limits
+from cfgraph.cli import command_line as cli
 from cfgraph.errors import ExecutionError, RunTimeout, Unsupported, UsageError
 from cfgraph.ir.attrs import array_copy
 from cfgraph.limits import (

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from tests.shell import run, run_line
 
 _SWEEP = pytest.param(40, marks=pytest.mark.slow)

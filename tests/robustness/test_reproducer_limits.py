@@ -22,7 +22,7 @@ _SCRIPT = """
 import contextlib, io, json, os, resource, sys, time
 from pathlib import Path
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 
 size, lines, *files = json.loads(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (size, size))

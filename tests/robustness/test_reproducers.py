@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.errors import ExecutionError, InvalidInput, Unsupported
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32

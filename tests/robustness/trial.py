@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cfgraph import cli, command_files
+from cfgraph.cli import command_files
+from cfgraph.cli import command_line as cli
 from tests.robustness.cases import Case
 from tests.robustness.generated_python import source_fault
 

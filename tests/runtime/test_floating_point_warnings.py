@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.ir.graph import Graph
 
 FETCHES = ["log", "ratio", "cast", "wide", "root"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cfgraph.cli.output import note
 from cfgraph.compare.differences import ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graph_files import Source
-from cfgraph.console.output import note
 from cfgraph.console.picture.model import page_bytes
 from cfgraph.console.picture.pages import page_model, page_title
 from cfgraph.console.selection import GraphView, NodeSelection

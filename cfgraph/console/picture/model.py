@@ -21,7 +21,7 @@ from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.findings import Finding, catalog
-from cfgraph.console.json_output import json_value
+from cfgraph.cli.json_output import json_value
 from cfgraph.console.picture.bodies import (
     WHOLE_GRAPH,
     BodyBoxes,

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from cfgraph import __version__
 from cfgraph.analysis.feeds_and_fetches import declared_type
 from cfgraph.analysis.resource_handles import HANDLE_TYPES, variable_of_handle
 from cfgraph.ir.graph import Node, Output
@@ -41,6 +40,7 @@ from cfgraph.runtime.compiled.identifiers import Identifiers, snake_case
 from cfgraph.runtime.compiled.node_writer import FUNCTIONS, CodeStyle
 from cfgraph.runtime.compiled.program import Constant, Value
 from cfgraph.runtime.engine.plan import NodePlan, Plan, RunSpec
+from cfgraph.version import __version__
 
 # a run, and its plans per device
 PreparedRun = tuple[RunSpec, Sequence[Plan]]

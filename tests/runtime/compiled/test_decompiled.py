@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.console.convert import PythonOptions, python_source, write_python
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph import cli
+from cfgraph.cli import command_line as cli
 from cfgraph.console.convert import PythonOptions
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph

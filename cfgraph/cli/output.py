@@ -13,8 +13,8 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import IO, Any, Final
 
+from cfgraph.cli.options import VERBOSITY, Color, Verbosity, use_color
 from cfgraph.ir.printable import clean, clean_lines
-from cfgraph.options import VERBOSITY, Color, Verbosity, use_color
 
 _GAP: Final = 2
 _INDENT: Final = 2

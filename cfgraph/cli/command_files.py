@@ -19,17 +19,19 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
-from cfgraph.configuration import NO_CONFIG_HELP, Configuration, nearest_configuration, options_of
-from cfgraph.environment import (
+from cfgraph.cli.configuration import (
+    NO_CONFIG_HELP,
+    Configuration,
+    nearest_configuration,
+    options_of,
+)
+from cfgraph.cli.environment import (
     environment_names,
     reject_environment,
     require_expected_word,
     variable_that_sets,
 )
-from cfgraph.errors import UsageError
-from cfgraph.ir.units import format_byte_size, parse_byte_size
-from cfgraph.limits import limited
-from cfgraph.options import (
+from cfgraph.cli.options import (
     ADVANCED,
     VERBOSITY,
     MaxMemory,
@@ -39,7 +41,10 @@ from cfgraph.options import (
     Verbose,
     Verbosity,
 )
-from cfgraph.watchdog import Watchdog
+from cfgraph.cli.watchdog import Watchdog
+from cfgraph.errors import UsageError
+from cfgraph.ir.units import format_byte_size, parse_byte_size
+from cfgraph.limits import limited
 
 if sys.platform != "win32":
     import resource
@@ -47,13 +52,13 @@ if sys.platform != "win32":
 COMMANDS: Final = "cfgraph.commands"
 # keys of the context's `meta`
 DEBUG: Final = "cfgraph.debug"
-WATCHDOG: Final = "cfgraph.watchdog"
-PROGRESS: Final = "cfgraph.progress"
+WATCHDOG: Final = "cfgraph.cli.watchdog"
+PROGRESS: Final = "cfgraph.cli.progress"
 _NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
 # key of the context's `meta`, and sources of parameters
-_CONFIGURATION: Final = "cfgraph.configuration"
+_CONFIGURATION: Final = "cfgraph.cli.configuration"
 _FROM_COMMAND_LINE: Final = "COMMANDLINE"
 _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 _FROM_FILE: Final = "DEFAULT_MAP"

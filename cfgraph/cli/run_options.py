@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import ADVANCED, reject_nan, repeatable
+from cfgraph.cli.options import ADVANCED, reject_nan, repeatable
 
 Tap = Annotated[
     list[str],

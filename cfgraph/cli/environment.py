@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from cfgraph.configuration import (
+from cfgraph.cli.configuration import (
     ENVIRONMENT_PREFIX,
     SHARED_OPTIONS,
     command_line_only,
@@ -17,9 +17,9 @@ from cfgraph.configuration import (
     option_key,
     options_of,
 )
+from cfgraph.cli.options import plain_message
 from cfgraph.errors import CfgraphError, UsageError
 from cfgraph.ir.names import did_you_mean
-from cfgraph.options import plain_message
 
 # variables that are no options
 OTHER_VARIABLES: Final = ("CFGRAPH_CACHE", "CFGRAPH_DEBUG", "CFGRAPH_DOCS", "CFGRAPH_NO_CONFIG")

@@ -16,8 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from cfgraph import __version__
-from cfgraph.command_files import (
+from cfgraph.cli.command_files import (
     COMMANDS,
     DEBUG,
     PROGRESS,
@@ -26,23 +25,24 @@ from cfgraph.command_files import (
     store_debug,
     store_no_config,
 )
-from cfgraph.configuration import NO_CONFIG_HELP, options_of
-from cfgraph.console.help_examples import EXAMPLES
-from cfgraph.console.json_output import (
+from cfgraph.cli.configuration import NO_CONFIG_HELP, options_of
+from cfgraph.cli.environment import variable_that_sets
+from cfgraph.cli.help_examples import EXAMPLES
+from cfgraph.cli.json_output import (
     document,
     partial_document,
     render_json,
     schema,
     start_document,
 )
-from cfgraph.console.output import wrapped_error
-from cfgraph.environment import variable_that_sets
+from cfgraph.cli.options import plain_message
+from cfgraph.cli.output import wrapped_error
+from cfgraph.cli.progress import ProgressLine
+from cfgraph.cli.watchdog import Interruption, Watchdog
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 from cfgraph.limits import out_of_memory_error
-from cfgraph.options import plain_message
-from cfgraph.progress import ProgressLine
-from cfgraph.watchdog import Interruption, Watchdog
+from cfgraph.version import __version__
 
 EXIT_CODES = """\b
 Exit codes:

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph import __version__
 from cfgraph.errors import UsageError
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.printable import clean_json
+from cfgraph.version import __version__
 
 _MAX_EXACT_INT = 2**53  # JSON readers that use doubles lose digits of larger integers
 

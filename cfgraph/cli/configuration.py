@@ -21,11 +21,11 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from cfgraph.cli.options import plain_message
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.limits import DEFAULT_MAX_NODES, default_max_memory
-from cfgraph.options import plain_message
 
 CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
 # options of all commands, which a file sets at its top

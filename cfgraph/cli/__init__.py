@@ -1,0 +1,1 @@
+"""The command line: options, limits, signals, and output of all commands."""
