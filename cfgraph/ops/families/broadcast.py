@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve_array
@@ -39,20 +40,17 @@ class BroadcastTo(Op):
     def equal_input(cls, context: InferenceContext) -> int | None:
         return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def broadcast_to(value: Any, shape: Any) -> Any:
-            sizes = tuple(shape.tolist())
-            if value.shape == sizes:
-                return value
-            reserve_array(sizes, value.dtype.itemsize)
-            try:
-                return xp.broadcast_to(value, sizes)
-            except ValueError:
-                message = f"Incompatible shapes: {list(value.shape)} vs. {list(sizes)}"
-                raise OpError(message) from None
-
-        return broadcast_to
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, shape: Any) -> Any:
+        sizes = tuple(shape.tolist())
+        if value.shape == sizes:
+            return value
+        reserve_array(sizes, value.dtype.itemsize)
+        try:
+            return xp.broadcast_to(value, sizes)
+        except ValueError:
+            message = f"Incompatible shapes: {list(value.shape)} vs. {list(sizes)}"
+            raise OpError(message) from None
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -77,22 +75,17 @@ class BroadcastArgs(Op):
     signature = "s0: const T, s1: const T -> r0: T"
     attrs = "T: {int32, int64} = int32"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T").numpy
-
-        def broadcast_args(s0: Any, s1: Any) -> Any:
-            first, second = _static_sizes(s0, 0), _static_sizes(s1, 1)
-            if not first or first == second:
-                return s1
-            if not second:
-                return s0
-            try:
-                return np.array(np.broadcast_shapes(first, second), dtype)
-            except ValueError:
-                raise OpError(_broadcast_mismatch(first, second)) from None
-
-        return broadcast_args
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, s0: Any, s1: Any) -> Any:
+        first, second = _static_sizes(s0, 0), _static_sizes(s1, 1)
+        if not first or first == second:
+            return s1
+        if not second:
+            return s0
+        try:
+            return np.array(np.broadcast_shapes(first, second), T.numpy)
+        except ValueError:
+            raise OpError(_broadcast_mismatch(first, second)) from None
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -185,16 +178,13 @@ class Tile(Op):
     def equal_input(cls, context: InferenceContext) -> int | None:
         return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def tile(value: Any, multiples: Any) -> Any:
-            counts = _multiples(value, multiples)
-            reserve_array((value.size, *counts), value.dtype.itemsize)
-            if counts.count(1) == len(counts):
-                return value
-            return _repeat_tiles(value, counts) if xp is np else xp.tile(value, counts)
-
-        return tile
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, multiples: Any) -> Any:
+        counts = _multiples(value, multiples)
+        reserve_array((value.size, *counts), value.dtype.itemsize)
+        if counts.count(1) == len(counts):
+            return value
+        return _repeat_tiles(value, counts) if xp is np else xp.tile(value, counts)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -266,21 +256,16 @@ class TileGrad(Op):
     signature = "input: T, multiples: const int32 -> output: T"
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T").numpy
-
-        def tile_grad(value: Any, multiples: Any) -> Any:
-            counts = _multiples(value, multiples)
-            split = [
-                factor
-                for size, count in zip(value.shape, counts, strict=True)
-                for factor in (count, size // count)
-            ]
-            tiles = value.reshape(split)
-            return tiles.sum(axis=tuple(range(0, 2 * len(counts), 2)), dtype=dtype)
-
-        return tile_grad
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, value: Any, multiples: Any) -> Any:
+        counts = _multiples(value, multiples)
+        split = [
+            factor
+            for size, count in zip(value.shape, counts, strict=True)
+            for factor in (count, size // count)
+        ]
+        tiles = value.reshape(split)
+        return tiles.sum(axis=tuple(range(0, 2 * len(counts), 2)), dtype=T.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.constants import identity
@@ -219,15 +220,10 @@ class Complex(Elementwise):
     # a product with 1j would turn infinities into NaN, so the parts are interleaved in memory
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("Tout").numpy
-
-        def join(real: Any, imag: Any) -> Any:
-            parts = xp.stack(xp.broadcast_arrays(real, imag), axis=-1)
-            return parts.view(dtype)[..., 0]
-
-        return join
+    @staticmethod
+    def kernel(xp: ModuleType, Tout: DType, /, real: Any, imag: Any) -> Any:
+        parts = xp.stack(xp.broadcast_arrays(real, imag), axis=-1)
+        return parts.view(Tout.numpy)[..., 0]
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

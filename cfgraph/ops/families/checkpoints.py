@@ -10,7 +10,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key, decode_text
 from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.resources import Step
 
 
@@ -22,25 +22,20 @@ class RestoreV2(Op):
     effects = SideEffects(stateful=True, reads_only=True, does_io=True)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtypes = node.attr("dtypes")
-
-        def restore(step: Step, prefix: Any, names: Any, slices: Any) -> Any:
-            if not names.size == slices.size == len(dtypes):
-                counts = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
-                raise OpError(f"expected equal numbers of each: {counts}")
-            tensors = _read_slices(step, prefix, names, slices)
-            for name, value, dtype in zip(names.flat, tensors, dtypes, strict=True):
-                if value.dtype != dtype.numpy:
-                    message = f"{decode_text(name)} is {value.dtype} in the checkpoint, not {dtype}"
-                    raise OpError(message)
-            values = [
-                value if value.ndim or value.dtype.hasobject else value[()] for value in tensors
-            ]
-            return values[0] if len(values) == 1 else tuple(values)
-
-        return restore
+    @staticmethod
+    def kernel(
+        xp: ModuleType, dtypes: Any, /, step: Step, prefix: Any, names: Any, slices: Any
+    ) -> Any:
+        if not names.size == slices.size == len(dtypes):
+            counts = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
+            raise OpError(f"expected equal numbers of each: {counts}")
+        tensors = _read_slices(step, prefix, names, slices)
+        for name, value, dtype in zip(names.flat, tensors, dtypes, strict=True):
+            if value.dtype != dtype.numpy:
+                message = f"{decode_text(name)} is {value.dtype} in the checkpoint, not {dtype}"
+                raise OpError(message)
+        values = [value if value.ndim or value.dtype.hasobject else value[()] for value in tensors]
+        return values[0] if len(values) == 1 else tuple(values)
 
 
 def _read_slices(step: Step, prefix: Any, names: Any, slices: Any) -> list[Any]:

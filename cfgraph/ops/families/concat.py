@@ -182,21 +182,6 @@ def concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
     return with_dim(common, position, size)
 
 
-class ConcatOffset(Op):
-    """Start offset of each tensor in a concatenation, computed from the tensors' shapes."""
-
-    signature = "concat_dim: const int32, shape: const N*shape_type -> offset: N*shape_type"
-    attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _concat_offsets
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return list(context.inputs[1 : 1 + context.output_count])
-
-
 def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
     first = shapes[0]
     axis = runtime_axis(concat_dim, len(first), "Concat dim")
@@ -215,6 +200,18 @@ def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
         offsets.append(offset)
         reached += sizes[axis]
     return as_outputs(offsets)
+
+
+class ConcatOffset(Op):
+    """Start offset of each tensor in a concatenation, computed from the tensors' shapes."""
+
+    signature = "concat_dim: const int32, shape: const N*shape_type -> offset: N*shape_type"
+    attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
+    function = staticmethod(_concat_offsets)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs[1 : 1 + context.output_count])
 
 
 class Pack(Op):

@@ -131,6 +131,11 @@ class PlaceholderV2(Placeholder):
     attrs = "dtype: type, shape: shape"
 
 
+def identity(value: Any) -> Any:
+    """Return the argument."""
+    return value
+
+
 class PlaceholderWithDefault(SameShape):
     """Graph input that defaults to its input tensor unless it is fed."""
 
@@ -138,10 +143,7 @@ class PlaceholderWithDefault(SameShape):
     attrs = "shape: shape"
     effects = SideEffects(is_input=True)
     gradient = staticmethod(identity_gradient)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return identity
+    function = staticmethod(identity)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -167,14 +169,7 @@ class Identity(SameShape):
     def equal_input(cls, context: InferenceContext) -> int | None:
         return 0
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return identity
-
-
-def identity(value: Any) -> Any:
-    """Return the argument."""
-    return value
+    function = staticmethod(identity)
 
 
 class ForwardingIdentity(SameShape, abstract=True):
@@ -183,10 +178,7 @@ class ForwardingIdentity(SameShape, abstract=True):
     signature = "input: T -> output: T"
     aliasing = Aliasing(is_identity=True)
     gradient = staticmethod(identity_gradient)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return identity
+    function = staticmethod(identity)
 
 
 class StopGradient(ForwardingIdentity):
@@ -296,10 +288,7 @@ class DeepCopy(SameShape):
     signature = "x: T -> y: T"
     effects = SideEffects(stateful=True)
     gradient = staticmethod(identity_gradient)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, value: value.copy()
+    kernel = staticmethod(lambda xp, step, value: value.copy())
 
 
 class EnsureShape(Op):
@@ -310,20 +299,15 @@ class EnsureShape(Op):
     attrs = "shape: shape"
     gradient = staticmethod(identity_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        expected: Shape = node.attr("shape")
-
-        def ensured(value: Any) -> Any:
-            if not expected.accepts(value.shape):
-                message = (
-                    f"Shape of tensor {list(value.shape)} is not compatible with "
-                    f"expected shape {expected}."
-                )
-                raise OpError(message)
-            return value
-
-        return ensured
+    @staticmethod
+    def kernel(xp: ModuleType, shape: Shape, /, value: Any) -> Any:
+        if not shape.accepts(value.shape):
+            message = (
+                f"Shape of tensor {list(value.shape)} is not compatible with "
+                f"expected shape {shape}."
+            )
+            raise OpError(message)
+        return value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class ForwardingOp(SameShape, abstract=True):
     """Base class of ops whose live outputs forward input 0 unchanged."""
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return identity
+    function = staticmethod(identity)
 
 
 class Switch(ForwardingOp):
@@ -137,40 +133,23 @@ class LoopCond(ForwardingOp):
         return [SCALAR_SHAPE]
 
 
+def _no_outputs() -> None:
+    return None
+
+
 class ControlTrigger(Op):
     """Synchronize control inputs; live even if they are dead."""
 
     signature = "->"
     role = Role.CONTROL_TRIGGER
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _no_outputs
+    function = staticmethod(_no_outputs)
 
 
 class NoOp(Op):
     """Do nothing; a target for control edges."""
 
     signature = "->"
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _no_outputs
-
-
-def _no_outputs() -> None:
-    return None
-
-
-class RefSelect(Op):
-    """Forward the reference with the given index. Not control flow: all inputs must be live."""
-
-    signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
-    compilation = CompilerSupport(compiled=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _ref_select
+    function = staticmethod(_no_outputs)
 
 
 def _ref_select(index: Any, *references: Any) -> Any:
@@ -178,6 +157,14 @@ def _ref_select(index: Any, *references: Any) -> Any:
         message = f"Index must be in the range [0, {len(references)}) but got {index}"
         raise OpError(message)
     return references[index]
+
+
+class RefSelect(Op):
+    """Forward the reference with the given index. Not control flow: all inputs must be live."""
+
+    signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
+    compilation = CompilerSupport(compiled=False)
+    function = staticmethod(_ref_select)
 
 
 _KEY = (

@@ -205,28 +205,25 @@ class CropAndResizeGradBoxes(Op):
     attrs = f"{_IMAGE}, method: {{'bilinear'}} = 'bilinear'"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def pull(dy: Any, image: Any, boxes: Any, index: Any) -> Any:
-            check_image_batch(image)
-            height, width = dy.shape[1:3]
-            grid = CropGrid.from_boxes(xp, image.shape, boxes, index, (height, width))
-            top_left, top_right, left, right = grid.corners(image)
-            down, across = grid.fractions()
-            dy = xp.where(grid.inside[..., None], dy, np.float32(0))
-            by_row = ((1 - across) * (left - top_left) + across * (right - top_right)) * dy
-            by_column = ((1 - down) * (top_right - top_left) + down * (right - left)) * dy
-            columns = []
-            for part, axis, count in ((by_row, 1, height), (by_column, 2, width)):
-                extent = np.float32(image.shape[axis] - 1)
-                ratio = xp.linspace(0, 1, count) if count > 1 else xp.full(1, 0.5)
-                weights = (ratio * extent).astype(np.float32)
-                sums = part.sum(axis=(3 - axis, 3))
-                columns.append(((extent - weights) * sums).sum(1))
-                columns.append((weights * sums).sum(1))
-            return xp.stack([columns[i] for i in (0, 2, 1, 3)], axis=1).astype(np.float32)
-
-        return pull
+    @staticmethod
+    def kernel(xp: ModuleType, dy: Any, image: Any, boxes: Any, index: Any) -> Any:
+        check_image_batch(image)
+        height, width = dy.shape[1:3]
+        grid = CropGrid.from_boxes(xp, image.shape, boxes, index, (height, width))
+        top_left, top_right, left, right = grid.corners(image)
+        down, across = grid.fractions()
+        dy = xp.where(grid.inside[..., None], dy, np.float32(0))
+        by_row = ((1 - across) * (left - top_left) + across * (right - top_right)) * dy
+        by_column = ((1 - down) * (top_right - top_left) + down * (right - left)) * dy
+        columns = []
+        for part, axis, count in ((by_row, 1, height), (by_column, 2, width)):
+            extent = np.float32(image.shape[axis] - 1)
+            ratio = xp.linspace(0, 1, count) if count > 1 else xp.full(1, 0.5)
+            weights = (ratio * extent).astype(np.float32)
+            sums = part.sum(axis=(3 - axis, 3))
+            columns.append(((extent - weights) * sums).sum(1))
+            columns.append((weights * sums).sum(1))
+        return xp.stack([columns[i] for i in (0, 2, 1, 3)], axis=1).astype(np.float32)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

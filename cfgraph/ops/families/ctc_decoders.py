@@ -46,27 +46,24 @@ class CTCGreedyDecoder(Op):
     attrs = f"merge_repeated: bool = false, blank_index: int = -1, {FLOAT}"
     compilation, placement = PLAIN, HOST
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        merge, index = bool(node.attr("merge_repeated")), node.attr("blank_index")
-
-        def decode(inputs: Any, lengths: Any) -> Any:
-            check_sequences(inputs, lengths)
-            classes = inputs.shape[2]
-            blank = index + classes if index < 0 else index
-            if not 0 <= blank < classes:
-                message = f"blank_index must be in [-{classes}, {classes}), got {index}"
-                raise OpError(message)
-            best = inputs.argmax(axis=2)
-            rows = [
-                collapsed_labels(best[:length, i].tolist(), blank, merge=merge)
-                for i, length in enumerate(lengths.tolist())
-            ]
-            valid = np.arange(len(inputs))[:, None] < lengths
-            total = np.where(valid, -inputs.max(axis=2), 0).sum(0, dtype=inputs.dtype)
-            return (*sparse_rows(rows), total[:, None])
-
-        return decode
+    @staticmethod
+    def kernel(
+        xp: ModuleType, merge_repeated: bool, blank_index: int, /, inputs: Any, lengths: Any
+    ) -> Any:
+        check_sequences(inputs, lengths)
+        classes = inputs.shape[2]
+        blank = blank_index + classes if blank_index < 0 else blank_index
+        if not 0 <= blank < classes:
+            message = f"blank_index must be in [-{classes}, {classes}), got {blank_index}"
+            raise OpError(message)
+        best = inputs.argmax(axis=2)
+        rows = [
+            collapsed_labels(best[:length, i].tolist(), blank, merge=merge_repeated)
+            for i, length in enumerate(lengths.tolist())
+        ]
+        valid = np.arange(len(inputs))[:, None] < lengths
+        total = np.where(valid, -inputs.max(axis=2), 0).sum(0, dtype=inputs.dtype)
+        return (*sparse_rows(rows), total[:, None])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

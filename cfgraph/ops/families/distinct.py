@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import CompilerSupport
@@ -154,25 +155,20 @@ class ListDiff(Op):
     attrs = "out_idx: {int32, int64} = int32"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("out_idx").numpy
-
-        def list_diff(x: Any, y: Any) -> Any:
-            if x.ndim != 1 or y.ndim != 1:
-                message = "x and y should be 1D vectors."
-                raise OpError(message)
-            if x.dtype.kind in "iu" and len(x) > _FEW:
-                idx = np.flatnonzero(~np.isin(x, y)).astype(dtype)
-                return x[idx], idx
-            known = set(y.tolist())
-            positions = [
-                position for position, element in enumerate(x.tolist()) if element not in known
-            ]
-            idx = np.array(positions, dtype)
+    @staticmethod
+    def kernel(xp: ModuleType, out_idx: DType, /, x: Any, y: Any) -> Any:
+        if x.ndim != 1 or y.ndim != 1:
+            message = "x and y should be 1D vectors."
+            raise OpError(message)
+        if x.dtype.kind in "iu" and len(x) > _FEW:
+            idx = np.flatnonzero(~np.isin(x, y)).astype(out_idx.numpy)
             return x[idx], idx
-
-        return list_diff
+        known = set(y.tolist())
+        positions = [
+            position for position, element in enumerate(x.tolist()) if element not in known
+        ]
+        idx = np.array(positions, out_idx.numpy)
+        return x[idx], idx
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import no_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 Sequences = dict[tuple[int, ...], list[Any]]
@@ -68,31 +67,26 @@ class EditDistance(Op):
     placement = HostPlacement(host_only=True)
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        normalize = node.attr("normalize")
-
-        def distances(*parts: Any) -> Any:
-            ours, hypotheses = _sequences(*parts[:3])
-            sizes, truths = _sequences(*parts[3:])
-            if len(ours) != len(sizes) or not sizes:
-                message = (
-                    "truth and hypothesis must have the same rank above 0, not "
-                    f"{len(sizes)} and {len(ours)}"
-                )
-                raise OpError(message)
-            dims = tuple(map(max, ours[:-1], sizes[:-1]))
-            reserve_array(dims, 4)
-            result = np.zeros(dims, np.float32)
-            for row in hypotheses.keys() | truths.keys():
-                truth = truths.get(row, [])
-                distance = float(levenshtein_distance(hypotheses.get(row, []), truth))
-                if normalize:
-                    distance = distance / len(truth) if truth else np.inf
-                result[row] = distance
-            return result
-
-        return distances
+    @staticmethod
+    def kernel(xp: ModuleType, normalize: bool, /, *parts: Any) -> Any:
+        ours, hypotheses = _sequences(*parts[:3])
+        sizes, truths = _sequences(*parts[3:])
+        if len(ours) != len(sizes) or not sizes:
+            message = (
+                "truth and hypothesis must have the same rank above 0, not "
+                f"{len(sizes)} and {len(ours)}"
+            )
+            raise OpError(message)
+        dims = tuple(map(max, ours[:-1], sizes[:-1]))
+        reserve_array(dims, 4)
+        result = np.zeros(dims, np.float32)
+        for row in hypotheses.keys() | truths.keys():
+            truth = truths.get(row, [])
+            distance = float(levenshtein_distance(hypotheses.get(row, []), truth))
+            if normalize:
+                distance = distance / len(truth) if truth else np.inf
+            result[row] = distance
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -179,17 +179,12 @@ class GatherV2(Op):
     attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        batch = node.attr("batch_dims")
-
-        def gather(params: Any, indices: Any, axis: Any) -> Any:
-            position = runtime_axis(axis, params.ndim)
-            if batch:
-                return take_batched_slices(xp, params, indices, position, batch)
-            return take_slices(xp, params, indices, position)
-
-        return gather
+    @staticmethod
+    def kernel(xp: ModuleType, batch_dims: int, /, params: Any, indices: Any, axis: Any) -> Any:
+        position = runtime_axis(axis, params.ndim)
+        if batch_dims:
+            return take_batched_slices(xp, params, indices, position, batch_dims)
+        return take_slices(xp, params, indices, position)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -207,15 +202,12 @@ class Gather(Op):
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
     aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def gather(params: Any, indices: Any) -> Any:
-            if not params.ndim:
-                message = "params must be at least 1 dimensional"
-                raise OpError(message)
-            return take_slices(xp, params, indices, 0)
-
-        return gather
+    @staticmethod
+    def kernel(xp: ModuleType, params: Any, indices: Any) -> Any:
+        if not params.ndim:
+            message = "params must be at least 1 dimensional"
+            raise OpError(message)
+        return take_slices(xp, params, indices, 0)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

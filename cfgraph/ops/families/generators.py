@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.random_sampling import Sampler
@@ -69,14 +70,11 @@ class RngReadAndSkip(Op):
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        def read_and_skip(step: Any, cell: Variable, algorithm: Any, delta: Any) -> Any:
-            before = cell.read()
-            reserve_numbers(cell, algorithm, int(delta))
-            return np.array(before[:_STATE_SIZE])
-
-        return read_and_skip
+    @staticmethod
+    def kernel(xp: ModuleType, step: Any, cell: Variable, algorithm: Any, delta: Any) -> Any:
+        before = cell.read()
+        reserve_numbers(cell, algorithm, int(delta))
+        return np.array(before[:_STATE_SIZE])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -90,12 +88,9 @@ class RngSkip(Op):
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(compiled=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        def skip(step: Any, cell: Variable, algorithm: Any, delta: Any) -> None:
-            reserve_numbers(cell, algorithm, int(delta))
-
-        return skip
+    @staticmethod
+    def kernel(xp: ModuleType, step: Any, cell: Variable, algorithm: Any, delta: Any) -> None:
+        reserve_numbers(cell, algorithm, int(delta))
 
 
 class GeneratorSampler(Op, abstract=True):
@@ -106,15 +101,12 @@ class GeneratorSampler(Op, abstract=True):
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        draw, dtype = cls.draw, node.attr("dtype").numpy
-
-        def sample(step: Any, cell: Variable, algorithm: Any, shape: Any) -> Any:
-            count = int(np.prod(check_shape(shape), dtype=object))
-            stream = reserve_numbers(cell, algorithm, count)
-            return xp.asarray(draw_in_shape(draw, stream, shape, dtype))
-
-        return sample
+    def kernel(
+        cls, xp: ModuleType, dtype: DType, /, step: Any, cell: Variable, algorithm: Any, shape: Any
+    ) -> Any:
+        count = int(np.prod(check_shape(shape), dtype=object))
+        stream = reserve_numbers(cell, algorithm, count)
+        return xp.asarray(draw_in_shape(cls.draw, stream, shape, dtype.numpy))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir.dtypes import float16
+from cfgraph.ir.dtypes import DType, float16
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve
@@ -149,26 +149,23 @@ class HistogramFixedWidth(Op):
     attrs = f"{one_of(_COUNTED_TYPES)}, dtype: {INDEX} = int32"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-
-        def histogram(values: Any, bounds: Any, nbins: Any) -> Any:
-            if bounds.shape != (2,):
-                message = f"value_range should be a vector of 2 elements: {list(bounds.shape)}"
-                raise OpError(message)
-            low, high = bounds
-            if not low < high:
-                message = f"value_range should satisfy value_range[0] < value_range[1]: {bounds}"
-                raise OpError(message)
-            if nbins.ndim or nbins <= 0:
-                message = f"nbins should be a positive number, but got '{nbins}'"
-                raise OpError(message)
-            step = (np.float64(high) - np.float64(low)) / np.float64(nbins)
-            position = xp.clip((xp.float64(1) * values - low) / step, 0, int(nbins) - 1)
-            return xp.bincount(position.astype(int).reshape(-1), minlength=int(nbins)).astype(dtype)
-
-        return histogram
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, values: Any, bounds: Any, nbins: Any) -> Any:
+        if bounds.shape != (2,):
+            message = f"value_range should be a vector of 2 elements: {list(bounds.shape)}"
+            raise OpError(message)
+        low, high = bounds
+        if not low < high:
+            message = f"value_range should satisfy value_range[0] < value_range[1]: {bounds}"
+            raise OpError(message)
+        if nbins.ndim or nbins <= 0:
+            message = f"nbins should be a positive number, but got '{nbins}'"
+            raise OpError(message)
+        step = (np.float64(high) - np.float64(low)) / np.float64(nbins)
+        position = xp.clip((xp.float64(1) * values - low) / step, 0, int(nbins) - 1)
+        return xp.bincount(position.astype(int).reshape(-1), minlength=int(nbins)).astype(
+            dtype.numpy
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.special import scipy_special
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
@@ -90,9 +91,8 @@ class GammaParameterDerivative(Elementwise, abstract=True):
     formula: ClassVar[Callable[..., Any]]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, formula = node.attr("T").numpy, cls.formula
-        return lambda a, x: formula(np.float64(a), np.float64(x)).astype(dtype)
+    def kernel(cls, xp: ModuleType, T: DType, /, a: Any, x: Any) -> Any:
+        return cls.formula(np.float64(a), np.float64(x)).astype(T.numpy)
 
 
 def _igamma_derivative(a: Any, x: Any) -> Any:

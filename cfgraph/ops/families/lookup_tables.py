@@ -259,10 +259,7 @@ class LookupTableFindV2(Op):
     signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
     effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, table, keys, default: table.find(keys, default)
+    kernel = staticmethod(lambda xp, step, table, keys, default: table.find(keys, default))
 
 
 class LookupTableInsertV2(Op):
@@ -272,15 +269,12 @@ class LookupTableInsertV2(Op):
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        def insert(step: Any, table: LookupTable, keys: Any, values: Any) -> None:
-            if table.immutable:
-                message = f"Table {table.name} is read-only: it can only be initialized"
-                raise OpError(message)
-            table.insert(keys, values)
-
-        return insert
+    @staticmethod
+    def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any, values: Any) -> None:
+        if table.immutable:
+            message = f"Table {table.name} is read-only: it can only be initialized"
+            raise OpError(message)
+        table.insert(keys, values)
 
 
 class LookupTableRemoveV2(Op):
@@ -290,14 +284,11 @@ class LookupTableRemoveV2(Op):
     effects = SideEffects(stateful=True)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        def remove(step: Any, table: LookupTable, keys: Any) -> None:
-            table.check_reserved(keys)
-            for key in keys.ravel().tolist():
-                table.rows.pop(key, None)
-
-        return remove
+    @staticmethod
+    def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any) -> None:
+        table.check_reserved(keys)
+        for key in keys.ravel().tolist():
+            table.rows.pop(key, None)
 
 
 class LookupTableImportV2(Op):
@@ -307,20 +298,17 @@ class LookupTableImportV2(Op):
     effects = SideEffects(stateful=True, initializes=True)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        def replace(step: Any, table: LookupTable, keys: Any, values: Any) -> None:
-            if table.immutable:
-                table.fill(keys, values)
-                return
-            old, table.rows = table.rows, {}
-            try:
-                table.insert(keys, values)
-            except OpError:
-                table.rows = old
-                raise
-
-        return replace
+    @staticmethod
+    def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any, values: Any) -> None:
+        if table.immutable:
+            table.fill(keys, values)
+            return
+        old, table.rows = table.rows, {}
+        try:
+            table.insert(keys, values)
+        except OpError:
+            table.rows = old
+            raise
 
 
 class LookupTableExportV2(Op):
@@ -329,10 +317,7 @@ class LookupTableExportV2(Op):
     signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
     effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, table: table.export()
+    kernel = staticmethod(lambda xp, step, table: table.export())
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -345,10 +330,7 @@ class LookupTableSizeV2(Op):
     signature = "table_handle: resource -> size: int64"
     effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, table: np.int64(len(table.rows))
+    kernel = staticmethod(lambda xp, step, table: np.int64(len(table.rows)))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -361,10 +343,7 @@ class InitializeTableV2(Op):
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
     effects = SideEffects(stateful=True, initializes=True)
     placement = HostPlacement(host_only=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, table, keys, values: table.fill(keys, values)
+    kernel = staticmethod(lambda xp, step, table, keys, values: table.fill(keys, values))
 
 
 class HashTable(HashTableV2):

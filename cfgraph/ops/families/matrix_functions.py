@@ -252,20 +252,17 @@ class MatrixBandPart(SameShape):
     signature = "input: T, num_lower: const Tindex, num_upper: const Tindex -> band: T"
     attrs = f"Tindex: {INDEX} = int64"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def band(value: Any, lower: Any, upper: Any) -> Any:
-            if value.ndim < 2:
-                message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
-                raise OpError(message)
-            rows, columns = value.shape[-2:]
-            _check_band_width("lower", lower, rows)
-            _check_band_width("upper", upper, columns)
-            distance = xp.arange(columns) - xp.arange(rows)[:, None]
-            inside = ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
-            return xp.where(inside, value, xp.zeros((), value.dtype))
-
-        return band
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, lower: Any, upper: Any) -> Any:
+        if value.ndim < 2:
+            message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
+            raise OpError(message)
+        rows, columns = value.shape[-2:]
+        _check_band_width("lower", lower, rows)
+        _check_band_width("upper", upper, columns)
+        distance = xp.arange(columns) - xp.arange(rows)[:, None]
+        inside = ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
+        return xp.where(inside, value, xp.zeros((), value.dtype))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

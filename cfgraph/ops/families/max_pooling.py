@@ -352,17 +352,14 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        whole = node.attr("include_batch_in_index")
-
-        def gradient(x: Any, dy: Any, index: Any) -> Any:
-            check_pooled_shape("argmax", index, dy.shape)
-            where = index if whole else index + cls.batches(xp, x.shape)
-            check_argmax_indices(where, x.size)
-            zeros = xp.zeros(x.size, dtype=x.dtype)
-            return accumulated_at(xp, zeros, where.ravel(), dy.ravel(), "add").reshape(x.shape)
-
-        return gradient
+    def kernel(
+        cls, xp: ModuleType, include_batch_in_index: bool, /, x: Any, dy: Any, index: Any
+    ) -> Any:
+        check_pooled_shape("argmax", index, dy.shape)
+        where = index if include_batch_in_index else index + cls.batches(xp, x.shape)
+        check_argmax_indices(where, x.size)
+        zeros = xp.zeros(x.size, dtype=x.dtype)
+        return accumulated_at(xp, zeros, where.ravel(), dy.ravel(), "add").reshape(x.shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -382,16 +379,13 @@ class MaxPoolGradGradWithArgmax(ArgmaxPooling):
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        whole = node.attr("include_batch_in_index")
-
-        def second(x: Any, ddx: Any, index: Any) -> Any:
-            check_pooled_shape("grad", ddx, x.shape)
-            where = index if whole else index + cls.batches(xp, x.shape)
-            check_argmax_indices(where, x.size)
-            return ddx.ravel()[where]
-
-        return second
+    def kernel(
+        cls, xp: ModuleType, include_batch_in_index: bool, /, x: Any, ddx: Any, index: Any
+    ) -> Any:
+        check_pooled_shape("grad", ddx, x.shape)
+        where = index if include_batch_in_index else index + cls.batches(xp, x.shape)
+        check_argmax_indices(where, x.size)
+        return ddx.ravel()[where]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

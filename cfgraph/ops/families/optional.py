@@ -84,10 +84,7 @@ class OptionalFromValue(Op):
     signature = "components: Toutput_types -> optional: variant"
     attrs = "Toutput_types: list(type) >= 1"
     compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda *values: OptionalVariant(values)
+    kernel = staticmethod(lambda xp, *values: OptionalVariant(values))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -108,10 +105,7 @@ class OptionalHasValue(Op):
 
     signature = "optional: variant -> has_value: bool"
     compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda optional: np.bool_(optional_of(optional).values is not None)
+    kernel = staticmethod(lambda xp, optional: np.bool_(optional_of(optional).values is not None))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -125,28 +119,25 @@ class OptionalGetValue(Op):
     attrs = "output_types: list(type) >= 1, output_shapes: list(shape) >= 1"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        shapes = node.attr("output_shapes")
-
-        def get(optional: Any) -> Any:
-            values = optional_of(optional).values
-            if values is None:
-                message = "The given optional does not have a value."
+    @staticmethod
+    def kernel(xp: ModuleType, output_shapes: Any, /, optional: Any) -> Any:
+        values = optional_of(optional).values
+        if values is None:
+            message = "The given optional does not have a value."
+            raise OpError(message)
+        if len(values) != len(output_shapes):
+            message = (
+                f"The given optional has {len(values)} components, expected {len(output_shapes)}"
+            )
+            raise OpError(message)
+        for index, (value, shape) in enumerate(zip(values, output_shapes, strict=True)):
+            if not shape.accepts(value.shape):
+                message = (
+                    f"The given optional has component {index} of shape "
+                    f"{Shape(value.shape)}, expected {shape}"
+                )
                 raise OpError(message)
-            if len(values) != len(shapes):
-                message = f"The given optional has {len(values)} components, expected {len(shapes)}"
-                raise OpError(message)
-            for index, (value, shape) in enumerate(zip(values, shapes, strict=True)):
-                if not shape.accepts(value.shape):
-                    message = (
-                        f"The given optional has component {index} of shape "
-                        f"{Shape(value.shape)}, expected {shape}"
-                    )
-                    raise OpError(message)
-            return values[0] if len(values) == 1 else values
-
-        return get
+        return values[0] if len(values) == 1 else values
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

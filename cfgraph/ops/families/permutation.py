@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.ops.opdef.facts import Aliasing
@@ -22,6 +23,13 @@ from cfgraph.ops.opdef.shape_functions import (
 )
 
 
+def _transpose(value: Any, perm: Any) -> Any:
+    try:
+        return value.transpose(perm.tolist())
+    except (ValueError, TypeError):
+        raise OpError(_permutation_error(value, perm)) from None
+
+
 class Transpose(Op):
     """Permutation of dimensions: dimension i of the result is dimension perm[i] of the input."""
 
@@ -33,9 +41,7 @@ class Transpose(Op):
         perm, rank = static_ints(context, 1), context.inputs[0].rank
         return 0 if rank is not None and perm == [*range(rank)] else None
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _transpose
+    function = staticmethod(_transpose)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -52,13 +58,6 @@ class Transpose(Op):
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
         return g.Transpose(dz, _inverse_permutation(g, node.inputs[1])), None
-
-
-def _transpose(value: Any, perm: Any) -> Any:
-    try:
-        return value.transpose(perm.tolist())
-    except (ValueError, TypeError):
-        raise OpError(_permutation_error(value, perm)) from None
 
 
 def _permutation_error(value: Any, perm: Any) -> str:
@@ -108,19 +107,15 @@ class InvertPermutation(Op):
     signature = "x: const T -> y: T"
     attrs = "T: {int32, int64} = int32"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T").numpy
-
-        def invert(perm: Any) -> Any:
-            if perm.ndim == 1 and perm.size > _FEW and 0 <= perm.min() <= perm.max() < perm.size:
-                result = np.full(perm.size, -1, dtype)
-                result[perm] = np.arange(perm.size, dtype=dtype)
-                if result.min() >= 0:
-                    return result
-            return np.array(_invert(perm.tolist()), dtype)
-
-        return invert
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, perm: Any) -> Any:
+        dtype = T.numpy
+        if perm.ndim == 1 and perm.size > _FEW and 0 <= perm.min() <= perm.max() < perm.size:
+            result = np.full(perm.size, -1, dtype)
+            result[perm] = np.arange(perm.size, dtype=dtype)
+            if result.min() >= 0:
+                return result
+        return np.array(_invert(perm.tolist()), dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -152,16 +147,29 @@ _REVERSED_TYPES = (
 )
 
 
+def _reverse(value: Any, axis: Any) -> Any:
+    rank = value.ndim
+    if not rank:
+        return value
+    index = [slice(None)] * rank
+    for dim in axis.tolist():
+        if not -rank <= dim < rank:
+            message = f"'axis'[{dim}] is out of valid range [0, {rank - 1}]"
+            raise OpError(message)
+        if index[dim].step == -1:
+            message = f"axis {dim % rank} specified more than once."
+            raise OpError(message)
+        index[dim] = slice(None, None, -1)
+    return value[tuple(index)]
+
+
 class ReverseV2(SameShape):
     """A tensor in reverse order along the listed axes."""
 
     signature = "tensor: T, axis: const Tidx -> output: T"
     attrs = f"Tidx: {{int32, int64}} = int32, T: {_REVERSED_TYPES}"
     aliasing = Aliasing(preserves_elements=True)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _reverse
+    function = staticmethod(_reverse)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -179,43 +187,24 @@ class ReverseV2(SameShape):
         return g.ReverseV2(dz, node.inputs[1]), None
 
 
-def _reverse(value: Any, axis: Any) -> Any:
-    rank = value.ndim
-    if not rank:
-        return value
-    index = [slice(None)] * rank
-    for dim in axis.tolist():
-        if not -rank <= dim < rank:
-            message = f"'axis'[{dim}] is out of valid range [0, {rank - 1}]"
-            raise OpError(message)
-        if index[dim].step == -1:
-            message = f"axis {dim % rank} specified more than once."
-            raise OpError(message)
-        index[dim] = slice(None, None, -1)
-    return value[tuple(index)]
-
-
 class Reverse(SameShape):
     """A tensor in reverse order along each dimension whose entry in `dims` is true."""
 
     signature = "tensor: T, dims: const bool -> output: T"
     attrs = f"T: {_REVERSED_TYPES}"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def reverse(value: Any, dims: Any) -> Any:
-            if dims.shape != (value.ndim,):
-                message = (
-                    f"'dims' must have the same number of values as 'input' has dimensions. "
-                    f"'input' has {value.ndim} but 'dims' has {dims.size} values"
-                )
-                raise OpError(message)
-            if not value.ndim:
-                return value
-            steps = (-1 if is_reversed else None for is_reversed in dims.tolist())
-            return value[tuple(slice(None, None, step) for step in steps)]
-
-        return reverse
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, dims: Any) -> Any:
+        if dims.shape != (value.ndim,):
+            message = (
+                f"'dims' must have the same number of values as 'input' has dimensions. "
+                f"'input' has {value.ndim} but 'dims' has {dims.size} values"
+            )
+            raise OpError(message)
+        if not value.ndim:
+            return value
+        steps = (-1 if is_reversed else None for is_reversed in dims.tolist())
+        return value[tuple(slice(None, None, step) for step in steps)]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -234,24 +223,19 @@ class ReverseSequence(SameShape):
     signature = "input: T, seq_lengths: Tlen -> output: T"
     attrs = "seq_dim: int, batch_dim: int = 0, Tlen: {int32, int64} = int64"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        seq, batch = node.attr("seq_dim"), node.attr("batch_dim")
-
-        def reverse_sequence(value: Any, lengths: Any) -> Any:
-            _check_sequences(value, lengths, seq, batch)
-            if xp is np:
-                _check_lengths(lengths, value.shape[seq])
-            rank = value.ndim
-            seq_shape, batch_shape = [1] * rank, [1] * rank
-            seq_shape[seq], batch_shape[batch] = value.shape[seq], value.shape[batch]
-            positions = xp.arange(value.shape[seq]).reshape(seq_shape)
-            counts = lengths.reshape(batch_shape)
-            return xp.take_along_axis(
-                value, xp.where(positions < counts, counts - 1 - positions, positions), axis=seq
-            )
-
-        return reverse_sequence
+    @staticmethod
+    def kernel(xp: ModuleType, seq_dim: int, batch_dim: int, /, value: Any, lengths: Any) -> Any:
+        _check_sequences(value, lengths, seq_dim, batch_dim)
+        if xp is np:
+            _check_lengths(lengths, value.shape[seq_dim])
+        rank = value.ndim
+        seq_shape, batch_shape = [1] * rank, [1] * rank
+        seq_shape[seq_dim], batch_shape[batch_dim] = value.shape[seq_dim], value.shape[batch_dim]
+        positions = xp.arange(value.shape[seq_dim]).reshape(seq_shape)
+        counts = lengths.reshape(batch_shape)
+        return xp.take_along_axis(
+            value, xp.where(positions < counts, counts - 1 - positions, positions), axis=seq_dim
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -308,27 +292,24 @@ class Roll(SameShape):
     signature = "input: T, shift: const Tshift, axis: const Taxis -> output: T"
     attrs = "Tshift: {int32, int64}, Taxis: {int32, int64}"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def roll(value: Any, shift: Any, axis: Any) -> Any:
-            rank = value.ndim
-            if rank < 1:
-                message = "input must be 1-D or higher"
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, shift: Any, axis: Any) -> Any:
+        rank = value.ndim
+        if rank < 1:
+            message = "input must be 1-D or higher"
+            raise OpError(message)
+        if shift.ndim > 1 or axis.ndim > 1 or shift.shape != axis.shape:
+            message = "shift and axis must have the same size, and be scalars or vectors"
+            raise OpError(message)
+        axes = axis.reshape(-1).tolist()
+        for dim in axes:
+            if not -rank <= dim < rank:
+                message = f"axis {dim} is out of range"
                 raise OpError(message)
-            if shift.ndim > 1 or axis.ndim > 1 or shift.shape != axis.shape:
-                message = "shift and axis must have the same size, and be scalars or vectors"
-                raise OpError(message)
-            axes = axis.reshape(-1).tolist()
-            for dim in axes:
-                if not -rank <= dim < rank:
-                    message = f"axis {dim} is out of range"
-                    raise OpError(message)
-            shifts = shift.reshape(-1).tolist()
-            if xp is np and len(axes) == 1:
-                return _rolled(value, shifts[0], axes[0] % rank)
-            return xp.roll(value, tuple(shifts), tuple(axes))
-
-        return roll
+        shifts = shift.reshape(-1).tolist()
+        if xp is np and len(axes) == 1:
+            return _rolled(value, shifts[0], axes[0] % rank)
+        return xp.roll(value, tuple(shifts), tuple(axes))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

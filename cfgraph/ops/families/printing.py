@@ -201,19 +201,14 @@ class Assert(Op):
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        limit = node.attr("summarize")
-
-        def check(step: Step, condition: Any, *data: Any) -> None:
-            if condition.ndim:
-                message = f"In[0] should be a scalar: {list(condition.shape)}"
-                raise OpError(message)
-            if not condition:
-                message = f"assertion failed: {bracket_values(data, limit, b' ')}"
-                raise OpError(message)
-
-        return check
+    @staticmethod
+    def kernel(xp: ModuleType, summarize: int, /, step: Step, condition: Any, *data: Any) -> None:
+        if condition.ndim:
+            message = f"In[0] should be a scalar: {list(condition.shape)}"
+            raise OpError(message)
+        if not condition:
+            message = f"assertion failed: {bracket_values(data, summarize, b' ')}"
+            raise OpError(message)
 
 
 class Print(SameShape):

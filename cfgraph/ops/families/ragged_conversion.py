@@ -36,30 +36,27 @@ class RaggedTensorToSparse(Op):
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def to_sparse(*inputs: Any) -> Any:
-            *nested, values = inputs
-            for splits, inner in zip(nested, [*nested[1:], None], strict=True):
-                check_splits(splits, len(values) if inner is None else len(inner) - 1)
-            sizes = [len(nested[0]) - 1]
-            columns = [np.arange(sizes[0], dtype=np.int64)]
-            for splits in nested:
-                starts = splits.astype(np.int64)
-                lengths = starts[1:] - starts[:-1]
-                sizes.append(int(lengths.max(initial=0)))
-                last = places_in_rows(starts, lengths)
-                columns = [*(np.repeat(column, lengths) for column in columns), last]
-            inner_shape = values.shape[1:]
-            count = math.prod(inner_shape)
-            reserve_array((len(values) * count, len(columns) + len(inner_shape)), 8)
-            columns = [np.repeat(column, count) for column in columns]
-            grid = np.indices(inner_shape).reshape(len(inner_shape), count)
-            columns += [np.tile(axis, len(values)) for axis in grid]
-            indices = np.stack(columns, axis=1).astype(np.int64)
-            return indices, values.reshape(-1), np.array([*sizes, *inner_shape], np.int64)
-
-        return to_sparse
+    @staticmethod
+    def kernel(xp: ModuleType, *inputs: Any) -> Any:
+        *nested, values = inputs
+        for splits, inner in zip(nested, [*nested[1:], None], strict=True):
+            check_splits(splits, len(values) if inner is None else len(inner) - 1)
+        sizes = [len(nested[0]) - 1]
+        columns = [np.arange(sizes[0], dtype=np.int64)]
+        for splits in nested:
+            starts = splits.astype(np.int64)
+            lengths = starts[1:] - starts[:-1]
+            sizes.append(int(lengths.max(initial=0)))
+            last = places_in_rows(starts, lengths)
+            columns = [*(np.repeat(column, lengths) for column in columns), last]
+        inner_shape = values.shape[1:]
+        count = math.prod(inner_shape)
+        reserve_array((len(values) * count, len(columns) + len(inner_shape)), 8)
+        columns = [np.repeat(column, count) for column in columns]
+        grid = np.indices(inner_shape).reshape(len(inner_shape), count)
+        columns += [np.tile(axis, len(values)) for axis in grid]
+        indices = np.stack(columns, axis=1).astype(np.int64)
+        return indices, values.reshape(-1), np.array([*sizes, *inner_shape], np.int64)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
@@ -89,28 +90,23 @@ class RaggedTensorToVariant(Op):
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        batched = node.attr("batched_input")
-
-        def encode(*inputs: Any) -> Any:
-            *splits, values = inputs
-            if splits or batched:
-                if not values.ndim:
-                    message = "the values of a ragged tensor must have a rank above 0"
-                    raise OpError(message)
-                lengths = [len(inner) - 1 for inner in splits[1:]] + [len(values)]
-                for outer, length in zip(splits, lengths, strict=False):
-                    check_splits(outer, length)
-            if not batched:
-                return RaggedVariant(tuple(splits), values)
-            rows = list(_rows(splits, values))
-            result = np.empty(len(rows), object)
-            for index, row in enumerate(rows):
-                result[index] = row
-            return result
-
-        return encode
+    @staticmethod
+    def kernel(xp: ModuleType, batched_input: bool, /, *inputs: Any) -> Any:
+        *splits, values = inputs
+        if splits or batched_input:
+            if not values.ndim:
+                message = "the values of a ragged tensor must have a rank above 0"
+                raise OpError(message)
+            lengths = [len(inner) - 1 for inner in splits[1:]] + [len(values)]
+            for outer, length in zip(splits, lengths, strict=False):
+                check_splits(outer, length)
+        if not batched_input:
+            return RaggedVariant(tuple(splits), values)
+        rows = list(_rows(splits, values))
+        result = np.empty(len(rows), object)
+        for index, row in enumerate(rows):
+            result[index] = row
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -258,30 +254,26 @@ class RaggedTensorToVariantGradient(Op):
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("Tvalues").numpy
-
-        def join(encoded: Any, splits: Any, sizes: Any) -> Any:
-            reserve_array(sizes.tolist(), dtype.itemsize)
-            result = np.zeros(tuple(sizes.tolist()), dtype)
-            if not encoded.ndim:
-                rows = [ragged_of(encoded).values]
-            else:
-                rows = [ragged_of(element).values for element in encoded]
-            flat, start = result.reshape(-1), 0
-            for row in rows:
-                if row.dtype != dtype or start + row.size > flat.size:
-                    message = (
-                        f"a gradient of type {row.dtype} with {start + row.size} elements or more "
-                        f"does not fit values of type {dtype} and shape {sizes.tolist()}"
-                    )
-                    raise OpError(message)
-                flat[start : start + row.size] = row.reshape(-1)
-                start += row.size
-            return result
-
-        return join
+    @staticmethod
+    def kernel(xp: ModuleType, Tvalues: DType, /, encoded: Any, splits: Any, sizes: Any) -> Any:
+        dtype = Tvalues.numpy
+        reserve_array(sizes.tolist(), dtype.itemsize)
+        result = np.zeros(tuple(sizes.tolist()), dtype)
+        if not encoded.ndim:
+            rows = [ragged_of(encoded).values]
+        else:
+            rows = [ragged_of(element).values for element in encoded]
+        flat, start = result.reshape(-1), 0
+        for row in rows:
+            if row.dtype != dtype or start + row.size > flat.size:
+                message = (
+                    f"a gradient of type {row.dtype} with {start + row.size} elements or more "
+                    f"does not fit values of type {dtype} and shape {sizes.tolist()}"
+                )
+                raise OpError(message)
+            flat[start : start + row.size] = row.reshape(-1)
+            start += row.size
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, seeded_stream
@@ -276,17 +277,12 @@ class StatelessMultinomial(Op):
     )
     effects = SideEffects(random=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("output_dtype").numpy
-
-        def sample(logits: Any, count: Any, seed: Any) -> Any:
-            check_logits(logits, count)
-            stream, shape = seeded_stream(xp, seed), (len(logits), int(count))
-            points = philox.unit_float64(stream.sequence(2 * math.prod(shape))).reshape(shape)
-            return sample_classes(stream.xp, logits, points, dtype)
-
-        return sample
+    @staticmethod
+    def kernel(xp: ModuleType, output_dtype: DType, /, logits: Any, count: Any, seed: Any) -> Any:
+        check_logits(logits, count)
+        stream, shape = seeded_stream(xp, seed), (len(logits), int(count))
+        points = philox.unit_float64(stream.sequence(2 * math.prod(shape))).reshape(shape)
+        return sample_classes(stream.xp, logits, points, output_dtype.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve, reserve_array
@@ -30,26 +31,21 @@ class Fill(Op):
     signature = "dims: const index_type, value: T -> output: T"
     attrs = "index_type: {int32, int64} = int32"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        full, dtype = xp.full, node.attr("T").numpy
-
-        def fill(dims: Any, value: Any) -> Any:
-            # the kernel accepts a scalar as a vector of one size, the shape function does not
-            sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
-            if dims.ndim > 1:
-                message = f"dims must be a vector, got shape {list(dims.shape)}"
-                raise OpError(message)
-            if value.ndim:
-                message = f"value must be a scalar, got shape {list(value.shape)}"
-                raise OpError(message)
-            if sizes and min(sizes) < 0:
-                message = f"Dimension {min(sizes)} must be >= 0"
-                raise OpError(message)
-            reserve_array(sizes, dtype.itemsize)
-            return full(sizes, value, dtype)
-
-        return fill
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, dims: Any, value: Any) -> Any:
+        # the kernel accepts a scalar as a vector of one size, the shape function does not
+        sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
+        if dims.ndim > 1:
+            message = f"dims must be a vector, got shape {list(dims.shape)}"
+            raise OpError(message)
+        if value.ndim:
+            message = f"value must be a scalar, got shape {list(value.shape)}"
+            raise OpError(message)
+        if sizes and min(sizes) < 0:
+            message = f"Dimension {min(sizes)} must be >= 0"
+            raise OpError(message)
+        reserve_array(sizes, T.numpy.itemsize)
+        return xp.full(sizes, value, T.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -186,25 +182,21 @@ class LinSpace(Op):
     attrs = "T: {bfloat16, float16, float32, float64}, Tidx: {int32, int64} = int32"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T").numpy
-
-        def linspace(start: Any, stop: Any, num: Any) -> Any:
-            count = int(num)
-            _check_scalars(start, stop, num)
-            if count <= 0:
-                message = f"Requires num > 0: {count}"
-                raise OpError(message)
-            if count == 1:
-                return np.full(1, start, dtype)
-            reserve(8 * count)
-            step = (stop - start) / dtype.type(count - 1)
-            result = start + step * np.arange(count).astype(dtype)
-            result[-1] = stop
-            return result
-
-        return linspace
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, start: Any, stop: Any, num: Any) -> Any:
+        dtype = T.numpy
+        count = int(num)
+        _check_scalars(start, stop, num)
+        if count <= 0:
+            message = f"Requires num > 0: {count}"
+            raise OpError(message)
+        if count == 1:
+            return np.full(1, start, dtype)
+        reserve(8 * count)
+        step = (stop - start) / dtype.type(count - 1)
+        result = start + step * np.arange(count).astype(dtype)
+        result[-1] = stop
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -241,32 +233,29 @@ class OneHot(Op):
     signature = "indices: TI, depth: const int32, on_value: T, off_value: T -> output: T"
     attrs = "axis: int = -1, TI: {uint8, int8, int32, int64} = int64"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        axis = node.attr("axis")
-
-        def one_hot(indices: Any, depth: Any, on_value: Any, off_value: Any) -> Any:
-            rank = indices.ndim
-            if not -1 <= axis <= rank:
-                message = f"Expected axis to be -1 or in [0, {rank + 1}).  But received: {axis}"
+    @staticmethod
+    def kernel(
+        xp: ModuleType, axis: int, /, indices: Any, depth: Any, on_value: Any, off_value: Any
+    ) -> Any:
+        rank = indices.ndim
+        if not -1 <= axis <= rank:
+            message = f"Expected axis to be -1 or in [0, {rank + 1}).  But received: {axis}"
+            raise OpError(message)
+        for name, value in (("depth", depth), ("on_value", on_value), ("off_value", off_value)):
+            if value.ndim:
+                message = f"{name} must be a scalar, but got shape {list(value.shape)}"
                 raise OpError(message)
-            for name, value in (("depth", depth), ("on_value", on_value), ("off_value", off_value)):
-                if value.ndim:
-                    message = f"{name} must be a scalar, but got shape {list(value.shape)}"
-                    raise OpError(message)
-            if depth < 0:
-                message = f"depth must be non-negative, got: {depth}"
-                raise OpError(message)
-            reserve_array((*indices.shape, int(depth)), on_value.dtype.itemsize)
-            position = rank if axis == -1 else axis
-            if xp is np:
-                return _marked(indices, position, int(depth), on_value, off_value)
-            classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - position))
-            sizes = indices.shape
-            chosen = indices.reshape((*sizes[:position], 1, *sizes[position:])) == classes
-            return xp.where(chosen, on_value, off_value)
-
-        return one_hot
+        if depth < 0:
+            message = f"depth must be non-negative, got: {depth}"
+            raise OpError(message)
+        reserve_array((*indices.shape, int(depth)), on_value.dtype.itemsize)
+        position = rank if axis == -1 else axis
+        if xp is np:
+            return _marked(indices, position, int(depth), on_value, off_value)
+        classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - position))
+        sizes = indices.shape
+        chosen = indices.reshape((*sizes[:position], 1, *sizes[position:])) == classes
+        return xp.where(chosen, on_value, off_value)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.rejection_rules import (
@@ -326,14 +327,11 @@ class RejectionSampler(Op, abstract=True):
     distribution: ClassVar[Callable[..., ScalarDistribution]]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-
-        def sample(shape: Any, seed: Any, *parameters: Any) -> Any:
-            stream, sizes = seeded_stream(xp, seed), check_shape(shape)
-            return cls.sample_parameters(stream, sizes, dtype, parameters)
-
-        return sample
+    def kernel(
+        cls, xp: ModuleType, dtype: DType, /, shape: Any, seed: Any, *parameters: Any
+    ) -> Any:
+        stream, sizes = seeded_stream(xp, seed), check_shape(shape)
+        return cls.sample_parameters(stream, sizes, dtype.numpy, parameters)
 
     @classmethod
     def sample_parameters(

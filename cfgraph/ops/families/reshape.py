@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.ops.families.split import as_outputs
@@ -62,12 +63,9 @@ class ShapeN(Op):
     attrs = "out_type: {int32, int64} = int32"
     algebra = AlgebraicFacts(shape_only=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("out_type").numpy
-        return lambda *values: as_outputs(
-            [np.array(sizes_of_value(value), dtype) for value in values]
-        )
+    @staticmethod
+    def kernel(xp: ModuleType, out_type: DType, /, *values: Any) -> Any:
+        return as_outputs([np.array(sizes_of_value(value), out_type.numpy) for value in values])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -79,10 +77,7 @@ class Rank(Op):
 
     signature = "input: T -> output: int32"
     algebra = AlgebraicFacts(shape_only=True)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda value: np.int32(len(sizes_of_value(value)))
+    kernel = staticmethod(lambda xp, value: np.int32(len(sizes_of_value(value))))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -111,16 +106,25 @@ def _reshape_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradie
     return [g.Reshape(dz, g.shape(x)), *[None] * (len(node.inputs) - 1)]
 
 
+def _reshape(value: Any, shape: Any) -> Any:
+    sizes = shape.tolist()
+    try:
+        if sizes and min(sizes) < -1:
+            raise ValueError
+        return value.reshape(sizes)
+    except (ValueError, TypeError):
+        if not value.size and shape.ndim == 1 and sizes.count(-1) == 1 and min(sizes) == -1:
+            return _reshape_empty(value, sizes)
+        raise OpError(_reshape_error(value, shape)) from None
+
+
 class Reshape(Op):
     """A tensor with the same elements in row-major order and a new shape; -1 infers one size."""
 
     signature = "tensor: T, shape: const Tshape -> output: T"
     attrs = "Tshape: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _reshape
+    function = staticmethod(_reshape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -154,18 +158,6 @@ def _reshaped_shape(data: Shape, dims: list[int | None], known: bool) -> Shape:
     return Shape(total // rest if dim is None else dim for dim in dims)
 
 
-def _reshape(value: Any, shape: Any) -> Any:
-    sizes = shape.tolist()
-    try:
-        if sizes and min(sizes) < -1:
-            raise ValueError
-        return value.reshape(sizes)
-    except (ValueError, TypeError):
-        if not value.size and shape.ndim == 1 and sizes.count(-1) == 1 and min(sizes) == -1:
-            return _reshape_empty(value, sizes)
-        raise OpError(_reshape_error(value, shape)) from None
-
-
 def _reshape_empty(value: Any, sizes: list[int]) -> Any:
     """Reshape an empty tensor; -1 is inferred as if no dimension had size 0."""
     total = math.prod(size for size in value.shape if size)
@@ -196,16 +188,25 @@ def _reshape_error(value: Any, shape: Any) -> str:
     )
 
 
+def _expand_dims(value: Any, axis: Any) -> Any:
+    sizes = value.shape
+    rank = len(sizes)
+    position = operator.index(axis if axis.ndim == 0 else _single_axis(axis))
+    if position < 0:
+        position += rank + 1
+    if not 0 <= position <= rank:
+        message = f"Tried to expand dim index {axis} for tensor with {rank} dimensions."
+        raise OpError(message)
+    return value.reshape((*sizes[:position], 1, *sizes[position:]))
+
+
 class ExpandDims(Op):
     """A tensor with a dimension of size 1 inserted at an axis."""
 
     signature = "input: T, dim: const Tdim -> output: T"
     attrs = "Tdim: {int32, int64} = int32"
     aliasing = Aliasing(preserves_elements=True, aliases_input=True)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _expand_dims
+    function = staticmethod(_expand_dims)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -218,18 +219,6 @@ class ExpandDims(Op):
         return [Shape((*data.dims[:position], 1, *data.dims[position:]))]
 
     gradient = staticmethod(_reshape_gradient)
-
-
-def _expand_dims(value: Any, axis: Any) -> Any:
-    sizes = value.shape
-    rank = len(sizes)
-    position = operator.index(axis if axis.ndim == 0 else _single_axis(axis))
-    if position < 0:
-        position += rank + 1
-    if not 0 <= position <= rank:
-        message = f"Tried to expand dim index {axis} for tensor with {rank} dimensions."
-        raise OpError(message)
-    return value.reshape((*sizes[:position], 1, *sizes[position:]))
 
 
 def _single_axis(axis: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
@@ -204,26 +205,23 @@ class AssignVariableOp(Op):
         except ValueError:
             return True
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, validate = node.attr("dtype"), node.attr("validate_shape")
-
-        def assign(step: Any, cell: Variable, value: Any) -> None:
-            if cell.dtype is not dtype:
-                message = (
-                    f"Trying to assign variable {cell.name} with wrong dtype. "
-                    f"Expected {cell.dtype} got {dtype}"
-                )
-                raise OpError(message)
-            if validate and cell.value is not None and cell.value.shape != value.shape:
-                message = (
-                    f"Trying to assign to variable {cell.name} with tensor with wrong shape. "
-                    f"Expected {Shape(cell.value.shape)} got {Shape(value.shape)}"
-                )
-                raise OpError(message)
-            cell.assign(value)
-
-        return assign
+    @staticmethod
+    def kernel(
+        xp: ModuleType, dtype: DType, validate_shape: bool, /, step: Any, cell: Variable, value: Any
+    ) -> None:
+        if cell.dtype is not dtype:
+            message = (
+                f"Trying to assign variable {cell.name} with wrong dtype. "
+                f"Expected {cell.dtype} got {dtype}"
+            )
+            raise OpError(message)
+        if validate_shape and cell.value is not None and cell.value.shape != value.shape:
+            message = (
+                f"Trying to assign to variable {cell.name} with tensor with wrong shape. "
+                f"Expected {Shape(cell.value.shape)} got {Shape(value.shape)}"
+            )
+            raise OpError(message)
+        cell.assign(value)
 
 
 class AssignUpdateVariableOp(Op, abstract=True):
@@ -234,26 +232,20 @@ class AssignUpdateVariableOp(Op, abstract=True):
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        combine = cls.combine
-
-        def update(step: Any, cell: Variable, value: Any) -> None:
-            old = cell.read()
-            if old.shape != value.shape:
-                message = (
-                    f"Cannot update variable with shape {Shape(old.shape)} using a Tensor with "
-                    f"shape {Shape(value.shape)}, shapes must be equal."
-                )
-                raise OpError(message)
-            if old.dtype != value.dtype:
-                message = (
-                    f"Cannot update variable {cell.name} of {old.dtype} with a Tensor of "
-                    f"{value.dtype}"
-                )
-                raise OpError(message)
-            cell.value = combine(old, value)
-
-        return update
+    def kernel(cls, xp: ModuleType, step: Any, cell: Variable, value: Any) -> None:
+        old = cell.read()
+        if old.shape != value.shape:
+            message = (
+                f"Cannot update variable with shape {Shape(old.shape)} using a Tensor with "
+                f"shape {Shape(value.shape)}, shapes must be equal."
+            )
+            raise OpError(message)
+        if old.dtype != value.dtype:
+            message = (
+                f"Cannot update variable {cell.name} of {old.dtype} with a Tensor of {value.dtype}"
+            )
+            raise OpError(message)
+        cell.value = cls.combine(old, value)
 
 
 class AssignAddVariableOp(AssignUpdateVariableOp):
@@ -275,10 +267,7 @@ class VarIsInitializedOp(Op):
 
     signature = "resource: resource -> is_initialized: bool"
     effects = SideEffects(stateful=True, reads_only=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, cell: np.bool_(cell.value is not None)
+    kernel = staticmethod(lambda xp, step, cell: np.bool_(cell.value is not None))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -292,24 +281,19 @@ class DestroyResourceOp(Op):
     attrs = "ignore_lookup_error: bool = true"
     effects = SideEffects(stateful=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        ignore = node.attr("ignore_lookup_error")
-
-        def destroy(step: Any, resource: Any) -> None:
-            if not isinstance(resource, Variable):
-                if name := getattr(resource, "name", None):
-                    step.forget(getattr(resource, "container", ""), name, resource.namespace)
-                return
-            if not resource.initialized and not ignore:
-                message = (
-                    f"Resource {resource.container or 'localhost'}/{resource.name} does not exist."
-                )
-                raise OpError(message)
-            resource.value = None
-            step.forget(resource.container, resource.name)
-
-        return destroy
+    @staticmethod
+    def kernel(xp: ModuleType, ignore_lookup_error: bool, /, step: Any, resource: Any) -> None:
+        if not isinstance(resource, Variable):
+            if name := getattr(resource, "name", None):
+                step.forget(getattr(resource, "container", ""), name, resource.namespace)
+            return
+        if not resource.initialized and not ignore_lookup_error:
+            message = (
+                f"Resource {resource.container or 'localhost'}/{resource.name} does not exist."
+            )
+            raise OpError(message)
+        resource.value = None
+        step.forget(resource.container, resource.name)
 
 
 class VariableShape(Op):
@@ -319,10 +303,9 @@ class VariableShape(Op):
     attrs = "out_type: {int32, int64} = int32"
     effects = SideEffects(stateful=True, reads_only=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("out_type").numpy
-        return lambda step, cell: np.array(cell.read().shape, dtype)
+    @staticmethod
+    def kernel(xp: ModuleType, out_type: DType, /, step: Any, cell: Any) -> Any:
+        return np.array(cell.read().shape, out_type.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -243,37 +243,34 @@ class DynamicPartition(Op):
     signature = "data: T, partitions: int32 -> outputs: num_partitions*T"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        count = node.attr("num_partitions")
-
-        def dynamic_partition(data: Any, partitions: Any) -> Any:
-            depth = partitions.ndim
-            if data.shape[:depth] != partitions.shape:
-                message = (
-                    "data.shape must start with partitions.shape, "
-                    f"got data.shape = {list(data.shape)}, "
-                    f"partitions.shape = {list(partitions.shape)}"
-                )
-                raise OpError(message)
-            row_shape = data.shape[depth:]
-            rows, numbers = (
-                data.reshape((-1, *row_shape)) if data.size else data,
-                partitions.reshape(-1),
+    @staticmethod
+    def kernel(xp: ModuleType, num_partitions: int, /, data: Any, partitions: Any) -> Any:
+        depth = partitions.ndim
+        if data.shape[:depth] != partitions.shape:
+            message = (
+                "data.shape must start with partitions.shape, "
+                f"got data.shape = {list(data.shape)}, "
+                f"partitions.shape = {list(partitions.shape)}"
             )
-            if not data.size:
-                rows = data.reshape((numbers.size, *row_shape))
-            bad = (numbers < 0) | (numbers >= count)
-            if bad.any():
-                position = int(bad.argmax())
-                message = f"partitions[{position}] = {numbers[position]} is not in [0, {count})"
-                raise OpError(message)
-            # stable: the rows of a partition keep their order
-            order = numbers.argsort(kind="stable")
-            ends = np.bincount(numbers, minlength=count).cumsum()
-            return as_outputs(np.split(rows[order], ends[:-1]) if count else [])
-
-        return dynamic_partition
+            raise OpError(message)
+        row_shape = data.shape[depth:]
+        rows, numbers = (
+            data.reshape((-1, *row_shape)) if data.size else data,
+            partitions.reshape(-1),
+        )
+        if not data.size:
+            rows = data.reshape((numbers.size, *row_shape))
+        bad = (numbers < 0) | (numbers >= num_partitions)
+        if bad.any():
+            position = int(bad.argmax())
+            message = (
+                f"partitions[{position}] = {numbers[position]} is not in [0, {num_partitions})"
+            )
+            raise OpError(message)
+        # stable: the rows of a partition keep their order
+        order = numbers.argsort(kind="stable")
+        ends = np.bincount(numbers, minlength=num_partitions).cumsum()
+        return as_outputs(np.split(rows[order], ends[:-1]) if num_partitions else [])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

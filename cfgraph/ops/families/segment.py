@@ -21,7 +21,7 @@ from cfgraph.ops.opdef.gradient_api import (
     int32_constant,
     row_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank,
@@ -191,28 +191,25 @@ class SortedSegment(SegmentOp, abstract=True):
         return combine_segments(xp, cls.ufunc, cls.missing, rows, ids, count)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def segment(data: Any, ids: Any, count: Any = None) -> Any:
-            if data.ndim < 1:
-                message = "data must be at least rank 1"
-                raise OpError(message)
-            if ids.ndim != 1:
-                message = "segment_ids should be a vector."
-                raise OpError(message)
-            if ids.size != data.shape[0]:
-                message = (
-                    "segment_ids should be the same size as dimension 0 of input, "
-                    f"{ids.size} vs. {data.shape[0]}"
-                )
-                raise OpError(message)
-            check_sorted_ids(ids)
-            size = (int(ids[-1]) + 1 if ids.size else 0) if count is None else int(count)
-            if ids.size and ids[-1] >= size:
-                message = f"segment ids must be less than num_segments {size}, got {ids[-1]}"
-                raise OpError(message)
-            return cls.reduced(xp, data, ids, size)
-
-        return segment
+    def kernel(cls, xp: ModuleType, data: Any, ids: Any, count: Any = None) -> Any:
+        if data.ndim < 1:
+            message = "data must be at least rank 1"
+            raise OpError(message)
+        if ids.ndim != 1:
+            message = "segment_ids should be a vector."
+            raise OpError(message)
+        if ids.size != data.shape[0]:
+            message = (
+                "segment_ids should be the same size as dimension 0 of input, "
+                f"{ids.size} vs. {data.shape[0]}"
+            )
+            raise OpError(message)
+        check_sorted_ids(ids)
+        size = (int(ids[-1]) + 1 if ids.size else 0) if count is None else int(count)
+        if ids.size and ids[-1] >= size:
+            message = f"segment ids must be less than num_segments {size}, got {ids[-1]}"
+            raise OpError(message)
+        return cls.reduced(xp, data, ids, size)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -156,19 +156,16 @@ class SetSize(Op):
     placement = HostPlacement(host_only=True)
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        ordered = bool(node.attr("validate_indices"))
-
-        def sizes(indices: Any, values: Any, shape: Any) -> Any:
-            dims, groups = sparse_groups(indices, values, shape, ordered=ordered)
-            reserve_array((math.prod(dims),), 4)
-            result = np.zeros(dims, np.int32)
-            for place, elements in groups.items():
-                result[place] = len(elements)
-            return result
-
-        return sizes
+    @staticmethod
+    def kernel(
+        xp: ModuleType, validate_indices: bool, /, indices: Any, values: Any, shape: Any
+    ) -> Any:
+        dims, groups = sparse_groups(indices, values, shape, ordered=validate_indices)
+        reserve_array((math.prod(dims),), 4)
+        result = np.zeros(dims, np.int32)
+        for place, elements in groups.items():
+            result[place] = len(elements)
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -17,13 +17,38 @@ from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.opdef.array_namespace import updated_at
 from cfgraph.ops.opdef.facts import AlgebraicFacts, Aliasing
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, knows_values
+from cfgraph.ops.opdef.op import Op, OpError, knows_values
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
     require_rank,
     shape_of_rank,
     static_ints,
 )
+
+
+def _slice_value(value: Any, begin: Any, size: Any) -> Any:
+    rank = value.ndim
+    if begin.shape != (rank,) or size.shape != (rank,):
+        message = (
+            f"Expected begin and size arguments to be 1-D tensors of size {rank}, but got shapes "
+            f"{list(begin.shape)} and {list(size.shape)} instead."
+        )
+        raise OpError(message)
+    if not rank:
+        return value
+    index = []
+    for axis, (start, extent, dim) in enumerate(
+        zip(begin.tolist(), size.tolist(), value.shape, strict=True)
+    ):
+        stop = dim if extent == -1 else start + extent
+        if not 0 <= start <= dim:
+            message = f"Expected begin[{axis}] in [0, {dim}], but got {start}"
+            raise OpError(message)
+        if not start <= stop <= dim:
+            message = f"Expected size[{axis}] in [0, {dim - start}], but got {extent}"
+            raise OpError(message)
+        index.append(slice(start, stop))
+    return value[tuple(index)]
 
 
 class Slice(Op):
@@ -38,9 +63,7 @@ class Slice(Op):
     def equal_input(cls, context: InferenceContext) -> int | None:
         return 0 if knows_values(context, 1) and cls.keeps_static_shape(context) else None
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _slice_value
+    function = staticmethod(_slice_value)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -103,31 +126,6 @@ def _static_slice_size(dim: int | None, start: int, extent: int) -> int | None:
     return extent
 
 
-def _slice_value(value: Any, begin: Any, size: Any) -> Any:
-    rank = value.ndim
-    if begin.shape != (rank,) or size.shape != (rank,):
-        message = (
-            f"Expected begin and size arguments to be 1-D tensors of size {rank}, but got shapes "
-            f"{list(begin.shape)} and {list(size.shape)} instead."
-        )
-        raise OpError(message)
-    if not rank:
-        return value
-    index = []
-    for axis, (start, extent, dim) in enumerate(
-        zip(begin.tolist(), size.tolist(), value.shape, strict=True)
-    ):
-        stop = dim if extent == -1 else start + extent
-        if not 0 <= start <= dim:
-            message = f"Expected begin[{axis}] in [0, {dim}], but got {start}"
-            raise OpError(message)
-        if not start <= stop <= dim:
-            message = f"Expected size[{axis}] in [0, {dim - start}], but got {extent}"
-            raise OpError(message)
-        index.append(slice(start, stop))
-    return value[tuple(index)]
-
-
 def clamped_window(x: Any, starts: Any, sizes: Sequence[int]) -> tuple[slice, ...]:
     """The window of these sizes that begins at the nearest position inside `x`."""
     if starts.ndim != 1 or len(starts) != x.ndim or len(sizes) != x.ndim:
@@ -176,14 +174,11 @@ class XlaDynamicUpdateSlice(Op):
     attrs = "Tindices: {int32, int64}"
     aliasing = Aliasing(preserves_elements=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def update_slice(x: Any, update: Any, starts: Any) -> Any:
-            if hasattr(x, "at"):
-                return x.at[_traced_window(xp, x, starts, update.shape)].set(update)
-            return updated_at(x, clamped_window(x, starts, update.shape), update)
-
-        return update_slice
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, update: Any, starts: Any) -> Any:
+        if hasattr(x, "at"):
+            return x.at[_traced_window(xp, x, starts, update.shape)].set(update)
+        return updated_at(x, clamped_window(x, starts, update.shape), update)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

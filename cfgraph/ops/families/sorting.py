@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError
 from cfgraph.ops.families.gather import row_gather_gradient
@@ -88,17 +89,12 @@ class TopKV2(Op):
     )
     compilation = CompilerSupport(uncompiled_types="uint16")
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("index_type").numpy
-
-        def top_k(value: Any, k: Any) -> Any:
-            if k.ndim:
-                message = f"k must be scalar, got shape {list(k.shape)}"
-                raise OpError(message)
-            return _top_k(xp, value, int(k), dtype)
-
-        return top_k
+    @staticmethod
+    def kernel(xp: ModuleType, index_type: DType, /, value: Any, k: Any) -> Any:
+        if k.ndim:
+            message = f"k must be scalar, got shape {list(k.shape)}"
+            raise OpError(message)
+        return _top_k(xp, value, int(k), index_type.numpy)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -130,10 +126,9 @@ class TopK(Op):
     attrs = f"k: int >= 0, sorted: bool = true, T: {REAL}"
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        k = node.attr("k")
-        return lambda value: _top_k(xp, value, k, np.int32)
+    @staticmethod
+    def kernel(xp: ModuleType, k: int, /, value: Any) -> Any:
+        return _top_k(xp, value, k, np.int32)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -149,21 +144,16 @@ class NthElement(Op):
     attrs = f"reverse: bool = false, T: {REAL}"
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        reverse = node.attr("reverse")
-
-        def nth_element(value: Any, n: Any) -> Any:
-            position = int(n)
-            if value.ndim < 1:
-                message = f"Input must be >= 1-D, got shape {list(value.shape)}"
-                raise OpError(message)
-            if not 0 <= position < value.shape[-1]:
-                message = f"Input must have at least n+1 columns, n is {position}"
-                raise OpError(message)
-            return xp.sort(value, axis=-1)[..., -1 - position if reverse else position]
-
-        return nth_element
+    @staticmethod
+    def kernel(xp: ModuleType, reverse: bool, /, value: Any, n: Any) -> Any:
+        position = int(n)
+        if value.ndim < 1:
+            message = f"Input must be >= 1-D, got shape {list(value.shape)}"
+            raise OpError(message)
+        if not 0 <= position < value.shape[-1]:
+            message = f"Input must have at least n+1 columns, n is {position}"
+            raise OpError(message)
+        return xp.sort(value, axis=-1)[..., -1 - position if reverse else position]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -189,28 +179,25 @@ class InTopKV2(Op):
     signature = "predictions: float32, targets: T, k: T -> precision: bool"
     attrs = "T: {int32, int64} = int32"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
-            if predictions.ndim != 2 or targets.ndim != 1:
-                message = "predictions must be 2-dimensional and targets must be 1-dimensional"
-                raise OpError(message)
-            if predictions.shape[0] != targets.shape[0]:
-                message = (
-                    f"First dimension of predictions {predictions.shape[0]} must match length of "
-                    f"targets {targets.shape[0]}"
-                )
-                raise OpError(message)
-            classes = predictions.shape[1]
-            if not classes:
-                return xp.zeros(targets.shape, bool)
-            inside = (targets >= 0) & (targets < classes)
-            columns = xp.clip(targets, 0, classes - 1)[:, None]
-            chosen = xp.take_along_axis(predictions, columns, axis=1)
-            above = (predictions > chosen).sum(axis=1)
-            return inside & xp.isfinite(predictions).all(axis=1) & (above < k)
-
-        return in_top_k
+    @staticmethod
+    def kernel(xp: ModuleType, predictions: Any, targets: Any, k: Any) -> Any:
+        if predictions.ndim != 2 or targets.ndim != 1:
+            message = "predictions must be 2-dimensional and targets must be 1-dimensional"
+            raise OpError(message)
+        if predictions.shape[0] != targets.shape[0]:
+            message = (
+                f"First dimension of predictions {predictions.shape[0]} must match length of "
+                f"targets {targets.shape[0]}"
+            )
+            raise OpError(message)
+        classes = predictions.shape[1]
+        if not classes:
+            return xp.zeros(targets.shape, bool)
+        inside = (targets >= 0) & (targets < classes)
+        columns = xp.clip(targets, 0, classes - 1)[:, None]
+        chosen = xp.take_along_axis(predictions, columns, axis=1)
+        above = (predictions > chosen).sum(axis=1)
+        return inside & xp.isfinite(predictions).all(axis=1) & (above < k)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -240,22 +227,17 @@ class SearchBound(SameShape, abstract=True):
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, side = node.attr("out_type").numpy, cls.side
-
-        def bound(rows: Any, values: Any) -> Any:
-            if rows.ndim != 2 or values.ndim != 2 or len(rows) != len(values):
-                message = (
-                    "sorted_inputs and values must be matrices with as many rows, not "
-                    f"{list(rows.shape)} and {list(values.shape)}"
-                )
-                raise OpError(message)
-            result = np.empty(values.shape, dtype)
-            for number, row in enumerate(rows):
-                result[number] = np.searchsorted(row, values[number], side)
-            return result
-
-        return bound
+    def kernel(cls, xp: ModuleType, out_type: DType, /, rows: Any, values: Any) -> Any:
+        if rows.ndim != 2 or values.ndim != 2 or len(rows) != len(values):
+            message = (
+                "sorted_inputs and values must be matrices with as many rows, not "
+                f"{list(rows.shape)} and {list(values.shape)}"
+            )
+            raise OpError(message)
+        result = np.empty(values.shape, out_type.numpy)
+        for number, row in enumerate(rows):
+            result[number] = np.searchsorted(row, values[number], cls.side)
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -309,15 +291,12 @@ class Where(Op):
     attrs = f"T: {NUMERIC[:-1]}, bool}} = bool"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def where(value: Any) -> Any:
-            if not value.ndim:
-                message = "WhereOp : Unhandled input dimensions: 0"
-                raise OpError(message)
-            return xp.argwhere(value != 0)
-
-        return where
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any) -> Any:
+        if not value.ndim:
+            message = "WhereOp : Unhandled input dimensions: 0"
+            raise OpError(message)
+        return xp.argwhere(value != 0)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

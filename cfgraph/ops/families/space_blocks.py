@@ -165,13 +165,10 @@ class SpaceToBatchND(SpaceBatchOp):
     attrs = "Tblock_shape: {int32, int64} = int32, Tpaddings: {int32, int64} = int32"
     to_batch = True
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def kernel(value: Any, block_shape: Any, paddings: Any) -> Any:
-            block = _block_sizes(block_shape)
-            return space_to_batch(xp, value, block, _size_pairs(paddings, len(block)))
-
-        return kernel
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, block_shape: Any, paddings: Any) -> Any:
+        block = _block_sizes(block_shape)
+        return space_to_batch(xp, value, block, _size_pairs(paddings, len(block)))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -185,13 +182,10 @@ class BatchToSpaceND(SpaceBatchOp):
     attrs = "Tblock_shape: {int32, int64} = int32, Tcrops: {int32, int64} = int32"
     to_batch = False
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def kernel(value: Any, block_shape: Any, crops: Any) -> Any:
-            block = _block_sizes(block_shape)
-            return batch_to_space(value, block, _size_pairs(crops, len(block)))
-
-        return kernel
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, block_shape: Any, crops: Any) -> Any:
+        block = _block_sizes(block_shape)
+        return batch_to_space(value, block, _size_pairs(crops, len(block)))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -220,11 +214,10 @@ class SpaceToBatch(SquareBlockOp):
     attrs = "Tpaddings: {int32, int64} = int32, block_size: int >= 2"
     to_batch = True
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        size = node.attr("block_size")
-        return lambda value, paddings: space_to_batch(
-            xp, check_image_rank(value), [size, size], _size_pairs(paddings, 2)
+    @staticmethod
+    def kernel(xp: ModuleType, block_size: int, /, value: Any, paddings: Any) -> Any:
+        return space_to_batch(
+            xp, check_image_rank(value), [block_size, block_size], _size_pairs(paddings, 2)
         )
 
     @staticmethod
@@ -239,11 +232,10 @@ class BatchToSpace(SquareBlockOp):
     attrs = "block_size: int >= 2, Tidx: {int32, int64} = int32"
     to_batch = False
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        size = node.attr("block_size")
-        return lambda value, crops: batch_to_space(
-            check_image_rank(value), [size, size], _size_pairs(crops, 2)
+    @staticmethod
+    def kernel(xp: ModuleType, block_size: int, /, value: Any, crops: Any) -> Any:
+        return batch_to_space(
+            check_image_rank(value), [block_size, block_size], _size_pairs(crops, 2)
         )
 
     @staticmethod

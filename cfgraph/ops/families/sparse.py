@@ -247,27 +247,6 @@ class SparseTensorDenseMatMul(Op):
         return [Shape((rows, columns))]
 
 
-class SparseReshape(Op):
-    """Indices and dense shape of the same elements after a reshape."""
-
-    signature = (
-        "input_indices: host int64, input_shape: host int64, new_shape: host int64 "
-        "-> output_indices: int64, output_shape: int64"
-    )
-    compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _sparse_reshape
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        rows = require_rank(context.inputs[0], 2)[:1]
-        rank = require_rank(context.inputs[2], 1)
-        require_rank(context.inputs[1], 1)
-        return [rows + rank, rank]
-
-
 def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
     if indices.ndim != 2 or shape.ndim != 1 or new_shape.ndim != 1:
         message = "Input indices should be a matrix, input shape and new shape vectors"
@@ -302,6 +281,24 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
     return np.array(coordinates, np.int64).reshape(len(target), len(indices)).T, sizes
 
 
+class SparseReshape(Op):
+    """Indices and dense shape of the same elements after a reshape."""
+
+    signature = (
+        "input_indices: host int64, input_shape: host int64, new_shape: host int64 "
+        "-> output_indices: int64, output_shape: int64"
+    )
+    compilation = CompilerSupport(traceable=False)
+    function = staticmethod(_sparse_reshape)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rows = require_rank(context.inputs[0], 2)[:1]
+        rank = require_rank(context.inputs[2], 1)
+        require_rank(context.inputs[1], 1)
+        return [rows + rank, rank]
+
+
 class SparseTensorDenseAdd(Op):
     """Sum of a sparse and a dense tensor, as a dense tensor."""
 
@@ -314,21 +311,18 @@ class SparseTensorDenseAdd(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse_add_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def add(indices: Any, values: Any, shape: Any, b: Any) -> Any:
-            if tuple(shape.tolist()) != b.shape:
-                message = f"Dimensions do not match: {shape.tolist()} vs. {list(b.shape)}"
-                raise OpError(message)
-            if indices.shape != (values.size, b.ndim):
-                message = f"Input a_indices must have the shape [{values.size}, {b.ndim}]"
-                raise OpError(message)
-            check_indices_inside(indices, b.shape, "a_indices")
-            result = b.copy()
-            np.add.at(result, tuple(indices.T), values)
-            return result
-
-        return add
+    @staticmethod
+    def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, b: Any) -> Any:
+        if tuple(shape.tolist()) != b.shape:
+            message = f"Dimensions do not match: {shape.tolist()} vs. {list(b.shape)}"
+            raise OpError(message)
+        if indices.shape != (values.size, b.ndim):
+            message = f"Input a_indices must have the shape [{values.size}, {b.ndim}]"
+            raise OpError(message)
+        check_indices_inside(indices, b.shape, "a_indices")
+        result = b.copy()
+        np.add.at(result, tuple(indices.T), values)
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -18,7 +18,7 @@ from cfgraph.ops.opdef.gradient_api import (
     InputGradients,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _HOST: Final = HostPlacement(host_only=True)
@@ -247,29 +247,24 @@ class SparseDenseCwise(Op, abstract=True):
     combine: ClassVar[Callable[..., Any]]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        combine = cls.combine
-
-        def apply(indices: Any, values: Any, shape: Any, dense: Any) -> Any:
-            sizes = check_sparse(indices, values, shape)
-            try:
-                fits = np.broadcast_shapes(sizes, dense.shape) == sizes
-            except ValueError:
-                fits = False
-            if not fits:
-                message = (
-                    f"SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible "
-                    f"shapes {list(sizes)} and {list(dense.shape)}"
-                )
-                raise OpError(message)
-            columns = indices.T[len(sizes) - dense.ndim :]
-            at = tuple(
-                column if size > 1 else np.zeros_like(column)
-                for column, size in zip(columns, dense.shape, strict=True)
+    def kernel(cls, xp: ModuleType, indices: Any, values: Any, shape: Any, dense: Any) -> Any:
+        sizes = check_sparse(indices, values, shape)
+        try:
+            fits = np.broadcast_shapes(sizes, dense.shape) == sizes
+        except ValueError:
+            fits = False
+        if not fits:
+            message = (
+                f"SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible "
+                f"shapes {list(sizes)} and {list(dense.shape)}"
             )
-            return combine(values, dense[at]).astype(values.dtype)
-
-        return apply
+            raise OpError(message)
+        columns = indices.T[len(sizes) - dense.ndim :]
+        at = tuple(
+            column if size > 1 else np.zeros_like(column)
+            for column, size in zip(columns, dense.shape, strict=True)
+        )
+        return cls.combine(values, dense[at]).astype(values.dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

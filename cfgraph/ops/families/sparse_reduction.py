@@ -15,7 +15,7 @@ from cfgraph.limits import reserve_array
 from cfgraph.ops.families.sparse_arithmetic import check_sparse
 from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
-from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Kernel, Op, OpError, one_of
+from cfgraph.ops.opdef.op import ALL_NUMBERS, REAL, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 _HOST: Final = HostPlacement(host_only=True)
@@ -66,21 +66,18 @@ class SparseReduction(Op, abstract=True):
     combine: ClassVar[Callable[..., Any]]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        keep, combine = bool(node.attr("keep_dims")), cls.combine
-
-        def reduce(indices: Any, values: Any, shape: Any, axes: Any) -> Any:
-            sizes = check_sparse(indices, values, shape)
-            kept = kept_axes(len(sizes), axes)
-            rows, sums = _reduced(indices[:, kept], values, combine)
-            result_sizes = [sizes[axis] for axis in kept]
-            reserve_array(result_sizes, values.dtype.itemsize)
-            result = np.zeros(result_sizes, values.dtype)
-            result[tuple(rows.T) or ...] = sums if kept else sums.sum()
-            whole = [size if axis in kept else 1 for axis, size in enumerate(sizes)]
-            return result.reshape(whole) if keep else result
-
-        return reduce
+    def kernel(
+        cls, xp: ModuleType, keep_dims: bool, /, indices: Any, values: Any, shape: Any, axes: Any
+    ) -> Any:
+        sizes = check_sparse(indices, values, shape)
+        kept = kept_axes(len(sizes), axes)
+        rows, sums = _reduced(indices[:, kept], values, cls.combine)
+        result_sizes = [sizes[axis] for axis in kept]
+        reserve_array(result_sizes, values.dtype.itemsize)
+        result = np.zeros(result_sizes, values.dtype)
+        result[tuple(rows.T) or ...] = sums if kept else sums.sum()
+        whole = [size if axis in kept else 1 for axis, size in enumerate(sizes)]
+        return result.reshape(whole) if keep_dims else result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -174,20 +171,17 @@ class SparseOutputReduction(Op, abstract=True):
     combine: ClassVar[Callable[..., Any]]
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        keep, combine = bool(node.attr("keep_dims")), cls.combine
-
-        def reduce(indices: Any, values: Any, shape: Any, axes: Any) -> Any:
-            sizes = check_sparse(indices, values, shape)
-            kept = kept_axes(len(sizes), axes)
-            rows, sums = _reduced(indices[:, kept], values, combine)
-            if not keep:
-                return rows, sums, shape[kept]
-            wide = np.zeros((len(rows), len(sizes)), np.int64)
-            wide[:, kept] = rows
-            return wide, sums, np.where(np.isin(np.arange(len(sizes)), kept), shape, 1)
-
-        return reduce
+    def kernel(
+        cls, xp: ModuleType, keep_dims: bool, /, indices: Any, values: Any, shape: Any, axes: Any
+    ) -> Any:
+        sizes = check_sparse(indices, values, shape)
+        kept = kept_axes(len(sizes), axes)
+        rows, sums = _reduced(indices[:, kept], values, cls.combine)
+        if not keep_dims:
+            return rows, sums, shape[kept]
+        wide = np.zeros((len(rows), len(sizes)), np.int64)
+        wide[:, kept] = rows
+        return wide, sums, np.where(np.isin(np.arange(len(sizes)), kept), shape, 1)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

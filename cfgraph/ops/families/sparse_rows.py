@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import sparse
 from cfgraph.ops.families.sparse import check_indices_inside
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import no_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
 
 
@@ -28,16 +27,13 @@ class SparseReorder(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse.sparse_reorder_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def reorder(indices: Any, values: Any, shape: Any) -> Any:
-            if indices.ndim != 2 or values.ndim != 1 or shape.shape != indices.shape[1:]:
-                message = "Input indices must be a matrix, values and shape vectors that fit it"
-                raise OpError(message)
-            order = np.lexsort(indices.T[::-1])
-            return indices[order], values[order]
-
-        return reorder
+    @staticmethod
+    def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
+        if indices.ndim != 2 or values.ndim != 1 or shape.shape != indices.shape[1:]:
+            message = "Input indices must be a matrix, values and shape vectors that fit it"
+            raise OpError(message)
+        order = np.lexsort(indices.T[::-1])
+        return indices[order], values[order]
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -54,32 +50,29 @@ class SparseFillEmptyRows(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse.fill_empty_rows_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def fill(indices: Any, values: Any, shape: Any, default: Any) -> Any:
-            if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1 or default.ndim:
-                message = "indices must be a matrix, values and shape vectors, the default a scalar"
-                raise OpError(message)
-            if len(indices) != values.size or indices.shape[1] != shape.size or not shape.size:
-                message = "indices, values and dense_shape do not fit each other"
-                raise OpError(message)
-            rows, count = indices[:, 0], int(shape[0])
-            check_indices_inside(indices[:, :1], [count])
-            empty = np.bincount(rows, minlength=count) == 0
-            missing = np.zeros((int(empty.sum()), indices.shape[1]), np.int64)
-            missing[:, 0] = np.flatnonzero(empty)
-            order = np.argsort(np.concatenate([rows, missing[:, 0]]), kind="stable")
-            back = np.empty(order.size, np.int64)
-            back[order] = np.arange(order.size)
-            filled = np.full(len(missing), default, values.dtype)
-            return (
-                np.concatenate([indices, missing])[order],
-                np.concatenate([values, filled])[order],
-                empty,
-                back[: len(rows)],
-            )
-
-        return fill
+    @staticmethod
+    def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, default: Any) -> Any:
+        if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1 or default.ndim:
+            message = "indices must be a matrix, values and shape vectors, the default a scalar"
+            raise OpError(message)
+        if len(indices) != values.size or indices.shape[1] != shape.size or not shape.size:
+            message = "indices, values and dense_shape do not fit each other"
+            raise OpError(message)
+        rows, count = indices[:, 0], int(shape[0])
+        check_indices_inside(indices[:, :1], [count])
+        empty = np.bincount(rows, minlength=count) == 0
+        missing = np.zeros((int(empty.sum()), indices.shape[1]), np.int64)
+        missing[:, 0] = np.flatnonzero(empty)
+        order = np.argsort(np.concatenate([rows, missing[:, 0]]), kind="stable")
+        back = np.empty(order.size, np.int64)
+        back[order] = np.arange(order.size)
+        filled = np.full(len(missing), default, values.dtype)
+        return (
+            np.concatenate([indices, missing])[order],
+            np.concatenate([values, filled])[order],
+            empty,
+            back[: len(rows)],
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -97,18 +90,15 @@ class SparseFillEmptyRowsGrad(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse.fill_empty_rows_second_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def unfill(back: Any, grads: Any) -> Any:
-            if back.ndim != 1 or grads.ndim != 1:
-                message = f"Inputs must be vectors, not {list(back.shape)}, {list(grads.shape)}"
-                raise OpError(message)
-            check_indices_inside(back[:, None], [grads.size])
-            added = np.ones(grads.size, bool)
-            added[back] = False
-            return grads[back], grads[added].sum(dtype=grads.dtype)
-
-        return unfill
+    @staticmethod
+    def kernel(xp: ModuleType, back: Any, grads: Any) -> Any:
+        if back.ndim != 1 or grads.ndim != 1:
+            message = f"Inputs must be vectors, not {list(back.shape)}, {list(grads.shape)}"
+            raise OpError(message)
+        check_indices_inside(back[:, None], [grads.size])
+        added = np.ones(grads.size, bool)
+        added[back] = False
+        return grads[back], grads[added].sum(dtype=grads.dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -127,38 +117,31 @@ class SparseConcat(Op):
     compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        count, axis = node.attr("N"), node.attr("concat_dim")
-
-        def concat(*inputs: Any) -> Any:
-            indices = inputs[:count]
-            values, shapes = inputs[count : 2 * count], inputs[2 * count :]
-            rank = shapes[0].size
-            if not -rank <= axis < rank:
-                message = f"Concat dimension must be in range [{-rank}, {rank}), got {axis}"
+    @staticmethod
+    def kernel(xp: ModuleType, N: int, concat_dim: int, /, *inputs: Any) -> Any:
+        indices = inputs[:N]
+        values, shapes = inputs[N : 2 * N], inputs[2 * N :]
+        rank = shapes[0].size
+        if not -rank <= concat_dim < rank:
+            message = f"Concat dimension must be in range [{-rank}, {rank}), got {concat_dim}"
+            raise OpError(message)
+        dim, start, moved = concat_dim % rank, 0, []
+        result = shapes[0].copy()
+        for coordinates, shape in zip(indices, shapes, strict=True):
+            expected = (
+                np.where(np.arange(rank) == dim, shape, result) if (shape.size == rank) else None
+            )
+            if expected is None or not np.array_equal(expected, shape):
+                message = f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}"
                 raise OpError(message)
-            dim, start, moved = axis % rank, 0, []
-            result = shapes[0].copy()
-            for coordinates, shape in zip(indices, shapes, strict=True):
-                expected = (
-                    np.where(np.arange(rank) == dim, shape, result)
-                    if (shape.size == rank)
-                    else None
-                )
-                if expected is None or not np.array_equal(expected, shape):
-                    message = f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}"
-                    raise OpError(message)
-                step = np.zeros(rank, np.int64)
-                step[dim] = start
-                moved.append(coordinates + step)
-                start += int(shape[dim])
-            result[dim] = start
-            rows, elements = np.concatenate(moved), np.concatenate(values)
-            order = np.lexsort(rows.T[::-1])
-            return rows[order], elements[order], result
-
-        return concat
+            step = np.zeros(rank, np.int64)
+            step[dim] = start
+            moved.append(coordinates + step)
+            start += int(shape[dim])
+        result[dim] = start
+        rows, elements = np.concatenate(moved), np.concatenate(values)
+        order = np.lexsort(rows.T[::-1])
+        return rows[order], elements[order], result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -36,32 +36,27 @@ class SparseSegmentOp(Op, abstract=True):
     compilation = CompilerSupport(traceable=False)
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        weight = cls.weight
-
-        def sparse_segment(data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
-            if data.ndim < 1:
-                message = "Shape must be at least rank 1"
-                raise OpError(message)
-            _check_indices_and_ids(indices, ids)
-            if indices.size and not (indices.min() >= 0 and indices.max() < data.shape[0]):
-                message = f"indices {indices.tolist()} are out of range [0, {data.shape[0]})"
-                raise OpError(message)
-            check_sorted_ids(ids)
-            least = int(ids[-1]) + 1 if ids.size else 0
-            size = least if count is None else int(count)
-            if size < least:
-                message = f"segment ids must be < num_segments {size}, got {ids[-1]}"
-                raise OpError(message)
-            accumulated = _sum_type(data.dtype)
-            total = combine_segments(
-                xp, np.add, 0, data[indices].astype(accumulated, copy=False), ids, size
-            )
-            if weight:
-                total = total / _segment_divisor(ids, size, weight, total)
-            return total.astype(data.dtype, copy=False)
-
-        return sparse_segment
+    def kernel(cls, xp: ModuleType, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
+        if data.ndim < 1:
+            message = "Shape must be at least rank 1"
+            raise OpError(message)
+        _check_indices_and_ids(indices, ids)
+        if indices.size and not (indices.min() >= 0 and indices.max() < data.shape[0]):
+            message = f"indices {indices.tolist()} are out of range [0, {data.shape[0]})"
+            raise OpError(message)
+        check_sorted_ids(ids)
+        least = int(ids[-1]) + 1 if ids.size else 0
+        size = least if count is None else int(count)
+        if size < least:
+            message = f"segment ids must be < num_segments {size}, got {ids[-1]}"
+            raise OpError(message)
+        accumulated = _sum_type(data.dtype)
+        total = combine_segments(
+            xp, np.add, 0, data[indices].astype(accumulated, copy=False), ids, size
+        )
+        if cls.weight:
+            total = total / _segment_divisor(ids, size, cls.weight, total)
+        return total.astype(data.dtype, copy=False)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

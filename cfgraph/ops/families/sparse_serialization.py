@@ -115,10 +115,9 @@ class DeserializeSparse(Op):
     attrs = "dtype: type, Tserialized: {string, variant} = string"
     compilation, placement = _PLAIN, _HOST
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype: DType = node.attr("dtype")
-        return lambda serialized: _stacked(serialized, dtype)
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, serialized: Any) -> Any:
+        return _stacked(serialized, dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

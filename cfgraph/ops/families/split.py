@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, ShapeError
 from cfgraph.ops.opdef.facts import Aliasing
@@ -113,24 +114,21 @@ class SplitV(Op):
     attrs = "Tlen: {int8, int32, int64} = int64"
     aliasing = Aliasing(preserves_elements=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        count = node.attr("num_split")
-
-        def split_v(value: Any, size_splits: Any, split_dim: Any) -> Any:
-            if split_dim.size != 1:
-                message = "split_dim tensor must have exactly one element."
-                raise OpError(message)
-            axis = runtime_axis(split_dim.reshape(()), value.ndim, "split_dim")
-            if size_splits.shape != (count,):
-                message = (
-                    "size_splits should be a vector with one entry per output, "
-                    f"{count} in all; it has the shape {list(size_splits.shape)}"
-                )
-                raise OpError(message)
-            return split_views(value, axis, _resolve_sizes(size_splits.tolist(), value.shape[axis]))
-
-        return split_v
+    @staticmethod
+    def kernel(
+        xp: ModuleType, num_split: int, /, value: Any, size_splits: Any, split_dim: Any
+    ) -> Any:
+        if split_dim.size != 1:
+            message = "split_dim tensor must have exactly one element."
+            raise OpError(message)
+        axis = runtime_axis(split_dim.reshape(()), value.ndim, "split_dim")
+        if size_splits.shape != (num_split,):
+            message = (
+                "size_splits should be a vector with one entry per output, "
+                f"{num_split} in all; it has the shape {list(size_splits.shape)}"
+            )
+            raise OpError(message)
+        return split_views(value, axis, _resolve_sizes(size_splits.tolist(), value.shape[axis]))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -194,31 +192,23 @@ class Unpack(Op):
     attrs = "num: int >= 0, axis: int = 0"
     aliasing = Aliasing(preserves_elements=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        count, axis = node.attr("num"), node.attr("axis")
-        is_object = node.attr("T").is_object
-
-        def unpack(value: Any) -> Any:
-            rank = value.ndim
-            if not -rank <= axis < rank:
-                message = f"axis = {axis} not in [{-rank}, {rank})"
-                raise OpError(message)
-            if value.shape[axis] != count:
-                message = (
-                    f"Input shape axis {axis} must equal {count}, got shape {list(value.shape)}"
-                )
-                raise OpError(message)
-            if rank == 1 and not is_object:
-                return as_outputs(list(value))
-            before = (slice(None),) * (axis % rank)
-            if is_object:
-                return as_outputs(
-                    [unwrap_scalar_object(value[(*before, index, ...)]) for index in range(count)]
-                )
-            return as_outputs([value[(*before, index)] for index in range(count)])
-
-        return unpack
+    @staticmethod
+    def kernel(xp: ModuleType, num: int, axis: int, T: DType, /, value: Any) -> Any:
+        rank = value.ndim
+        if not -rank <= axis < rank:
+            message = f"axis = {axis} not in [{-rank}, {rank})"
+            raise OpError(message)
+        if value.shape[axis] != num:
+            message = f"Input shape axis {axis} must equal {num}, got shape {list(value.shape)}"
+            raise OpError(message)
+        if rank == 1 and not T.is_object:
+            return as_outputs(list(value))
+        before = (slice(None),) * (axis % rank)
+        if T.is_object:
+            return as_outputs(
+                [unwrap_scalar_object(value[(*before, index, ...)]) for index in range(num)]
+            )
+        return as_outputs([value[(*before, index)] for index in range(num)])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -125,15 +125,10 @@ class StackPushV2(Op):
     effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(swap_role="push")
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T")
-
-        def push(step: Any, stack: Stack, value: Any) -> Any:
-            stack.push(value, dtype)
-            return value
-
-        return push
+    @staticmethod
+    def kernel(xp: ModuleType, T: DType, /, step: Any, stack: Stack, value: Any) -> Any:
+        stack.push(value, T)
+        return value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -147,10 +142,9 @@ class StackPopV2(Op):
     effects = SideEffects(stateful=True, atomic=True)
     placement = HostPlacement(swap_role="pop")
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("elem_type")
-        return lambda step, stack: evaluated(stack.pop(dtype))
+    @staticmethod
+    def kernel(xp: ModuleType, elem_type: DType, /, step: Any, stack: Any) -> Any:
+        return evaluated(stack.pop(elem_type))
 
 
 class StackCloseV2(Op):
@@ -158,10 +152,7 @@ class StackCloseV2(Op):
 
     signature = "handle: host resource ->"
     effects = SideEffects(stateful=True, atomic=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, stack: stack.close()
+    kernel = staticmethod(lambda xp, step, stack: stack.close())
 
 
 class StackPush(StackPushV2):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.limits import reserve_array
@@ -120,20 +121,18 @@ class SeededRandom(StatelessRandom, abstract=True):
     compilation = _SEEDED_SUPPORT
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        draw, dtype = cls.draw, node.attr("dtype").numpy
-        return lambda shape, seed: draw_in_shape(draw, seeded_stream(xp, seed), shape, dtype)
+    def kernel(cls, xp: ModuleType, dtype: DType, /, shape: Any, seed: Any) -> Any:
+        return draw_in_shape(cls.draw, seeded_stream(xp, seed), shape, dtype.numpy)
 
 
 class KeyedRandom(StatelessRandom, abstract=True):
     """Random op whose stream is derived from a key and a counter."""
 
     @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        draw, dtype = cls.draw, node.attr("dtype").numpy
-        return lambda shape, key, counter, alg: draw_in_shape(
-            draw, keyed_stream(xp, key, counter, alg), shape, dtype
-        )
+    def kernel(
+        cls, xp: ModuleType, dtype: DType, /, shape: Any, key: Any, counter: Any, alg: Any
+    ) -> Any:
+        return draw_in_shape(cls.draw, keyed_stream(xp, key, counter, alg), shape, dtype.numpy)
 
 
 class StatelessRandomUniform(SeededRandom):
@@ -248,12 +247,9 @@ class StatelessRandomUniformInt(StatelessRandom):
     attrs = "dtype: {int32, int64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
     compilation = _SEEDED_SUPPORT
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-        return lambda shape, seed, low, high: draw_in_range(
-            seeded_stream(xp, seed), shape, low, high, dtype
-        )
+    @staticmethod
+    def kernel(xp: ModuleType, dtype: DType, /, shape: Any, seed: Any, low: Any, high: Any) -> Any:
+        return draw_in_range(seeded_stream(xp, seed), shape, low, high, dtype.numpy)
 
 
 class StatelessRandomUniformIntV2(StatelessRandom):
@@ -265,12 +261,19 @@ class StatelessRandomUniformIntV2(StatelessRandom):
     )
     attrs = "dtype: {int32, int64, uint32, uint64}, " + _KEYED
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype").numpy
-        return lambda shape, key, counter, alg, low, high: draw_in_range(
-            keyed_stream(xp, key, counter, alg), shape, low, high, dtype
-        )
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        dtype: DType,
+        /,
+        shape: Any,
+        key: Any,
+        counter: Any,
+        alg: Any,
+        low: Any,
+        high: Any,
+    ) -> Any:
+        return draw_in_range(keyed_stream(xp, key, counter, alg), shape, low, high, dtype.numpy)
 
 
 class StatelessRandomGetKeyCounter(Op):

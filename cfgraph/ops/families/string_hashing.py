@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -212,7 +212,7 @@ class HashBucket(SameShape, abstract=True):
 
     compilation = CompilerSupport(traceable=False)
     placement = HostPlacement(host_only=True)
-    function: Callable[[Any], Any]
+    function: ClassVar[Callable[..., Any]]
 
     @classmethod
     def hash_function(cls, node: Node) -> Callable[[Any], Any]:

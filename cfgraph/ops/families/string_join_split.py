@@ -27,22 +27,17 @@ class StringJoin(Op):
     attrs = "N: int >= 0, separator: string = ''"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        separator = node.attr("separator")
-
-        def join(*inputs: Any) -> Any:
-            shape = next((v.shape for v in inputs if v.ndim), ())
-            for operand in inputs:
-                if operand.ndim and operand.shape != shape:
-                    message = f"Input shapes do not match: {list(shape)} vs. {list(operand.shape)}"
-                    raise OpError(message)
-            count = math.prod(shape)
-            columns = [v.ravel().tolist() if v.ndim else [v.item()] * count for v in inputs]
-            rows = zip(*columns, strict=True) if columns else [()] * count
-            return string_array(map(separator.join, rows), shape)
-
-        return join
+    @staticmethod
+    def kernel(xp: ModuleType, separator: bytes, /, *inputs: Any) -> Any:
+        shape = next((v.shape for v in inputs if v.ndim), ())
+        for operand in inputs:
+            if operand.ndim and operand.shape != shape:
+                message = f"Input shapes do not match: {list(shape)} vs. {list(operand.shape)}"
+                raise OpError(message)
+        count = math.prod(shape)
+        columns = [v.ravel().tolist() if v.ndim else [v.item()] * count for v in inputs]
+        rows = zip(*columns, strict=True) if columns else [()] * count
+        return string_array(map(separator.join, rows), shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -62,23 +57,20 @@ class ReduceJoin(Op):
     attrs = "keep_dims: bool = false, separator: string = ''"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        keep, separator = node.attr("keep_dims"), node.attr("separator")
-
-        def join(texts: Any, indices: Any) -> Any:
-            axes = join_axes(indices.ravel().tolist(), texts.ndim)
-            if not axes:
-                return texts
-            outer_axes = [d for d in range(texts.ndim) if d not in axes]
-            shape = [
-                1 if d in axes else n for d, n in enumerate(texts.shape) if keep or d in outer_axes
-            ]
-            count = math.prod(texts.shape[d] for d in axes)
-            rows = texts.transpose(outer_axes + axes[::-1]).reshape((math.prod(shape), count))
-            return string_array((separator.join(row) for row in rows.tolist()), shape)
-
-        return join
+    @staticmethod
+    def kernel(
+        xp: ModuleType, keep_dims: bool, separator: bytes, /, texts: Any, indices: Any
+    ) -> Any:
+        axes = join_axes(indices.ravel().tolist(), texts.ndim)
+        if not axes:
+            return texts
+        outer_axes = [d for d in range(texts.ndim) if d not in axes]
+        shape = [
+            1 if d in axes else n for d, n in enumerate(texts.shape) if keep_dims or d in outer_axes
+        ]
+        count = math.prod(texts.shape[d] for d in axes)
+        rows = texts.transpose(outer_axes + axes[::-1]).reshape((math.prod(shape), count))
+        return string_array((separator.join(row) for row in rows.tolist()), shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -115,31 +107,26 @@ class UnsortedSegmentJoin(Op):
     attrs = "separator: string = '', Tindices: {int32, int64}, Tnumsegments: {int32, int64} = int32"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        separator = node.attr("separator")
-
-        def join(texts: Any, segments: Any, count: Any) -> Any:
-            if texts.shape[: segments.ndim] != segments.shape or not segments.ndim:
-                message = (
-                    "segment_ids must be a prefix of the shape of inputs: "
-                    f"{list(segments.shape)} vs. {list(texts.shape)}"
-                )
+    @staticmethod
+    def kernel(xp: ModuleType, separator: bytes, /, texts: Any, segments: Any, count: Any) -> Any:
+        if texts.shape[: segments.ndim] != segments.shape or not segments.ndim:
+            message = (
+                "segment_ids must be a prefix of the shape of inputs: "
+                f"{list(segments.shape)} vs. {list(texts.shape)}"
+            )
+            raise OpError(message)
+        inner = texts.shape[segments.ndim :]
+        width = math.prod(inner)
+        rows: list[list[list[bytes]]] = [[[] for _ in range(width)] for _ in range(int(count))]
+        values = texts.reshape((segments.size, width)).tolist()
+        for segment, row in zip(segments.ravel().tolist(), values, strict=True):
+            if not 0 <= segment < count:
+                message = f"segment id {segment} is out of the range [0, {count})"
                 raise OpError(message)
-            inner = texts.shape[segments.ndim :]
-            width = math.prod(inner)
-            rows: list[list[list[bytes]]] = [[[] for _ in range(width)] for _ in range(int(count))]
-            values = texts.reshape((segments.size, width)).tolist()
-            for segment, row in zip(segments.ravel().tolist(), values, strict=True):
-                if not 0 <= segment < count:
-                    message = f"segment id {segment} is out of the range [0, {count})"
-                    raise OpError(message)
-                for column, text in enumerate(row):
-                    rows[segment][column].append(text)
-            joined = [separator.join(cell) for row in rows for cell in row]
-            return string_array(joined, (int(count), *inner))
-
-        return join
+            for column, text in enumerate(row):
+                rows[segment][column].append(text)
+        joined = [separator.join(cell) for row in rows for cell in row]
+        return string_array(joined, (int(count), *inner))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -187,17 +174,12 @@ class StringSplit(StringSplitOp):
     signature = "input: string, delimiter: string -> indices: int64, values: string, shape: int64"
     attrs = "skip_empty: bool = true"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        skip = node.attr("skip_empty")
-
-        def split(texts: Any, delimiter: Any) -> Any:
-            check_split_inputs(texts, delimiter)
-            delimiters = delimiter.item()
-            rows = [split_at_bytes(text, delimiters) for text in texts.tolist()]
-            return sparse_rows([list(filter(None, row)) for row in rows] if skip else rows)
-
-        return split
+    @staticmethod
+    def kernel(xp: ModuleType, skip_empty: bool, /, texts: Any, delimiter: Any) -> Any:
+        check_split_inputs(texts, delimiter)
+        delimiters = delimiter.item()
+        rows = [split_at_bytes(text, delimiters) for text in texts.tolist()]
+        return sparse_rows([list(filter(None, row)) for row in rows] if skip_empty else rows)
 
 
 def split_at_bytes(text: bytes, delimiters: bytes) -> list[bytes]:
@@ -217,22 +199,17 @@ class StringSplitV2(StringSplitOp):
     signature = "input: string, sep: string -> indices: int64, values: string, shape: int64"
     attrs = "maxsplit: int = -1"
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        max_splits = node.attr("maxsplit")
-
-        def split(texts: Any, separator: Any) -> Any:
-            check_split_inputs(texts, separator)
-            delimiter = separator.item()
-            if delimiter:
-                return sparse_rows([text.split(delimiter, max_splits) for text in texts.tolist()])
-            if max_splits == 0:
-                return sparse_rows([[text] for text in texts.tolist()])
-            rows = [text.split(None, max_splits) for text in texts.tolist()]
-            # the remainder counts as a token even if it is empty
-            return sparse_rows([[*row, b""] if len(row) == max_splits else row for row in rows])
-
-        return split
+    @staticmethod
+    def kernel(xp: ModuleType, maxsplit: int, /, texts: Any, separator: Any) -> Any:
+        check_split_inputs(texts, separator)
+        delimiter = separator.item()
+        if delimiter:
+            return sparse_rows([text.split(delimiter, maxsplit) for text in texts.tolist()])
+        if maxsplit == 0:
+            return sparse_rows([[text] for text in texts.tolist()])
+        rows = [text.split(None, maxsplit) for text in texts.tolist()]
+        # the remainder counts as a token even if it is empty
+        return sparse_rows([[*row, b""] if len(row) == maxsplit else row for row in rows])
 
 
 # bytes of a reference to a word

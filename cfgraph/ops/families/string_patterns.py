@@ -183,21 +183,18 @@ class RegexReplace(SameShape):
     attrs = "replace_global: bool = true"
     compilation = CompilerSupport(traceable=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        replace_all = node.attr("replace_global")
-
-        def replace(texts: Any, pattern: Any, rewrite: Any) -> Any:
-            expression, replacement = (
-                scalar_string(pattern, "Pattern"),
-                scalar_string(rewrite, "Rewrite"),
-            )
-            compile_pattern(expression)
-            return map_strings(
-                lambda text: replace_matches(expression, replacement, text, replace_all), texts
-            )
-
-        return replace
+    @staticmethod
+    def kernel(
+        xp: ModuleType, replace_global: bool, /, texts: Any, pattern: Any, rewrite: Any
+    ) -> Any:
+        expression, replacement = (
+            scalar_string(pattern, "Pattern"),
+            scalar_string(rewrite, "Rewrite"),
+        )
+        compile_pattern(expression)
+        return map_strings(
+            lambda text: replace_matches(expression, replacement, text, replace_global), texts
+        )
 
 
 class StaticRegexReplace(SameShape):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
@@ -238,31 +239,26 @@ class DecodeRaw(Op):
     compilation = CompilerSupport(traceable=False)
     algebra = AlgebraicFacts(bitwise=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, little = node.attr("out_type").numpy, node.attr("little_endian")
-        name = node.attr("out_type").name
-
-        def decode(texts: Any) -> Any:
-            flat = texts.ravel().tolist()
-            size = len(flat[0]) if flat else 0
-            for position, text in enumerate(flat):
-                if len(text) != size:
-                    message = (
-                        "DecodeRaw requires input strings to all be the same size, "
-                        f"but element {position} has size {size} != {len(text)}"
-                    )
-                    raise OpError(message)
-            if size % dtype.itemsize:
+    @staticmethod
+    def kernel(xp: ModuleType, out_type: DType, little_endian: bool, /, texts: Any) -> Any:
+        dtype = out_type.numpy
+        flat = texts.ravel().tolist()
+        size = len(flat[0]) if flat else 0
+        for position, text in enumerate(flat):
+            if len(text) != size:
                 message = (
-                    f"Input to DecodeRaw has length {size} that is not a multiple of "
-                    f"{dtype.itemsize}, the size of {name}"
+                    "DecodeRaw requires input strings to all be the same size, "
+                    f"but element {position} has size {size} != {len(text)}"
                 )
                 raise OpError(message)
-            decoded = elements_from_bytes(b"".join(flat), dtype, little)
-            return decoded.reshape((*texts.shape, size // dtype.itemsize))
-
-        return decode
+        if size % dtype.itemsize:
+            message = (
+                f"Input to DecodeRaw has length {size} that is not a multiple of "
+                f"{dtype.itemsize}, the size of {out_type.name}"
+            )
+            raise OpError(message)
+        decoded = elements_from_bytes(b"".join(flat), dtype, little_endian)
+        return decoded.reshape((*texts.shape, size // dtype.itemsize))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -280,26 +276,24 @@ class DecodePaddedRaw(Op):
     compilation = CompilerSupport(traceable=False)
     algebra = AlgebraicFacts(bitwise=True)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, little = node.attr("out_type").numpy, node.attr("little_endian")
-
-        def decode(texts: Any, length: Any) -> Any:
-            size = int(length)
-            if size <= 0:
-                message = f"fixed_length ({size}) must be greater than zero."
-                raise OpError(message)
-            if size % dtype.itemsize:
-                message = (
-                    f"fixed_length ({size}) must be a multiple of the size of out_type "
-                    f"({dtype.itemsize})"
-                )
-                raise OpError(message)
-            flat = [text[:size].ljust(size, b"\0") for text in texts.ravel().tolist()]
-            decoded = elements_from_bytes(b"".join(flat), dtype, little)
-            return decoded.reshape((*texts.shape, size // dtype.itemsize))
-
-        return decode
+    @staticmethod
+    def kernel(
+        xp: ModuleType, out_type: DType, little_endian: bool, /, texts: Any, length: Any
+    ) -> Any:
+        dtype = out_type.numpy
+        size = int(length)
+        if size <= 0:
+            message = f"fixed_length ({size}) must be greater than zero."
+            raise OpError(message)
+        if size % dtype.itemsize:
+            message = (
+                f"fixed_length ({size}) must be a multiple of the size of out_type "
+                f"({dtype.itemsize})"
+            )
+            raise OpError(message)
+        flat = [text[:size].ljust(size, b"\0") for text in texts.ravel().tolist()]
+        decoded = elements_from_bytes(b"".join(flat), dtype, little_endian)
+        return decoded.reshape((*texts.shape, size // dtype.itemsize))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families import tensor_array_ops
 from cfgraph.ops.families.tensor_array import TensorArray
@@ -26,7 +26,7 @@ from cfgraph.ops.families.tensor_array_ops import (
     stack_elements,
     write_elements,
 )
-from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import unstack_value
 
@@ -186,12 +186,11 @@ class TensorArrayPack(TensorArrayOp):
     access = "read"
     gradient = staticmethod(tensor_array_ops.pack_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, shape = node.attr("dtype"), node.attr("element_shape")
-        return lambda step, array, flow: stack_elements(
-            xp, array, range(array.packed_size), dtype, shape
-        )
+    @staticmethod
+    def kernel(
+        xp: ModuleType, dtype: DType, element_shape: Shape, /, step: Any, array: Any, flow: Any
+    ) -> Any:
+        return stack_elements(xp, array, range(array.packed_size), dtype, element_shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -205,19 +204,16 @@ class TensorArrayUnpack(TensorArrayOp):
     access = "write"
     gradient = staticmethod(tensor_array_ops.unpack_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("T")
-
-        def write_all(step: Any, array: TensorArray, value: Any, flow: Any) -> Any:
-            if value.ndim == 0 or (len(value) != array.size and not array.dynamic):
-                message = (
-                    f"Input value must have first dimension equal to the array size "
-                    f"({Shape(value.shape)} vs. {array.size})"
-                )
-                raise OpError(message)
-            array.mark(len(value))
-            write_elements(array, range(len(value)), unstack_value(value), dtype)
-            return flow
-
-        return write_all
+    @staticmethod
+    def kernel(
+        xp: ModuleType, T: DType, /, step: Any, array: TensorArray, value: Any, flow: Any
+    ) -> Any:
+        if value.ndim == 0 or (len(value) != array.size and not array.dynamic):
+            message = (
+                f"Input value must have first dimension equal to the array size "
+                f"({Shape(value.shape)} vs. {array.size})"
+            )
+            raise OpError(message)
+        array.mark(len(value))
+        write_elements(array, range(len(value)), unstack_value(value), T)
+        return flow

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
@@ -237,10 +238,11 @@ class TensorArrayReadV3(TensorArrayOp):
     algebra = AlgebraicFacts(product_role="reads")
     gradient = staticmethod(read_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("dtype")
-        return lambda step, array, index, flow: array.get(index, dtype)
+    @staticmethod
+    def kernel(
+        xp: ModuleType, dtype: DType, /, step: Any, array: Any, index: Any, flow: Any
+    ) -> Any:
+        return array.get(index, dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -252,20 +254,14 @@ class TensorArraySizeV3(TensorArrayOp):
 
     signature = "handle: host resource, flow_in: float32 -> size: int32"
     gradient = staticmethod(no_gradient)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, array, flow: np.int32(array.size)
+    kernel = staticmethod(lambda xp, step, array, flow: np.int32(array.size))
 
 
 class TensorArrayCloseV3(TensorArrayOp):
     """Free an array before the run ends."""
 
     signature = "handle: host resource ->"
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, array: array.close()
+    kernel = staticmethod(lambda xp, step, array: array.close())
 
 
 class TensorArrayGatherV3(TensorArrayOp):
@@ -376,10 +372,17 @@ class TensorArrayConcatV3(TensorArrayOp):
     access = "read"
     gradient = staticmethod(concat_gradient)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, row_shape = node.attr("dtype"), node.attr("element_shape_except0")
-        return lambda step, array, flow: _concat_elements(xp, array, dtype, row_shape)
+    @staticmethod
+    def kernel(
+        xp: ModuleType,
+        dtype: DType,
+        element_shape_except0: Shape,
+        /,
+        step: Any,
+        array: Any,
+        flow: Any,
+    ) -> Any:
+        return _concat_elements(xp, array, dtype, element_shape_except0)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

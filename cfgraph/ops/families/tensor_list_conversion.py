@@ -66,22 +66,19 @@ class TensorListStack(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="all")
     gradient = staticmethod(tensor_list_ops.stack_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, count = node.attr("element_dtype"), node.attr("num_elements")
-
-        def stack_all(handle: TensorList, shape: Any) -> Any:
-            handle = tensor_list_of(handle, dtype)
-            values = handle.all()
-            if count not in (-1, len(values)):
-                message = (
-                    f"Operation expected a list with {count} elements but got a list with "
-                    f"{len(values)} elements."
-                )
-                raise OpError(message)
-            return _stack_elements(xp, handle, dtype, values, shape)
-
-        return stack_all
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, num_elements: int, /, handle: TensorList, shape: Any
+    ) -> Any:
+        handle = tensor_list_of(handle, element_dtype)
+        values = handle.all()
+        if num_elements not in (-1, len(values)):
+            message = (
+                f"Operation expected a list with {num_elements} elements but got a list with "
+                f"{len(values)} elements."
+            )
+            raise OpError(message)
+        return _stack_elements(xp, handle, element_dtype, values, shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -99,25 +96,20 @@ class TensorListGather(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="take")
     gradient = staticmethod(tensor_list_ops.gather_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
-            handle = tensor_list_of(handle, dtype)
-            values = handle.all()
-            positions = indices.reshape(-1).tolist()  # indices may have any shape, as in TensorFlow
-            for position in positions:
-                if not 0 <= position < len(values):
-                    message = (
-                        f"Index {position} out of range; list only has {len(values)} elements."
-                    )
-                    raise OpError(message)
-            return _stack_elements(
-                xp, handle, dtype, [values[position] for position in positions], shape
-            )
-
-        return gather
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, /, handle: TensorList, indices: Any, shape: Any
+    ) -> Any:
+        handle = tensor_list_of(handle, element_dtype)
+        values = handle.all()
+        positions = indices.reshape(-1).tolist()  # indices may have any shape, as in TensorFlow
+        for position in positions:
+            if not 0 <= position < len(values):
+                message = f"Index {position} out of range; list only has {len(values)} elements."
+                raise OpError(message)
+        return _stack_elements(
+            xp, handle, element_dtype, [values[position] for position in positions], shape
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -225,26 +217,23 @@ class TensorListScatterIntoExistingList(TensorListOp):
     )
     gradient = staticmethod(tensor_list_ops.scatter_into_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def scatter(handle: TensorList, value: Any, indices: Any) -> TensorList:
-            handle = tensor_list_of(handle, dtype)
-            if value.ndim == 0 or not handle.element_shape.accepts(value.shape[1:]):
-                message = (
-                    f"Specified a list with shape {handle.element_shape} from a tensor with shape "
-                    f"{Shape(value.shape)}"
-                )
-                raise OpError(message)
-            if indices.ndim != 1:
-                message = f"Expected indices to be a vector, but received {Shape(indices.shape)}"
-                raise OpError(message)
-            elements = handle.all().copy()
-            elements += [None] * (max(indices.tolist(), default=-1) + 1 - len(elements))
-            return handle.replaced(_scatter_elements(elements, value, indices))
-
-        return scatter
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, /, handle: TensorList, value: Any, indices: Any
+    ) -> TensorList:
+        handle = tensor_list_of(handle, element_dtype)
+        if value.ndim == 0 or not handle.element_shape.accepts(value.shape[1:]):
+            message = (
+                f"Specified a list with shape {handle.element_shape} from a tensor with shape "
+                f"{Shape(value.shape)}"
+            )
+            raise OpError(message)
+        if indices.ndim != 1:
+            message = f"Expected indices to be a vector, but received {Shape(indices.shape)}"
+            raise OpError(message)
+        elements = handle.all().copy()
+        elements += [None] * (max(indices.tolist(), default=-1) + 1 - len(elements))
+        return handle.replaced(_scatter_elements(elements, value, indices))
 
 
 class TensorListConcatV2(TensorListOp):
@@ -257,14 +246,13 @@ class TensorListConcatV2(TensorListOp):
     attrs = "shape_type: {int32, int64}"
     gradient = staticmethod(tensor_list_ops.concat_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def concat(handle: TensorList, shape: Any, leading: Any) -> tuple[Any, Any]:
-            return _concat_elements(xp, handle, dtype, element_shape_of(shape), leading.tolist())
-
-        return concat
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, /, handle: TensorList, shape: Any, leading: Any
+    ) -> tuple[Any, Any]:
+        return _concat_elements(
+            xp, handle, element_dtype, element_shape_of(shape), leading.tolist()
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -282,10 +270,9 @@ class TensorListConcat(TensorListOp):
     attrs = "element_shape: shape = ?"
     gradient = staticmethod(tensor_list_ops.concat_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype, shape = node.attr("element_dtype"), node.attr("element_shape")
-        return lambda handle: _concat_elements(xp, handle, dtype, shape, [])
+    @staticmethod
+    def kernel(xp: ModuleType, element_dtype: DType, element_shape: Shape, /, handle: Any) -> Any:
+        return _concat_elements(xp, handle, element_dtype, element_shape, [])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -369,24 +356,21 @@ class TensorListSplit(TensorListOp):
     attrs = "shape_type: {int32, int64}"
     gradient = staticmethod(tensor_list_ops.split_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def split(value: Any, shape: Any, lengths: Any) -> TensorList:
-            element_shape = element_shape_of(shape)
-            if element_shape.rank == 0:
-                message = "TensorListSplit requires element_shape to be at least of rank 1, not []"
-                raise OpError(message)
-            if value.ndim and not _unknown_length_shape(element_shape).accepts(value.shape):
-                message = (
-                    f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "
-                    f"{element_shape}"
-                )
-                raise OpError(message)
-            return TensorList(dtype, element_shape, split_lengths(value, lengths))
-
-        return split
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, /, value: Any, shape: Any, lengths: Any
+    ) -> TensorList:
+        element_shape = element_shape_of(shape)
+        if element_shape.rank == 0:
+            message = "TensorListSplit requires element_shape to be at least of rank 1, not []"
+            raise OpError(message)
+        if value.ndim and not _unknown_length_shape(element_shape).accepts(value.shape):
+            message = (
+                f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "
+                f"{element_shape}"
+            )
+            raise OpError(message)
+        return TensorList(element_dtype, element_shape, split_lengths(value, lengths))
 
 
 class TensorListConcatLists(TensorListOp):

@@ -207,10 +207,9 @@ class EmptyTensorList(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="empty")
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-        return lambda shape, limit: TensorList(dtype, element_shape_of(shape), [], int(limit))
+    @staticmethod
+    def kernel(xp: ModuleType, element_dtype: DType, /, shape: Any, limit: Any) -> Any:
+        return TensorList(element_dtype, element_shape_of(shape), [], int(limit))
 
 
 class TensorListReserve(TensorListOp):
@@ -221,20 +220,13 @@ class TensorListReserve(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="reserve")
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def reserve(shape: Any, count: Any) -> TensorList:
-            if count < 0:
-                message = (
-                    f"The num_elements to reserve must be a non negative number, but got {count}"
-                )
-                raise OpError(message)
-            check_bytes(8 * int(count), "the list")
-            return TensorList(dtype, element_shape_of(shape), [None] * int(count))
-
-        return reserve
+    @staticmethod
+    def kernel(xp: ModuleType, element_dtype: DType, /, shape: Any, count: Any) -> TensorList:
+        if count < 0:
+            message = f"The num_elements to reserve must be a non negative number, but got {count}"
+            raise OpError(message)
+        check_bytes(8 * int(count), "the list")
+        return TensorList(element_dtype, element_shape_of(shape), [None] * int(count))
 
 
 class TensorListPushBack(TensorListOp):
@@ -244,10 +236,9 @@ class TensorListPushBack(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="push")
     gradient = staticmethod(push_back_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-        return lambda handle, value: _push_element(handle, value, dtype)
+    @staticmethod
+    def kernel(xp: ModuleType, element_dtype: DType, /, handle: Any, value: Any) -> Any:
+        return _push_element(handle, value, element_dtype)
 
 
 def _push_element(handle: TensorList, value: Any, dtype: DType) -> TensorList:
@@ -268,23 +259,18 @@ class TensorListPushBackBatch(TensorListOp):
     signature = "input_handles: host variant, tensor: element_dtype -> output_handles: variant"
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def push_all(handles: Any, values: Any) -> Any:
-            if values.ndim == 0 or handles.shape != values.shape[:1]:
-                message = (
-                    f"Expected tensor.shape[0] == input_handles.size, but the shapes are "
-                    f"{Shape(values.shape)} and {Shape(handles.shape)}"
-                )
-                raise OpError(message)
-            result = np.empty(handles.shape, object)
-            for index, value in enumerate(unstack_value(values)):
-                result[index] = _push_element(handles[index], value, dtype)
-            return result
-
-        return push_all
+    @staticmethod
+    def kernel(xp: ModuleType, element_dtype: DType, /, handles: Any, values: Any) -> Any:
+        if values.ndim == 0 or handles.shape != values.shape[:1]:
+            message = (
+                f"Expected tensor.shape[0] == input_handles.size, but the shapes are "
+                f"{Shape(values.shape)} and {Shape(handles.shape)}"
+            )
+            raise OpError(message)
+        result = np.empty(handles.shape, object)
+        for index, value in enumerate(unstack_value(values)):
+            result[index] = _push_element(handles[index], value, element_dtype)
+        return result
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -301,22 +287,19 @@ class TensorListPopBack(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="pop")
     gradient = staticmethod(pop_back_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def pop(handle: TensorList, shape: Any) -> tuple[TensorList, Any]:
-            handle = tensor_list_of(handle, dtype)
-            values = handle.all()
-            if not values:
-                message = "Trying to pop from an empty list."
-                raise OpError(message)
-            value = values[-1]
-            if value is None:
-                value = zero_element(xp, handle, shape, ())
-            return handle.replaced(handle.items.pop()), value
-
-        return pop
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, /, handle: TensorList, shape: Any
+    ) -> tuple[TensorList, Any]:
+        handle = tensor_list_of(handle, element_dtype)
+        values = handle.all()
+        if not values:
+            message = "Trying to pop from an empty list."
+            raise OpError(message)
+        value = values[-1]
+        if value is None:
+            value = zero_element(xp, handle, shape, ())
+        return handle.replaced(handle.items.pop()), value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -335,10 +318,7 @@ class TensorListLength(TensorListOp):
     signature = "input_handle: host variant -> length: int32"
     compilation = replace(TensorListOp.compilation, row_operation="count")
     gradient = staticmethod(no_gradient)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda handle: np.int32(tensor_list_of(handle).length)
+    kernel = staticmethod(lambda xp, handle: np.int32(tensor_list_of(handle).length))
 
 
 class TensorListElementShape(TensorListOp):
@@ -348,30 +328,16 @@ class TensorListElementShape(TensorListOp):
     attrs = "shape_type: {int32, int64}"
     gradient = staticmethod(no_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("shape_type").numpy
-
-        def shape_of(handle: TensorList) -> Any:
-            dims = tensor_list_of(handle).element_shape.dims
-            return np.array(-1 if dims is None else [-1 if d is None else d for d in dims], dtype)
-
-        return shape_of
+    @staticmethod
+    def kernel(xp: ModuleType, shape_type: DType, /, handle: TensorList) -> Any:
+        dims = tensor_list_of(handle).element_shape.dims
+        return np.array(
+            -1 if dims is None else [-1 if d is None else d for d in dims], shape_type.numpy
+        )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [UNKNOWN_SHAPE]
-
-
-class TensorListResize(TensorListOp):
-    """List truncated, or extended with elements without values."""
-
-    signature = "input_handle: host variant, size: host int32 -> output_handle: variant"
-    gradient = staticmethod(resize_gradient)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _resize_list
 
 
 def _resize_list(handle: TensorList, size: Any) -> TensorList:
@@ -381,6 +347,14 @@ def _resize_list(handle: TensorList, size: Any) -> TensorList:
         raise OpError(message)
     check_bytes(8 * size, "the list")
     return tensor_list_of(handle).resized(size)
+
+
+class TensorListResize(TensorListOp):
+    """List truncated, or extended with elements without values."""
+
+    signature = "input_handle: host variant, size: host int32 -> output_handle: variant"
+    gradient = staticmethod(resize_gradient)
+    function = staticmethod(_resize_list)
 
 
 class TensorListGetItem(TensorListOp):
@@ -394,24 +368,19 @@ class TensorListGetItem(TensorListOp):
     compilation = replace(TensorListOp.compilation, row_operation="get")
     gradient = staticmethod(get_item_gradient)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        dtype = node.attr("element_dtype")
-
-        def get(handle: TensorList, index: Any, shape: Any) -> Any:
-            handle = tensor_list_of(handle, dtype)
-            values = handle.all()
-            # the index may have any shape with one element, as in TensorFlow
-            position = index.item()
-            if not 0 <= position < len(values):
-                message = (
-                    f"Trying to access element {position} in a list with {len(values)} elements."
-                )
-                raise OpError(message)
-            value = values[position]
-            return zero_element(xp, handle, shape, values) if value is None else value
-
-        return get
+    @staticmethod
+    def kernel(
+        xp: ModuleType, element_dtype: DType, /, handle: TensorList, index: Any, shape: Any
+    ) -> Any:
+        handle = tensor_list_of(handle, element_dtype)
+        values = handle.all()
+        # the index may have any shape with one element, as in TensorFlow
+        position = index.item()
+        if not 0 <= position < len(values):
+            message = f"Trying to access element {position} in a list with {len(values)} elements."
+            raise OpError(message)
+        value = values[position]
+        return zero_element(xp, handle, shape, values) if value is None else value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

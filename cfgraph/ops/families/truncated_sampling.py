@@ -29,7 +29,7 @@ from cfgraph.ops.opdef.gradient_api import (
     constant_like,
     sum_to_shape,
 )
-from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
+from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -185,17 +185,14 @@ class StatelessShuffle(SameShape):
     effects = SideEffects(random=True)
     compilation = CompilerSupport(compiled=False)
 
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        def shuffle(value: Any, key: Any, counter: Any, alg: Any) -> Any:
-            stream = keyed_stream(xp, key, counter, alg)
-            if value.ndim == 0 or len(value) < 2:
-                return value
-            if isinstance(stream, TracedStream):
-                return value[_traced_order(stream, len(value))]
-            return value[shuffled_indices(stream, len(value))]
-
-        return shuffle
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, key: Any, counter: Any, alg: Any) -> Any:
+        stream = keyed_stream(xp, key, counter, alg)
+        if value.ndim == 0 or len(value) < 2:
+            return value
+        if isinstance(stream, TracedStream):
+            return value[_traced_order(stream, len(value))]
+        return value[shuffled_indices(stream, len(value))]
 
 
 def _traced_order(stream: TracedStream, count: int) -> Any:

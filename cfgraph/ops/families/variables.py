@@ -185,14 +185,11 @@ class DestroyTemporaryVariable(Op):
     attrs = "var_name: string"
     effects = SideEffects(stateful=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        def destroy(step: Any, cell: Variable) -> Any:
-            value = cell.read()
-            cell.value = None
-            return value
-
-        return destroy
+    @staticmethod
+    def kernel(xp: ModuleType, step: Any, cell: Variable) -> Any:
+        value = cell.read()
+        cell.value = None
+        return value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -204,10 +201,7 @@ class IsVariableInitialized(Op):
 
     signature = "ref: Ref(dtype) -> is_initialized: bool"
     effects = SideEffects(stateful=True, reads_only=True)
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, cell: np.bool_(cell.value is not None)
+    kernel = staticmethod(lambda xp, step, cell: np.bool_(cell.value is not None))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -227,17 +221,14 @@ class Assign(Op):
         declared, value = map(shapes, node.inputs)
         return not node.attr("validate_shape") and not (value.is_full and value == declared)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        validate = node.attr("validate_shape")
-
-        def assign(step: Any, cell: Variable, value: Any) -> Variable:
-            if validate:
-                cell.require_shape(value)
-            cell.assign(value)
-            return cell
-
-        return assign
+    @staticmethod
+    def kernel(
+        xp: ModuleType, validate_shape: bool, /, step: Any, cell: Variable, value: Any
+    ) -> Variable:
+        if validate_shape:
+            cell.require_shape(value)
+        cell.assign(value)
+        return cell
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -254,21 +245,16 @@ class AssignUpdateOp(Op, abstract=True):
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        combine = cls.combine
-
-        def update(step: Any, cell: Variable, value: Any) -> Variable:
-            current = cell.read()
-            if current.shape != value.shape:
-                message = (
-                    f"lhs and rhs must have the same shape, "
-                    f"not {Shape(current.shape)} and {Shape(value.shape)}"
-                )
-                raise OpError(message)
-            cell.value = combine(current, value)
-            return cell
-
-        return update
+    def kernel(cls, xp: ModuleType, step: Any, cell: Variable, value: Any) -> Variable:
+        current = cell.read()
+        if current.shape != value.shape:
+            message = (
+                f"lhs and rhs must have the same shape, "
+                f"not {Shape(current.shape)} and {Shape(value.shape)}"
+            )
+            raise OpError(message)
+        cell.value = cls.combine(current, value)
+        return cell
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -298,22 +284,17 @@ class CountUpTo(Op):
     attrs = "limit: int, T: {int32, int64}"
     effects = SideEffects(stateful=True)
 
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        limit = node.attr("limit")
-
-        def count(step: Any, cell: Variable) -> Any:
-            value = cell.read()
-            if value.shape != ():
-                message = f"The value must be a scalar, not of shape {Shape(value.shape)}"
-                raise OpError(message)
-            if value >= limit:
-                message = f"Reached limit of {limit}"
-                raise OpError(message)
-            cell.value = value + value.dtype.type(1)
-            return value
-
-        return count
+    @staticmethod
+    def kernel(xp: ModuleType, limit: int, /, step: Any, cell: Variable) -> Any:
+        value = cell.read()
+        if value.shape != ():
+            message = f"The value must be a scalar, not of shape {Shape(value.shape)}"
+            raise OpError(message)
+        if value >= limit:
+            message = f"Reached limit of {limit}"
+            raise OpError(message)
+        cell.value = value + value.dtype.type(1)
+        return value
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

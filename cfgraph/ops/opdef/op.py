@@ -77,10 +77,15 @@ class Op:
     """The definition of one op. A subclass registers under its own name unless `abstract`.
 
     Facts are class attributes, one group each; a subclass that changes part of an inherited group
-    writes `replace(Base.group, …)`. A pure op defines `kernel` or `bind`, a stateful one `run` or
-    `prepare`. A single output is returned bare, several as a tuple, none as None. Every value is a
-    NumPy array or NumPy scalar of the dtype of the signature; strings are always object arrays of
-    bytes.
+    writes `replace(Base.group, …)`. The kernel is the first of these that suffices:
+
+    - `function`, of the inputs alone, or its name in the array namespace
+    - `kernel(xp, attribute, …, /, input, …)`, which names the attributes that it takes
+    - `bind`, which prepares what depends on attributes once per node
+
+    A Step precedes the inputs of a stateful op, which has `run` or `prepare` in place of `bind`. A
+    single output is returned bare, several as a tuple, none as None. Every value is a NumPy array
+    or NumPy scalar of the dtype of the signature; strings are always object arrays of bytes.
     """
 
     name: ClassVar[str]
@@ -178,6 +183,7 @@ class Op:
         shape = context.inputs[0]
         return shape.is_full and cls.shape(context)[0].dims == shape.dims
 
+    function: ClassVar[str | Callable[..., Any] | None] = None
     kernel: ClassVar[Callable[..., Any] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None
 
@@ -185,17 +191,21 @@ class Op:
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         """The kernel of a node with its attributes: a callable over arrays of namespace `xp`.
 
-        By default, it calls `kernel(xp, *inputs)`.
+        By default, it calls `function(*inputs)` or `kernel(xp, *attributes, *inputs)`.
         """
-        kernel = cls.kernel
+        function, kernel = cls.function, cls.kernel
+        if function is not None:
+            return getattr(xp, function) if isinstance(function, str) else function
         if kernel is None:
             message = f"{cls.name} has no kernel"
             raise TypeError(message)
-        return partial(kernel, xp)
+        return partial(kernel, xp, *map(node.attr, _named_attributes(kernel)))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         """The kernel of a stateful node: a callable over a Step and the inputs."""
+        if cls.kernel is not None:
+            return cls.bind(node, xp)
         run = cls.run
         return lambda step, *inputs: run(step, node, *inputs)
 
@@ -229,6 +239,13 @@ class Op:
 
 # the class of an op by name; None for an unknown op
 lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
+
+
+def _named_attributes(kernel: Callable[..., Any]) -> Sequence[str]:
+    """The names between `xp` and the slash in the parameters of a kernel."""
+    code = kernel.__code__
+    positional = code.co_varnames[: code.co_posonlyargcount]
+    return positional[positional.index("xp") + 1 :] if positional else ()
 
 
 def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
@@ -281,19 +298,11 @@ class SameShape(Op, abstract=True):
 
 
 class Elementwise(Op, abstract=True):
-    """A broadcasting op. `function` is an operator or a name in the array namespace."""
-
-    function: ClassVar[str | Callable[..., Any] | None] = None
+    """A broadcasting op."""
 
     @classmethod
     def can_fail(cls, node: Node) -> bool:
         return False
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        if cls.function is None:
-            return super().bind(node, xp)
-        return getattr(xp, cls.function) if isinstance(cls.function, str) else cls.function
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
