@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from inspect import getattr_static
 from typing import Any
 
 from cfgraph.cli.json_output import print_document
@@ -71,7 +72,7 @@ def _support(op: type[Op], family: str) -> OpSupport:
         family,
         op.compilation.runnable or lowered or bool(op.role),
         "lowered" if lowered else _gradient_kind(op),
-        op.shape.__func__ is not Op.shape.__func__,  # type: ignore[attr-defined]
+        getattr_static(op, "shape") is not getattr_static(Op, "shape"),
         lowered,
         op.compiles(),
         op.compilation.traceable,

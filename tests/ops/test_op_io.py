@@ -135,7 +135,9 @@ def is_runnable(name: str) -> bool:
 def code_of(name: str) -> tuple[Any, ...]:
     """The functions that compute an op; ops of the same functions are one to the machine."""
     op = lookup(name)
-    methods = [getattr(op, method, None) for method in ("kernel", "run", "bind", "prepare")]
+    methods = [
+        getattr(op, method, None) for method in ("function", "kernel", "run", "bind", "prepare")
+    ]
     return tuple(getattr(method, "__func__", method) for method in methods)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
@@ -11,7 +10,6 @@ import numpy as np
 
 from cfgraph.ir.dtypes import bfloat16, float16
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, rounded_each_step
 from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import (
@@ -22,7 +20,6 @@ from cfgraph.ops.opdef.gradient_api import (
     select_gradient,
 )
 from cfgraph.ops.opdef.op import FLOATS, REAL, Kernel, OpError, SameShape, one_of
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # Klambauer et al. 2017, Self-Normalizing Neural Networks
 SCALE: Final = 1.0507009873554804934193349852946
@@ -160,9 +157,9 @@ class LeakyRelu(Activation):
             return computed_in_float32(lambda x: xp.maximum(x, alpha * x), node.attr("T"))
         return computed_in_float32(lambda x: xp.where(x > 0, x, alpha * x), node.attr("T"))
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [g.LeakyReluGrad(dy, node.inputs[0], alpha=node.attr("alpha"))]
+    gradient = staticmethod(
+        lambda g, node, dy: [g.LeakyReluGrad(dy, node.inputs[0], alpha=node.attr("alpha"))]
+    )
 
 
 class ActivationGrad(SameShape, abstract=True):
@@ -192,9 +189,7 @@ class ActivationGrad(SameShape, abstract=True):
         kernel: Any = cls.kernel
         return rounded_each_step(lambda dy, x: kernel(xp, dy, x), node.attr("T"), xp)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0].merge(context.inputs[1])]
+    shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -20,6 +20,7 @@ from cfgraph.ops.opdef.gradient_api import (
     binary_gradients,
     conjugate,
     constant_like,
+    gradient_from_inputs,
     select_gradient,
     sum_to_shape,
 )
@@ -88,9 +89,7 @@ class Add(BinaryOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return concatenate_strings if node.attr("T").kind == "string" else operator.add
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return binary_gradients(g, node, lambda: dz, lambda: dz)
+    gradient = staticmethod(lambda g, node, dz: binary_gradients(g, node, lambda: dz, lambda: dz))
 
 
 def concatenate_strings(x: Any, y: Any) -> Any:
@@ -314,10 +313,7 @@ class NextAfter(BinaryOp):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return _next_after_by_bits(xp) if is_gpu_namespace(xp) else super().bind(node, xp)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        x, y = node.inputs
-        return lambda: sum_to_shape(g, dz, x, y), None
+    gradient = gradient_from_inputs(lambda g, dz, x, y: (lambda: sum_to_shape(g, dz, x, y), None))
 
 
 class AddN(Op):
@@ -337,9 +333,7 @@ class AddN(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [reduce(Shape.merge, context.inputs)]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return [dz] * len(node.inputs)
+    gradient = staticmethod(lambda g, node, dz: [dz] * len(node.inputs))
 
 
 def _add_pair(x: Any, y: Any) -> Any:

@@ -64,9 +64,7 @@ class BroadcastTo(Op):
             raise ShapeError(message)
         return [target]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return sum_to_shape(g, dz, node.inputs[0], dz), None
+    gradient = staticmethod(lambda g, node, dz: (sum_to_shape(g, dz, node.inputs[0], dz), None))
 
 
 class BroadcastArgs(Op):
@@ -275,6 +273,4 @@ class TileGrad(Op):
             else shape_of_rank(context.inputs[0].rank)
         ]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.Tile(dz, node.inputs[1]), None
+    gradient = staticmethod(lambda g, node, dz: (g.Tile(dz, node.inputs[1]), None))

@@ -149,20 +149,14 @@ class Real(ComplexPart):
     """Real part."""
 
     function = "real"
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [g.Complex(dy, 0, Tout=node.attr("T"))]
+    gradient = staticmethod(lambda g, node, dy: [g.Complex(dy, 0, Tout=node.attr("T"))])
 
 
 class Imag(ComplexPart):
     """Imaginary part."""
 
     function = "imag"
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [_times_imaginary_unit(g, node, dy)]
+    gradient = staticmethod(lambda g, node, dy: [_times_imaginary_unit(g, node, dy)])
 
 
 def _times_imaginary_unit(g: GradientBuilder, node: Node, dy: Output) -> Output:
@@ -174,10 +168,9 @@ class Angle(ComplexPart):
     """Phase angle in radians."""
 
     function = "angle"
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [g.RealDiv(_times_imaginary_unit(g, node, dy), g.Conj(node.inputs[0]))]
+    gradient = staticmethod(
+        lambda g, node, dy: [g.RealDiv(_times_imaginary_unit(g, node, dy), g.Conj(node.inputs[0]))]
+    )
 
 
 class ComplexAbs(ComplexPart):
@@ -206,9 +199,7 @@ class Conj(Elementwise):
         conjugate: Kernel = xp.conj
         return conjugate
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [conjugate(g, dy)]
+    gradient = staticmethod(lambda g, node, dy: [conjugate(g, dy)])
 
 
 class Complex(Elementwise):

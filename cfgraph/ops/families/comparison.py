@@ -133,9 +133,7 @@ class ApproximateEqual(Elementwise):
 
         return close
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0].merge(context.inputs[1])]
+    shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 
 
 class LogicalAnd(Elementwise):
@@ -198,9 +196,7 @@ class Select(Op):
             condition = condition.reshape((-1, *(1,) * (t.ndim - 1)))
         return xp.where(condition, t, e)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1].merge(context.inputs[2])]
+    shape = staticmethod(lambda context: [context.inputs[1].merge(context.inputs[2])])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

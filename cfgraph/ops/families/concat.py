@@ -54,9 +54,9 @@ class ConcatV2(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [concat_shape(context.inputs[:-1], static_int(context, len(context.inputs) - 1))]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return [*_split_gradient(g, node.inputs[:-1], node.inputs[-1], dz), None]
+    gradient = staticmethod(
+        lambda g, node, dz: [*_split_gradient(g, node.inputs[:-1], node.inputs[-1], dz), None]
+    )
 
 
 class Concat(Op):
@@ -75,13 +75,10 @@ class Concat(Op):
 
         return axis_first
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [concat_shape(context.inputs[1:], static_int(context, 0))]
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return [None, *_split_gradient(g, node.inputs[1:], node.inputs[0], dz)]
+    shape = staticmethod(lambda context: [concat_shape(context.inputs[1:], static_int(context, 0))])
+    gradient = staticmethod(
+        lambda g, node, dz: [None, *_split_gradient(g, node.inputs[1:], node.inputs[0], dz)]
+    )
 
 
 def _split_gradient(
@@ -208,10 +205,7 @@ class ConcatOffset(Op):
     signature = "concat_dim: const int32, shape: const N*shape_type -> offset: N*shape_type"
     attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
     function = staticmethod(_concat_offsets)
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return list(context.inputs[1 : 1 + context.output_count])
+    shape = staticmethod(lambda context: list(context.inputs[1 : 1 + context.output_count]))
 
 
 class Pack(Op):

@@ -119,9 +119,7 @@ class Placeholder(Op):
 
         return unfed
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.attr("shape")]
+    shape = staticmethod(lambda context: [context.attr("shape")])
 
 
 class PlaceholderV2(Placeholder):
@@ -144,10 +142,7 @@ class PlaceholderWithDefault(SameShape):
     effects = SideEffects(is_input=True)
     gradient = staticmethod(identity_gradient)
     function = staticmethod(identity)
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.attr("shape")]
+    shape = staticmethod(lambda context: [context.attr("shape")])
 
     @classmethod
     def shape_slots(cls, node: Node) -> Sequence[int]:
@@ -165,10 +160,7 @@ class Identity(SameShape):
     def can_fail(cls, node: Node) -> bool:
         return False
 
-    @classmethod
-    def equal_input(cls, context: InferenceContext) -> int | None:
-        return 0
-
+    equal_input = staticmethod(lambda context: 0)
     function = staticmethod(identity)
 
 
@@ -263,9 +255,7 @@ class IdentityN(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return identity if len(node.inputs) == 1 else _all_values
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return list(context.inputs)
+    shape = staticmethod(lambda context: list(context.inputs))
 
 
 def _all_values(*values: Any) -> Any:
@@ -309,9 +299,7 @@ class EnsureShape(Op):
             raise OpError(message)
         return value
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0].merge(context.attr("shape"))]
+    shape = staticmethod(lambda context: [context.inputs[0].merge(context.attr("shape"))])
 
 
 class CheckNumerics(SameShape):

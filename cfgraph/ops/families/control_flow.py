@@ -127,10 +127,7 @@ class LoopCond(ForwardingOp):
 
     signature = "input: host bool -> output: host bool"
     role = Role.LOOP_COND
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 def _no_outputs() -> None:

@@ -193,9 +193,7 @@ class CropAndResizeGradImage(Op):
 
         return spread
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(3).merge(Shape((None,) * 4))]
+    shape = staticmethod(lambda context: [context.shape_value(3).merge(Shape((None,) * 4))])
 
 
 class CropAndResizeGradBoxes(Op):

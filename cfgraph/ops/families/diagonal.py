@@ -84,9 +84,7 @@ class Diag(Op):
         shape = require_rank_at_least(context.inputs[0], 1)
         return [shape + shape]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return [g.DiagPart(dz)]
+    gradient = staticmethod(lambda g, node, dz: [g.DiagPart(dz)])
 
 
 class DiagPart(Op):
@@ -118,9 +116,7 @@ class DiagPart(Op):
         half = len(shape.dims) // 2
         return [shape[:half].merge(shape[half:])]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return [g.Diag(dz)]
+    gradient = staticmethod(lambda g, node, dz: [g.Diag(dz)])
 
 
 _ALIGN_ATTR = "align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'"
@@ -385,9 +381,7 @@ class MatrixSetDiag(DiagonalOp):
 
         return replace
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [require_rank_at_least(context.inputs[0], 2)]
+    shape = staticmethod(lambda context: [require_rank_at_least(context.inputs[0], 2)])
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

@@ -77,10 +77,7 @@ class RealDiv(Division):
     algebra = AlgebraicFacts(neutral_second=1)
     function = operator.truediv
     integer_function = staticmethod(truncated_quotient)
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return _quotient_gradient(g, node, dz, g.RealDiv)
+    gradient = staticmethod(lambda g, node, dz: _quotient_gradient(g, node, dz, g.RealDiv))
 
 
 class Div(RealDiv):
@@ -138,9 +135,7 @@ class FloorMod(Division):
             return lambda x, y: _exact_remainder(xp, x, y)
         return super().bind(node, xp)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return _remainder_gradient(g, node, dz, g.FloorDiv)
+    gradient = staticmethod(lambda g, node, dz: _remainder_gradient(g, node, dz, g.FloorDiv))
 
 
 class TruncateMod(Division):
@@ -157,9 +152,7 @@ class TruncateMod(Division):
             return lambda x, y: x - truncated_quotient(x, y) * y
         return super().bind(node, xp)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return _remainder_gradient(g, node, dz, g.TruncateDiv)
+    gradient = staticmethod(lambda g, node, dz: _remainder_gradient(g, node, dz, g.TruncateDiv))
 
 
 class Mod(TruncateMod):
@@ -177,9 +170,7 @@ class DivNoNan(Division):
             return x / y if y else y.dtype.type(0)
         return xp.where(y == 0, xp.zeros((), y.dtype), x / y)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return _quotient_gradient(g, node, dz, g.DivNoNan)
+    gradient = staticmethod(lambda g, node, dz: _quotient_gradient(g, node, dz, g.DivNoNan))
 
 
 class MulNoNan(BinaryOp):

@@ -254,9 +254,7 @@ class ToBool(Op):
             return lambda value: _reject_truth(dtype, value)
         return _string_truth if dtype.kind == "string" else _numeric_truth
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 def _numeric_truth(value: Any) -> Any:
@@ -295,9 +293,7 @@ class FakeParam(Op):
 
         return stand_in
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.attr("shape")]
+    shape = staticmethod(lambda context: [context.attr("shape")])
 
 
 class DeviceIndex(Op):
@@ -316,9 +312,7 @@ class DeviceIndex(Op):
         index = np.int32(names.index(kind) if kind in names else len(names))
         return lambda step: index
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class RegroupOp(Op, abstract=True):

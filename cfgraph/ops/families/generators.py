@@ -76,9 +76,7 @@ class RngReadAndSkip(Op):
         reserve_numbers(cell, algorithm, int(delta))
         return np.array(before[:_STATE_SIZE])
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape(None)]
+    shape = staticmethod(lambda context: [vector_shape(None)])
 
 
 class RngSkip(Op):
@@ -186,9 +184,7 @@ class StatefulStandardNormal(GeneratorSampler):
 
         return sample
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(1)]
+    shape = staticmethod(lambda context: [context.shape_value(1)])
 
 
 class StatefulUniformInt(GeneratorSampler):

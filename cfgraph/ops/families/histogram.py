@@ -10,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir.dtypes import DType, float16
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve
 from cfgraph.ops.families.reduction import Sum
 from cfgraph.ops.opdef.array_namespace import accumulated_at, computed_in_float32
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import FLOATS, INDEX, Kernel, Op, OpError, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
 
@@ -37,13 +36,8 @@ class L2Loss(Op):
         dtype = node.attr("T")
         return loss if xp is np and dtype is float16 else computed_in_float32(loss, dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [g.Mul(node.inputs[0], dy)]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
+    gradient = staticmethod(lambda g, node, dy: [g.Mul(node.inputs[0], dy)])
 
 
 class Bincount(Op):

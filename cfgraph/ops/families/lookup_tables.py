@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,7 +14,6 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 class LookupTable(Resource):
@@ -204,9 +202,7 @@ class TableHandle(Op, abstract=True):
 
         return handle
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class HashTableV2(TableHandle):
@@ -318,10 +314,7 @@ class LookupTableExportV2(Op):
     effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
     kernel = staticmethod(lambda xp, step, table: table.export())
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape(), UNKNOWN_SHAPE]
+    shape = staticmethod(lambda context: [vector_shape(), UNKNOWN_SHAPE])
 
 
 class LookupTableSizeV2(Op):
@@ -331,10 +324,7 @@ class LookupTableSizeV2(Op):
     effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
     kernel = staticmethod(lambda xp, step, table: np.int64(len(table.rows)))
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class InitializeTableV2(Op):

@@ -229,9 +229,7 @@ class LSTMBlockCell(LstmOp):
 
         return computed_in_float32(step, node.attr("T"))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1]] * 7
+    shape = staticmethod(lambda context: [context.inputs[1]] * 7)
 
 
 class LSTMBlockCellGrad(LstmOp):
@@ -358,9 +356,7 @@ class BlockLSTMGrad(LstmOp):
 
         return computed_in_float32(backward, node.attr("T"))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return list(context.inputs[1:9])
+    shape = staticmethod(lambda context: list(context.inputs[1:9]))
 
 
 class BlockLSTMGradV2(BlockLSTMGrad):

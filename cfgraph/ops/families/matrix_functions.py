@@ -18,7 +18,12 @@ from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
 from cfgraph.ops.opdef.array_namespace import computed_in_float32, defer_check, run_on_host
 from cfgraph.ops.opdef.facts import CompilerSupport
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    gradient_from_inputs,
+    int32_constant,
+)
 from cfgraph.ops.opdef.op import COMPLEX, INDEX, REAL, Kernel, Op, OpError, SameShape, one_of
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
 
@@ -126,10 +131,7 @@ class MatrixDeterminant(MatrixOp):
     def kernel(xp: ModuleType, x: Any) -> Any:
         return xp.linalg.det(x)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [square_dims(context.inputs[0])[0]]
-
+    shape = staticmethod(lambda context: [square_dims(context.inputs[0])[0]])
     gradient = staticmethod(matrix_calculus.determinant_gradient)
 
 
@@ -151,10 +153,7 @@ class LogMatrixDeterminant(MatrixOp):
         sign, logarithm = xp.linalg.slogdet(x)
         return sign, logarithm.astype(x.dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [square_dims(context.inputs[0])[0]] * 2
-
+    shape = staticmethod(lambda context: [square_dims(context.inputs[0])[0]] * 2)
     gradient = staticmethod(matrix_calculus.log_determinant_gradient)
 
 
@@ -240,10 +239,9 @@ class Cross(SameShape):
 
         return computed_in_float32(cross, node.attr("T"))
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        a, b = node.inputs
-        return lambda: g.Cross(b, dz), lambda: g.Cross(dz, a)
+    gradient = gradient_from_inputs(
+        lambda g, dz, a, b: (lambda: g.Cross(b, dz), lambda: g.Cross(dz, a))
+    )
 
 
 class MatrixBandPart(SameShape):
@@ -264,13 +262,10 @@ class MatrixBandPart(SameShape):
         inside = ((distance >= -lower) | (lower < 0)) & ((distance <= upper) | (upper < 0))
         return xp.where(inside, value, xp.zeros((), value.dtype))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [require_rank_at_least(context.inputs[0], 2)]
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.MatrixBandPart(dz, *node.inputs[1:]), None, None
+    shape = staticmethod(lambda context: [require_rank_at_least(context.inputs[0], 2)])
+    gradient = staticmethod(
+        lambda g, node, dz: (g.MatrixBandPart(dz, *node.inputs[1:]), None, None)
+    )
 
 
 def _check_band_width(name: str, width: Any, most: int) -> None:

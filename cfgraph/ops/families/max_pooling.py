@@ -161,9 +161,7 @@ class MaxPoolingGradient(Pooling, abstract=True):
         for number in range(len(fit.views())):
             yield where == number
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -241,9 +239,7 @@ class MaxPoolingGradGrad(Pooling, abstract=True):
 
         return second
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1]]
+    shape = staticmethod(lambda context: [context.inputs[1]])
 
     @classmethod
     def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -361,9 +357,7 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
         zeros = xp.zeros(x.size, dtype=x.dtype)
         return accumulated_at(xp, zeros, where.ravel(), dy.ravel(), "add").reshape(x.shape)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:

@@ -410,9 +410,9 @@ class LRN(SameShape):
 
         return computed_in_float32(normalize, node.attr("T"))
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [same_attrs(g, "LRNGrad", node, dy, node.inputs[0], node.output(0))]
+    gradient = staticmethod(
+        lambda g, node, dy: [same_attrs(g, "LRNGrad", node, dy, node.inputs[0], node.output(0))]
+    )
 
 
 class LRNGrad(SameShape):

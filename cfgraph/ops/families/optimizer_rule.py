@@ -18,7 +18,6 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import NUMERIC, Variable
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # elements that are updated at once
 _BLOCK: Final = 1 << 14
@@ -42,10 +41,7 @@ class UpdateRule(Op, abstract=True):
     signs: ClassVar[Mapping[str, str]] = {}
     signs_of_sparse: ClassVar[bool] = False
     update: ClassVar[Callable[..., None]]
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]] * context.output_count
+    shape = staticmethod(lambda context: [context.inputs[0]] * context.output_count)
 
 
 def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRule]]:

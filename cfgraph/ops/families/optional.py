@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +12,6 @@ from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
 
 
@@ -73,9 +71,7 @@ class OptionalNone(Op):
         empty = OptionalVariant(None)
         return lambda: empty
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class OptionalFromValue(Op):
@@ -85,10 +81,7 @@ class OptionalFromValue(Op):
     attrs = "Toutput_types: list(type) >= 1"
     compilation = CompilerSupport(traceable=False)
     kernel = staticmethod(lambda xp, *values: OptionalVariant(values))
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -106,10 +99,7 @@ class OptionalHasValue(Op):
     signature = "optional: variant -> has_value: bool"
     compilation = CompilerSupport(traceable=False)
     kernel = staticmethod(lambda xp, optional: np.bool_(optional_of(optional).values is not None))
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class OptionalGetValue(Op):
@@ -139,9 +129,7 @@ class OptionalGetValue(Op):
                 raise OpError(message)
         return values[0] if len(values) == 1 else values
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return list(context.attr("output_shapes"))
+    shape = staticmethod(lambda context: list(context.attr("output_shapes")))
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:

@@ -155,9 +155,9 @@ class MirrorPad(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [static_padded_shape(context.inputs[0], context.inputs[1], context.value(1))]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.MirrorPadGrad(dz, node.inputs[1], mode=node.attr("mode")), None
+    gradient = staticmethod(
+        lambda g, node, dz: (g.MirrorPadGrad(dz, node.inputs[1], mode=node.attr("mode")), None)
+    )
 
 
 def _too_wide(limit: int, before: int, after: int) -> str:
@@ -197,9 +197,9 @@ class MirrorPadGrad(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [static_padded_shape(context.inputs[0], context.inputs[1], context.value(1), -1)]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.MirrorPad(dz, node.inputs[1], mode=node.attr("mode")), None
+    gradient = staticmethod(
+        lambda g, node, dz: (g.MirrorPad(dz, node.inputs[1], mode=node.attr("mode")), None)
+    )
 
 
 def _fold_mirror(xp: ModuleType, value: Any, axis: int, before: int, after: int, edge: int) -> Any:

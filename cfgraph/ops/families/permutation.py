@@ -12,7 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.ops.opdef.facts import Aliasing
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, gradient_from_inputs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
@@ -117,9 +117,7 @@ class InvertPermutation(Op):
                 return result
         return np.array(_invert(perm.tolist()), dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0].merge(vector_shape())]
+    shape = staticmethod(lambda context: [context.inputs[0].merge(vector_shape())])
 
 
 def _invert(perm: Any) -> list[int]:
@@ -182,9 +180,7 @@ class ReverseV2(SameShape):
                 raise ShapeError(message)
         return [data]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.ReverseV2(dz, node.inputs[1]), None
+    gradient = staticmethod(lambda g, node, dz: (g.ReverseV2(dz, node.inputs[1]), None))
 
 
 class Reverse(SameShape):
@@ -212,9 +208,7 @@ class Reverse(SameShape):
         require_rank(context.inputs[1], 1).merge(vector_shape(data.rank))
         return [data]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.Reverse(dz, node.inputs[1]), None
+    gradient = staticmethod(lambda g, node, dz: (g.Reverse(dz, node.inputs[1]), None))
 
 
 class ReverseSequence(SameShape):
@@ -311,7 +305,6 @@ class Roll(SameShape):
             return _rolled(value, shifts[0], axes[0] % rank)
         return xp.roll(value, tuple(shifts), tuple(axes))
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        _, shift, axis = node.inputs
-        return g.Roll(dz, g.Neg(shift), axis), None, None
+    gradient = gradient_from_inputs(
+        lambda g, dz, _, shift, axis: (g.Roll(dz, g.Neg(shift), axis), None, None)
+    )

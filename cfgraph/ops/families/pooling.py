@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.array_namespace import computed_in_float32
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.gradient_api import same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.sliding_window import (
@@ -210,10 +210,9 @@ class AvgPool(AveragePooling):
 
     signature = "value: T -> output: T"
     attrs = _AVERAGE_2D
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [same_attrs(g, "AvgPoolGrad", node, g.shape(node.inputs[0]), dy)]
+    gradient = staticmethod(
+        lambda g, node, dy: [same_attrs(g, "AvgPoolGrad", node, g.shape(node.inputs[0]), dy)]
+    )
 
 
 class AvgPool3D(AveragePooling):
@@ -222,10 +221,9 @@ class AvgPool3D(AveragePooling):
     signature = "input: T -> output: T"
     attrs = _AVERAGE_3D
     rank = 5
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [same_attrs(g, "AvgPool3DGrad", node, g.shape(node.inputs[0]), dy)]
+    gradient = staticmethod(
+        lambda g, node, dy: [same_attrs(g, "AvgPool3DGrad", node, g.shape(node.inputs[0]), dy)]
+    )
 
 
 class AveragePoolingGradient(Pooling, abstract=True):
@@ -262,10 +260,7 @@ class AvgPoolGrad(AveragePoolingGradient):
 
     signature = "orig_input_shape: const int32, grad: T -> output: T"
     attrs = _AVERAGE_2D
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
-        return None, same_attrs(g, "AvgPool", node, dx)
+    gradient = staticmethod(lambda g, node, dx: (None, same_attrs(g, "AvgPool", node, dx)))
 
 
 class AvgPool3DGrad(AveragePoolingGradient):
@@ -274,7 +269,4 @@ class AvgPool3DGrad(AveragePoolingGradient):
     signature = "orig_input_shape: const int32, grad: T -> output: T"
     attrs = _AVERAGE_3D
     rank = 5
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
-        return None, same_attrs(g, "AvgPool3D", node, dx)
+    gradient = staticmethod(lambda g, node, dx: (None, same_attrs(g, "AvgPool3D", node, dx)))

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.functions import BodyNode
-from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.families.strings import string_array
 from cfgraph.ops.opdef.facts import CompilerSupport, FileAccess, HostPlacement, SideEffects
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, SameShape
 from cfgraph.ops.opdef.resources import Step
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _ESCAPES = {
     **{byte: f"\\{byte:03o}".encode() for byte in (*range(32), 127)},
@@ -188,9 +186,7 @@ class StringFormat(Op):
 
         return fill
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class Assert(Op):
@@ -234,9 +230,7 @@ class Print(SameShape):
 
         return show
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [dy, *[None] * (len(node.inputs) - 1)]
+    gradient = staticmethod(lambda g, node, dy: [dy, *[None] * (len(node.inputs) - 1)])
 
 
 class PrintV2(Op):
@@ -280,11 +274,5 @@ class Timestamp(Op):
     signature = "-> ts: float64"
     effects = SideEffects(stateful=True)
     compilation = CompilerSupport(traceable=False)
-
-    @classmethod
-    def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
-        return np.float64(time.time())
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    run = staticmethod(lambda step, node, *inputs: np.float64(time.time()))
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])

@@ -23,7 +23,6 @@ from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 Element = tuple[Any, ...]
 
@@ -255,9 +254,7 @@ class QueueHandle(Op, abstract=True):
         """Further arguments of the queue. Default: none."""
         return {}
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class FIFOQueueV2(QueueHandle):
@@ -411,27 +408,18 @@ class _QueueQuery(Op, abstract=True):
 
     effects = SideEffects(stateful=True, reads_only=True)
     placement = HostPlacement(host_only=True)
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class QueueSizeV2(_QueueQuery):
     """The number of elements of a queue."""
 
     signature = "handle: resource -> size: int32"
-
-    @classmethod
-    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
-        return np.int32(len(inputs[0].elements))
+    run = staticmethod(lambda step, node, *inputs: np.int32(len(inputs[0].elements)))
 
 
 class QueueIsClosedV2(_QueueQuery):
     """True if a queue is closed."""
 
     signature = "handle: resource -> is_closed: bool"
-
-    @classmethod
-    def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
-        return np.bool_(inputs[0].closed)
+    run = staticmethod(lambda step, node, *inputs: np.bool_(inputs[0].closed))

@@ -174,9 +174,7 @@ class RandomShuffle(Sampler):
     def draw(generator: Generator, node: Node, value: Any) -> Any:
         return value if value.ndim == 0 else value[generator.permutation(len(value))]
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
 
 class PerParameterSampler(Sampler, abstract=True):
@@ -259,9 +257,7 @@ class Multinomial(Sampler):
         points = generator.random((len(logits), int(count)))
         return sample_classes(np, logits, points, node.attr("output_dtype").numpy)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [sample_shape(context)]
+    shape = staticmethod(lambda context: [sample_shape(context)])
 
 
 class StatelessMultinomial(Op):
@@ -284,9 +280,7 @@ class StatelessMultinomial(Op):
         points = philox.unit_float64(stream.sequence(2 * math.prod(shape))).reshape(shape)
         return sample_classes(stream.xp, logits, points, output_dtype.numpy)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [sample_shape(context)]
+    shape = staticmethod(lambda context: [sample_shape(context)])
 
 
 def sample_shape(context: InferenceContext) -> Shape:

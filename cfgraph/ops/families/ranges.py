@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, ShapeError, vector_shape
 from cfgraph.limits import reserve, reserve_array
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, sum_all
+from cfgraph.ops.opdef.gradient_api import no_gradient, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
@@ -57,9 +57,7 @@ class Fill(Op):
             raise ShapeError(message)
         return [context.shape_value(0)]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return None, sum_all(g, dz)
+    gradient = staticmethod(lambda g, node, dz: (None, sum_all(g, dz)))
 
 
 class Empty(Op):

@@ -15,7 +15,6 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.rejection_rules import (
     RESERVED,
     RESERVED_BY_INVERSION,
@@ -52,7 +51,6 @@ from cfgraph.ops.opdef.gradient_api import (
 )
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # samples that are computed at once for all lanes, and the most for one
 _SAMPLES_AT_ONCE = 4096
@@ -354,9 +352,7 @@ class RejectionSampler(Op, abstract=True):
             drawn = np.array(few)
         return drawn.reshape(count, samples).T.reshape(sizes).astype(dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(0)]
+    shape = staticmethod(lambda context: [context.shape_value(0)])
 
 
 def gamma_gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -132,9 +131,7 @@ class RequantizationRange(QuantizedOp):
 
         return used
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE, SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE, SCALAR_SHAPE])
 
 
 class QuantizedReshape(QuantizedOp):

@@ -11,7 +11,6 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import decode_text
-from cfgraph.ir.shapes import Shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.families.resizing import (
     ResizeGrid,
@@ -23,7 +22,6 @@ from cfgraph.ops.families.resizing import (
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _IMAGES: Final = (
     "T: {int8, uint8, int16, uint16, int32, int64, float16, float32, float64, bfloat16}"
@@ -126,10 +124,9 @@ class ResizeBicubic(MatrixResize):
     signature = "images: T, size: const int32 -> resized_images: float32"
     attrs = f"{_IMAGES}, {_CORNERS}"
     weights = staticmethod(_bicubic)
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return same_attrs(g, "ResizeBicubicGrad", node, dy, node.inputs[0]), None
+    gradient = staticmethod(
+        lambda g, node, dy: (same_attrs(g, "ResizeBicubicGrad", node, dy, node.inputs[0]), None)
+    )
 
 
 class ResizeBicubicGrad(Op):
@@ -152,9 +149,7 @@ class ResizeBicubicGrad(Op):
 
         return gradient
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1]]
+    shape = staticmethod(lambda context: [context.inputs[1]])
 
 
 class ResizeArea(MatrixResize):
@@ -327,6 +322,4 @@ class ScaleAndTranslateGrad(Op):
 
         return gradient
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1]]
+    shape = staticmethod(lambda context: [context.inputs[1]])

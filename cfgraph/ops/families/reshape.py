@@ -51,9 +51,7 @@ class ShapeOp(Op, name="Shape"):
             return lambda value: array(sizes_of_value(value), dtype)
         return lambda value: array(value.shape, dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape(context.inputs[0].rank)]
+    shape = staticmethod(lambda context: [vector_shape(context.inputs[0].rank)])
 
 
 class ShapeN(Op):
@@ -78,10 +76,7 @@ class Rank(Op):
     signature = "input: T -> output: int32"
     algebra = AlgebraicFacts(shape_only=True)
     kernel = staticmethod(lambda xp, value: np.int32(len(sizes_of_value(value))))
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class Size(Op):
@@ -96,9 +91,7 @@ class Size(Op):
         make = node.attr("out_type").numpy.type
         return lambda value: make(math.prod(sizes_of_value(value)))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 def _reshape_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:

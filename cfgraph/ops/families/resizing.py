@@ -167,9 +167,9 @@ class ResizeBilinear(ResizeOp):
 
         return resize
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return same_attrs(g, "ResizeBilinearGrad", node, dy, node.inputs[0]), None
+    gradient = staticmethod(
+        lambda g, node, dy: (same_attrs(g, "ResizeBilinearGrad", node, dy, node.inputs[0]), None)
+    )
 
 
 def _between(xp: ModuleType, x: Any, low: Any, high: Any, fraction: Any, axis: int) -> Any:
@@ -210,9 +210,7 @@ class ResizeBilinearGrad(Op):
 
         return gradient
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1]]
+    shape = staticmethod(lambda context: [context.inputs[1]])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:

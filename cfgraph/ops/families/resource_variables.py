@@ -66,9 +66,7 @@ class VarHandleOp(Op):
         container, name = decode_key(node.attr("container")), decode_key(node.attr("shared_name"))
         return _variable_handle(container, name, node.attr("dtype"), node.attr("shape"))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class _VarHandlesOp(Op):
@@ -97,9 +95,7 @@ class _VarHandlesOp(Op):
             return handles[0]
         return lambda step: tuple(handle(step) for handle in handles)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE] * context.output_count
+    shape = staticmethod(lambda context: [SCALAR_SHAPE] * context.output_count)
 
 
 def declared_shape(handle: Output) -> Shape:
@@ -146,9 +142,7 @@ class ReadVariableOp(VariableRead):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         return variable_reader(node.attr("dtype"))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [declared_shape(context.node.inputs[0])]
+    shape = staticmethod(lambda context: [declared_shape(context.node.inputs[0])])
 
 
 def variable_reader(dtype: Any) -> Kernel:
@@ -183,9 +177,7 @@ class _ReadVariablesOp(Op):
             read(step, cell) for read, cell in zip(readers, cells, strict=True)
         )
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [declared_shape(handle) for handle in context.node.inputs]
+    shape = staticmethod(lambda context: [declared_shape(handle) for handle in context.node.inputs])
 
 
 class AssignVariableOp(Op):
@@ -268,10 +260,7 @@ class VarIsInitializedOp(Op):
     signature = "resource: resource -> is_initialized: bool"
     effects = SideEffects(stateful=True, reads_only=True)
     kernel = staticmethod(lambda xp, step, cell: np.bool_(cell.value is not None))
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class DestroyResourceOp(Op):

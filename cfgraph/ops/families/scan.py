@@ -86,9 +86,9 @@ class Cumsum(ScanOp):
     def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
         return xp.cumsum(x, axis=axis, dtype=x.dtype)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.Cumsum(dz, node.inputs[1], **_reversed_flags(node)), None
+    gradient = staticmethod(
+        lambda g, node, dz: (g.Cumsum(dz, node.inputs[1], **_reversed_flags(node)), None)
+    )
 
 
 class Cumprod(ScanOp):

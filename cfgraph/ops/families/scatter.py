@@ -110,9 +110,9 @@ class ScatterNd(Op):
         _check_static_shapes(result, *context.inputs[:2])
         return [result]
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return None, _gathered_gradient(g, node, dz, node.inputs[0]), None
+    gradient = staticmethod(
+        lambda g, node, dz: (None, _gathered_gradient(g, node, dz, node.inputs[0]), None)
+    )
 
 
 def _gathered_gradient(g: GradientBuilder, node: Node, dz: Output, indices: Output) -> Output:
@@ -168,10 +168,9 @@ class TensorScatterAdd(TensorScatterOp):
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
     combiner = "add"
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return dz, None, lambda: _gathered_gradient(g, node, dz, node.inputs[1])
+    gradient = staticmethod(
+        lambda g, node, dz: (dz, None, lambda: _gathered_gradient(g, node, dz, node.inputs[1]))
+    )
 
 
 class TensorScatterSub(TensorScatterOp):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 INDICES = "Tindices: {int32, int64}"
 _ORDERED = "T: {float16, bfloat16, float32, float64, int32, int64}"
@@ -145,9 +144,7 @@ class ScatterRows(Op, abstract=True):
 
         return scatter
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]] * context.output_count
+    shape = staticmethod(lambda context: [context.inputs[0]] * context.output_count)
 
 
 class ScatterPositions(ScatterRows, abstract=True):

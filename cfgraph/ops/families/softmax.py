@@ -57,9 +57,7 @@ class Softmax(LogitsOp):
             return raised * (1 / _sum_of_classes(raised))
         return np.divide(raised, np.add.reduce(raised, -1, keepdims=True), raised)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [_softmax_gradient(g, dy, node.output())]
+    gradient = staticmethod(lambda g, node, dy: [_softmax_gradient(g, dy, node.output())])
 
 
 def _softmax_gradient(g: GradientBuilder, dy: Output, shares: Output) -> Output:
@@ -82,9 +80,9 @@ class LogSoftmax(LogitsOp):
         check_logits_rank(logits)
         return logits if logits.size == 0 else log_softmax(xp, logits)
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [g.Sub(dy, g.Mul(_class_sum(g, dy), g.Exp(node.output())))]
+    gradient = staticmethod(
+        lambda g, node, dy: [g.Sub(dy, g.Mul(_class_sum(g, dy), g.Exp(node.output())))]
+    )
 
 
 def log_softmax(xp: ModuleType, logits: Any) -> Any:
@@ -219,11 +217,9 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
             shares, label_index, shares[label_index] - features.dtype.type(1)
         )
 
-    @staticmethod
-    def gradient(
-        g: GradientBuilder, node: Node, dloss: Output | None, dback: Output | None
-    ) -> InputGradients:
-        return lambda: _logits_gradient(g, node, dloss, dback), None
+    gradient = staticmethod(
+        lambda g, node, dloss, dback: (lambda: _logits_gradient(g, node, dloss, dback), None)
+    )
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

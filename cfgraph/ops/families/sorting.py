@@ -130,10 +130,7 @@ class TopK(Op):
     def kernel(xp: ModuleType, k: int, /, value: Any) -> Any:
         return _top_k(xp, value, k, np.int32)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [_top_k_shape(context.inputs[0], context.attr("k"))] * 2
-
+    shape = staticmethod(lambda context: [_top_k_shape(context.inputs[0], context.attr("k"))] * 2)
     gradient = TopKV2.gradient
 
 
@@ -298,6 +295,4 @@ class Where(Op):
             raise OpError(message)
         return xp.argwhere(value != 0)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [Shape((None, context.inputs[0].rank))]
+    shape = staticmethod(lambda context: [Shape((None, context.inputs[0].rank))])

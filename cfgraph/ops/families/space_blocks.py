@@ -170,9 +170,9 @@ class SpaceToBatchND(SpaceBatchOp):
         block = _block_sizes(block_shape)
         return space_to_batch(xp, value, block, _size_pairs(paddings, len(block)))
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.BatchToSpaceND(dz, *node.inputs[1:]), None, None
+    gradient = staticmethod(
+        lambda g, node, dz: (g.BatchToSpaceND(dz, *node.inputs[1:]), None, None)
+    )
 
 
 class BatchToSpaceND(SpaceBatchOp):
@@ -187,9 +187,9 @@ class BatchToSpaceND(SpaceBatchOp):
         block = _block_sizes(block_shape)
         return batch_to_space(value, block, _size_pairs(crops, len(block)))
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return g.SpaceToBatchND(dz, *node.inputs[1:]), None, None
+    gradient = staticmethod(
+        lambda g, node, dz: (g.SpaceToBatchND(dz, *node.inputs[1:]), None, None)
+    )
 
 
 class SquareBlockOp(SpaceBatchOp, abstract=True):

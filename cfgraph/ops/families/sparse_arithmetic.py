@@ -235,9 +235,7 @@ class SparseSliceGrad(Op):
         zero = dy.dtype.type(0)
         return np.array([found.get(key, zero) for key in row_keys(indices)], dy.dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [require_rank(context.inputs[1], 2)[:1]]
+    shape = staticmethod(lambda context: [require_rank(context.inputs[1], 2)[:1]])
 
 
 class SparseDenseCwise(Op, abstract=True):
@@ -266,9 +264,7 @@ class SparseDenseCwise(Op, abstract=True):
         )
         return cls.combine(values, dense[at]).astype(values.dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [require_rank(context.inputs[0], 2)[:1]]
+    shape = staticmethod(lambda context: [require_rank(context.inputs[0], 2)[:1]])
 
 
 _CWISE: Final = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T -> output: T"
@@ -289,10 +285,7 @@ class SparseDenseCwiseAdd(SparseDenseCwise):
     signature = _CWISE
     attrs = one_of(ALL_NUMBERS)
     combine = staticmethod(np.add)
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
-        return None, dz, None, lambda: _scattered(g, dz, node)
+    gradient = staticmethod(lambda g, node, dz: (None, dz, None, lambda: _scattered(g, dz, node)))
 
 
 class SparseDenseCwiseMul(SparseDenseCwise):

@@ -45,9 +45,7 @@ class SparseSoftmax(Op):
         result[order] = shares
         return result
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [require_rank(context.inputs[1], 1)]
+    shape = staticmethod(lambda context: [require_rank(context.inputs[1], 1)])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
@@ -79,9 +77,7 @@ class SparseReduction(Op, abstract=True):
         whole = [size if axis in kept else 1 for axis, size in enumerate(sizes)]
         return result.reshape(whole) if keep_dims else result
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [_reduced_shape(context)]
+    shape = staticmethod(lambda context: [_reduced_shape(context)])
 
 
 def kept_axes(rank: int, axes: Any) -> list[int]:

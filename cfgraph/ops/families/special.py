@@ -338,10 +338,9 @@ class BesselK0e(UntraceableFunction):
     """BesselK0 scaled by exp(x)."""
 
     function = "k0e"
-
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
-        return [g.Mul(dy, g.Sub(node.output(), g.BesselK1e(node.inputs[0])))]
+    gradient = staticmethod(
+        lambda g, node, dy: [g.Mul(dy, g.Sub(node.output(), g.BesselK1e(node.inputs[0])))]
+    )
 
 
 class BesselK1(UntraceableFunction):

@@ -221,9 +221,9 @@ class Unpack(Op):
             raise ShapeError(message)
         return [Shape(data.dims[:axis] + data.dims[axis + 1 :])] * count
 
-    @staticmethod
-    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
-        return [g.Pack(fill_missing_gradients(g, grads), axis=node.attr("axis"))]
+    gradient = staticmethod(
+        lambda g, node, *grads: [g.Pack(fill_missing_gradients(g, grads), axis=node.attr("axis"))]
+    )
 
 
 def split_lengths(value: Any, lengths: Any) -> list[Any]:

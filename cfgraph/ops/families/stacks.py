@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +15,6 @@ from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _UNLIMITED = 2**31 - 1
 
@@ -96,9 +94,7 @@ class StackV2(StackHandle):
 
         return make
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class Stack_(StackHandle, name="Stack"):
@@ -130,9 +126,7 @@ class StackPushV2(Op):
         stack.push(value, T)
         return value
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[1]]
+    shape = staticmethod(lambda context: [context.inputs[1]])
 
 
 class StackPopV2(Op):

@@ -10,13 +10,12 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
-from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.families.queues import Element, Queue
 from cfgraph.ops.families.split import as_outputs
 from cfgraph.ops.opdef.blocking import Blocked
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Op, OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 # bytes of a string without its characters, as TensorFlow counts, or of another object
 _OBJECT_BYTES: Final = 24
@@ -163,9 +162,7 @@ class StageSize(_Staging):
     def access(cls, step: Any, node: Node, staged: StagingArea, *inputs: Any) -> Any:
         return np.int32(len(staged.elements))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class StageClear(_Staging):

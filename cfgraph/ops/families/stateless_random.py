@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
@@ -12,14 +12,13 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, vector_shape
 from cfgraph.limits import reserve_array
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.array_namespace import defer_check
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 _FLOAT = "dtype: {float16, bfloat16, float32, float64} = float32, "
 _SEEDED = "T: {int32, int64} = int32, Tseed: {int32, int64} = int64"
@@ -109,10 +108,7 @@ class StatelessRandom(Op, abstract=True):
 
     effects = SideEffects(random=True)
     draw: ClassVar[DrawFunction]
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(0)]
+    shape = staticmethod(lambda context: [context.shape_value(0)])
 
 
 class SeededRandom(StatelessRandom, abstract=True):
@@ -289,9 +285,7 @@ class StatelessRandomGetKeyCounter(Op):
             return stream.key[None], xp.stack([stream.low, stream.high])
         return np.array([stream.key], np.uint64), np.array([stream.low, stream.high], np.uint64)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape(1), vector_shape(2)]
+    shape = staticmethod(lambda context: [vector_shape(1), vector_shape(2)])
 
 
 class StatelessRandomGetKeyCounterAlg(Op):
@@ -305,9 +299,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
         key, counter = StatelessRandomGetKeyCounter.kernel(xp, seed)
         return key, counter, np.int32(_PHILOX)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape(1), vector_shape(2), SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [vector_shape(1), vector_shape(2), SCALAR_SHAPE])
 
 
 class StatelessRandomGetAlg(Op):
@@ -321,6 +313,4 @@ class StatelessRandomGetAlg(Op):
         number = np.int32(_PHILOX)
         return lambda step: number
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])

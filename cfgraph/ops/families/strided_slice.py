@@ -317,9 +317,7 @@ class StridedSliceGrad(Op):
 
         return strided_slice_grad
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(0)]
+    shape = staticmethod(lambda context: [context.shape_value(0)])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
@@ -416,10 +414,7 @@ class StridedSliceAssign(SliceAssignOp):
         "-> output_ref: Ref(T)"
     )
     attrs = f"Index: {{int32, int64}}, {MASKS}"
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
 
 class ResourceStridedSliceAssign(SliceAssignOp):

@@ -260,9 +260,7 @@ class DecodeRaw(Op):
         decoded = elements_from_bytes(b"".join(flat), dtype, little_endian)
         return decoded.reshape((*texts.shape, size // dtype.itemsize))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0] + vector_shape()]
+    shape = staticmethod(lambda context: [context.inputs[0] + vector_shape()])
 
 
 class DecodePaddedRaw(Op):

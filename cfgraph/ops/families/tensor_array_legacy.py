@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -27,7 +26,6 @@ from cfgraph.ops.families.tensor_array_ops import (
     write_elements,
 )
 from cfgraph.ops.opdef.op import OpError
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.variant_math import unstack_value
 
 
@@ -192,9 +190,7 @@ class TensorArrayPack(TensorArrayOp):
     ) -> Any:
         return stack_elements(xp, array, range(array.packed_size), dtype, element_shape)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector_shape() + context.attr("element_shape")]
+    shape = staticmethod(lambda context: [vector_shape() + context.attr("element_shape")])
 
 
 class TensorArrayUnpack(TensorArrayOp):

@@ -244,9 +244,7 @@ class TensorArrayReadV3(TensorArrayOp):
     ) -> Any:
         return array.get(index, dtype)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [UNKNOWN_SHAPE]
+    shape = staticmethod(lambda context: [UNKNOWN_SHAPE])
 
 
 class TensorArraySizeV3(TensorArrayOp):

@@ -397,9 +397,7 @@ class TensorListConcatLists(TensorListOp):
 
         return concat
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
 
 def _concat_lists(left: TensorList, right: TensorList, dtype: DType) -> TensorList:

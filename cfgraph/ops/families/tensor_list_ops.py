@@ -272,9 +272,7 @@ class TensorListPushBackBatch(TensorListOp):
             result[index] = _push_element(handles[index], value, element_dtype)
         return result
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
 
 class TensorListPopBack(TensorListOp):
@@ -301,9 +299,7 @@ class TensorListPopBack(TensorListOp):
             value = zero_element(xp, handle, shape, ())
         return handle.replaced(handle.items.pop()), value
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE, static_element_shape(context, 1)]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE, static_element_shape(context, 1)])
 
 
 def static_element_shape(context: InferenceContext, slot: int) -> Shape:
@@ -335,9 +331,7 @@ class TensorListElementShape(TensorListOp):
             -1 if dims is None else [-1 if d is None else d for d in dims], shape_type.numpy
         )
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [UNKNOWN_SHAPE]
+    shape = staticmethod(lambda context: [UNKNOWN_SHAPE])
 
 
 def _resize_list(handle: TensorList, size: Any) -> TensorList:
@@ -382,9 +376,7 @@ class TensorListGetItem(TensorListOp):
         value = values[position]
         return zero_element(xp, handle, shape, values) if value is None else value
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [static_element_shape(context, 2)]
+    shape = staticmethod(lambda context: [static_element_shape(context, 2)])
 
 
 class TensorListSetItem(TensorListOp):

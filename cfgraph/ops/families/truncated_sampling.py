@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families import float_namespace
 from cfgraph.ops.families.normal_interval import (
     MAX_DRAWN,
@@ -31,7 +29,6 @@ from cfgraph.ops.opdef.gradient_api import (
 )
 from cfgraph.ops.opdef.op import Op, OpError, SameShape
 from cfgraph.ops.opdef.philox import PhiloxStream, RandomStream, TracedStream
-from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 
 def draw_interval(
@@ -161,9 +158,7 @@ class StatelessParameterizedTruncatedNormal(Op):
                 result[index], stream = draw_interval(interval, stream, samples)
         return xp.asarray(result.T.reshape(sizes))
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.shape_value(0)]
+    shape = staticmethod(lambda context: [context.shape_value(0)])
 
     @staticmethod
     def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:

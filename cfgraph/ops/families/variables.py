@@ -173,9 +173,7 @@ class TemporaryVariable(Op):
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
         return lambda step: Variable(dtype, shape, name, value=start)
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.attr("shape")]
+    shape = staticmethod(lambda context: [context.attr("shape")])
 
 
 class DestroyTemporaryVariable(Op):
@@ -191,9 +189,7 @@ class DestroyTemporaryVariable(Op):
         cell.value = None
         return value
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
+    shape = staticmethod(lambda context: [context.inputs[0]])
 
 
 class IsVariableInitialized(Op):
@@ -202,10 +198,7 @@ class IsVariableInitialized(Op):
     signature = "ref: Ref(dtype) -> is_initialized: bool"
     effects = SideEffects(stateful=True, reads_only=True)
     kernel = staticmethod(lambda xp, step, cell: np.bool_(cell.value is not None))
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
 class Assign(Op):
@@ -256,9 +249,7 @@ class AssignUpdateOp(Op, abstract=True):
         cell.value = cls.combine(current, value)
         return cell
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0].merge(context.inputs[1])]
+    shape = staticmethod(lambda context: [context.inputs[0].merge(context.inputs[1])])
 
 
 class AssignAdd(AssignUpdateOp):
@@ -296,6 +287,4 @@ class CountUpTo(Op):
         cell.value = value + value.dtype.type(1)
         return value
 
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR_SHAPE]
+    shape = staticmethod(lambda context: [SCALAR_SHAPE])

@@ -225,6 +225,11 @@ def gradient_from_input(formula: GradientFormula) -> GradientFunction:
     return staticmethod(lambda g, node, dy: [formula(g, dy, conjugate(g, node.inputs[0]))])
 
 
+def gradient_from_inputs(formula: Callable[..., InputGradients]) -> GradientFunction:
+    """Gradient of an op with one output from a formula of (g, dz, *inputs)."""
+    return staticmethod(lambda g, node, dz: formula(g, dz, *node.inputs))
+
+
 def gradient_from_output(formula: GradientFormula) -> GradientFunction:
     """Gradient of a unary function from a formula of (g, dy, the conjugate of y)."""
     return staticmethod(lambda g, node, dy: [formula(g, dy, conjugate(g, node.output()))])
