@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
 from cfgraph.ops.opdef.resources import Resource
 
 
@@ -249,21 +249,25 @@ class AnonymousMutableHashTableOfTensors(TableHandle):
     attrs = "key_dtype: type, value_dtype: type, value_shape: shape = []"
 
 
-class LookupTableFindV2(Op):
+class TableAccess(Op, abstract=True):
+    """An op that reads or changes the table at input 0."""
+
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
+
+
+class LookupTableFindV2(TableAccess):
     """Values of the keys in a table; the default for missing keys."""
 
     signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
     effects = SideEffects(stateful=True, reads_only=True)
-    placement = HostPlacement(host_only=True)
     kernel = staticmethod(lambda xp, step, table, keys, default: table.find(keys, default))
 
 
-class LookupTableInsertV2(Op):
+class LookupTableInsertV2(TableAccess):
     """Insert or overwrite rows of a mutable table."""
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
-    effects = SideEffects(stateful=True)
-    placement = HostPlacement(host_only=True)
 
     @staticmethod
     def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any, values: Any) -> None:
@@ -273,12 +277,10 @@ class LookupTableInsertV2(Op):
         table.insert(keys, values)
 
 
-class LookupTableRemoveV2(Op):
+class LookupTableRemoveV2(TableAccess):
     """Remove keys from a table; missing keys are ignored."""
 
     signature = "table_handle: resource, keys: Tin ->"
-    effects = SideEffects(stateful=True)
-    placement = HostPlacement(host_only=True)
 
     @staticmethod
     def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any) -> None:
@@ -287,12 +289,11 @@ class LookupTableRemoveV2(Op):
             table.rows.pop(key, None)
 
 
-class LookupTableImportV2(Op):
+class LookupTableImportV2(TableAccess):
     """Replace all rows of a table; initialize one that can be initialized once."""
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
     effects = SideEffects(stateful=True, initializes=True)
-    placement = HostPlacement(host_only=True)
 
     @staticmethod
     def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any, values: Any) -> None:
@@ -307,84 +308,48 @@ class LookupTableImportV2(Op):
             raise
 
 
-class LookupTableExportV2(Op):
+class LookupTableExportV2(TableAccess):
     """All keys of a table and their values."""
 
     signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
     effects = SideEffects(stateful=True, reads_only=True)
-    placement = HostPlacement(host_only=True)
     kernel = staticmethod(lambda xp, step, table: table.export())
     shape = staticmethod(lambda context: [vector_shape(), UNKNOWN_SHAPE])
 
 
-class LookupTableSizeV2(Op):
+class LookupTableSizeV2(TableAccess):
     """Number of rows of a table."""
 
     signature = "table_handle: resource -> size: int64"
     effects = SideEffects(stateful=True, reads_only=True)
-    placement = HostPlacement(host_only=True)
     kernel = staticmethod(lambda xp, step, table: np.int64(len(table.rows)))
     shape = staticmethod(lambda context: [SCALAR_SHAPE])
 
 
-class InitializeTableV2(Op):
+class InitializeTableV2(TableAccess):
     """Initialize a table that can be initialized once."""
 
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
     effects = SideEffects(stateful=True, initializes=True)
-    placement = HostPlacement(host_only=True)
     kernel = staticmethod(lambda xp, step, table, keys, values: table.fill(keys, values))
 
 
-class HashTable(HashTableV2):
-    """Handle of a table that is initialized once (older string handle)."""
-
-    signature = "-> table_handle: Ref(string)"
-
-
-class MutableHashTable(MutableHashTableV2):
-    """Handle of a mutable table of scalars (older string handle)."""
-
-    signature = "-> table_handle: Ref(string)"
-
-
-class MutableHashTableOfTensors(MutableHashTableOfTensorsV2):
-    """Handle of a mutable table of tensors (older string handle)."""
-
-    signature = "-> table_handle: Ref(string)"
-
-
-class LookupTableFind(LookupTableFindV2):
-    """Values of the keys in a table (older string handle)."""
-
-    signature = "table_handle: Ref(string), keys: Tin, default_value: Tout -> values: Tout"
-
-
-class LookupTableInsert(LookupTableInsertV2):
-    """Insert or overwrite rows of a mutable table (older string handle)."""
-
-    signature = "table_handle: Ref(string), keys: Tin, values: Tout ->"
-
-
-class LookupTableImport(LookupTableImportV2):
-    """Replace all rows of a table (older string handle)."""
-
-    signature = "table_handle: Ref(string), keys: Tin, values: Tout ->"
-
-
-class LookupTableExport(LookupTableExportV2):
-    """All keys of a table and their values (older string handle)."""
-
-    signature = "table_handle: Ref(string) -> keys: Tkeys, values: Tvalues"
-
-
-class LookupTableSize(LookupTableSizeV2):
-    """Number of rows of a table (older string handle)."""
-
-    signature = "table_handle: Ref(string) -> size: int64"
-
-
-class InitializeTable(InitializeTableV2):
-    """Initialize a table that can be initialized once (older string handle)."""
-
-    signature = "table_handle: Ref(string), keys: Tkey, values: Tval ->"
+_WITH_STRING_HANDLES: Final[tuple[type[Op], ...]] = (
+    HashTableV2,
+    MutableHashTableV2,
+    MutableHashTableOfTensorsV2,
+    LookupTableFindV2,
+    LookupTableInsertV2,
+    LookupTableImportV2,
+    LookupTableExportV2,
+    LookupTableSizeV2,
+    InitializeTableV2,
+)
+for _op in _WITH_STRING_HANDLES:
+    define_op(
+        __name__,
+        _op.name.removesuffix("V2"),
+        _op,
+        f"{(_op.__doc__ or '').removesuffix('.')} (older string handle).",
+        signature=_op.signature.replace("resource", "Ref(string)"),
+    )

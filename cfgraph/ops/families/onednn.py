@@ -8,6 +8,7 @@ ops, and `unfused` replaces them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -26,7 +27,7 @@ from cfgraph.ops.families.fused import (
     add_epilogue,
     shared_attrs,
 )
-from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, define_op, lookup
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 TYPES: Final = "{bfloat16, float32, float16}"
@@ -47,6 +48,11 @@ _VOLUME: Final = (
     "strides: list(int) >= 5, padding: {'SAME', 'VALID'}, data_format: {'NDHWC', 'NCDHW'} = 'NDHWC'"
 )
 _DILATIONS_3D: Final = "dilations: list(int) = [1, 1, 1, 1, 1]"
+_IMAGE: Final = f"{FLOATS}, {EXPLICIT}"
+_PERMUTED: Final = "T: type, Tperm: {int32, int64} = int32"
+_SIZES_TYPE: Final = ", Tshape: {int32, int64} = int32"
+_AVERAGES: Final = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
+_AVERAGES_3D: Final = f"{_POOL_3D}, {_VOLUME}, {_WITH_DOUBLE}"
 _WORKSPACE: Final = "workspace_enabled: bool = false"
 _GRADS_AB: Final = "grad_a: bool = false, grad_b: bool = false"
 _BATCH: Final = (
@@ -91,201 +97,81 @@ class OneDnnOp(FusedOp, abstract=True):
         return cls.ordinary_op().shape(context)
 
 
-class _MklMatMul(OneDnnOp):
-    """Matrix product by oneDNN."""
-
-    ordinary = "MatMul"
-    attrs = f"transpose_a: bool = false, transpose_b: bool = false, {FLOATS}, {_GRADS_AB}"
-
-
-class _MklBatchMatMul(OneDnnOp):
-    """Products of batches of matrices by oneDNN."""
-
-    ordinary = "BatchMatMul"
-    attrs = _BATCH
-
-
-class _MklBatchMatMulV2(OneDnnOp):
-    """Products of broadcast batches of matrices by oneDNN."""
-
-    ordinary = "BatchMatMulV2"
-    attrs = _BATCH
-
-
-class _MklTranspose(OneDnnOp):
-    """Transposition by oneDNN."""
-
-    ordinary = "Transpose"
-    attrs = "T: type, Tperm: {int32, int64} = int32"
-
-
-class _MklConjugateTranspose(OneDnnOp):
-    """Conjugate transposition by oneDNN."""
-
-    ordinary = "ConjugateTranspose"
-    attrs = "T: type, Tperm: {int32, int64} = int32"
-
-
-class _MklEinsum(OneDnnOp):
-    """Sum of products by oneDNN."""
-
-    ordinary = "Einsum"
-    attrs = f"equation: string, N: int >= 1, {FLOATS}"
-
-
-class _MklSoftmax(OneDnnOp):
-    """Softmax by oneDNN."""
-
-    ordinary = "Softmax"
-    attrs = f"{FLOATS} = float32"
-
-
-class _MklNativeConv2D(OneDnnOp):
-    """Convolution by oneDNN."""
-
-    ordinary = "Conv2D"
-    attrs = f"{FLOATS}, {EXPLICIT}, {CUDNN}, {CONSTANT}, {DILATIONS}"
-
-
-class _MklNativeDepthwiseConv2dNative(OneDnnOp):
-    """Depthwise convolution by oneDNN."""
-
-    ordinary = "DepthwiseConv2dNative"
-    attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {CONSTANT}, {DILATIONS}"
-
-
-class _MklNativeConv3D(OneDnnOp):
-    """Convolution of volumes by oneDNN."""
-
-    ordinary = "Conv3D"
-    attrs = f"{FLOATS}, {_VOLUME}, {CONSTANT}, {_DILATIONS_3D}"
-
-
-class _MklNativeConv2DBackpropInput(OneDnnOp):
-    """Gradient of a convolution for its input, by oneDNN."""
-
-    ordinary = "Conv2DBackpropInput"
-    attrs = f"{FLOATS}, {EXPLICIT}, {CUDNN}, {DILATIONS}"
-
-
-class _MklNativeConv2DBackpropFilter(OneDnnOp):
-    """Gradient of a convolution for its filter, by oneDNN."""
-
-    ordinary = "Conv2DBackpropFilter"
-    attrs = f"{FLOATS}, {EXPLICIT}, {CUDNN}, {DILATIONS}"
-
-
-class _MklNativeDepthwiseConv2dNativeBackpropInput(OneDnnOp):
-    """Gradient of a depthwise convolution for its input, by oneDNN."""
-
-    ordinary = "DepthwiseConv2dNativeBackpropInput"
-    attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}"
-
-
-class _MklNativeDepthwiseConv2dNativeBackpropFilter(OneDnnOp):
-    """Gradient of a depthwise convolution for its filter, by oneDNN."""
-
-    ordinary = "DepthwiseConv2dNativeBackpropFilter"
-    attrs = f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}"
-
-
-class _MklNativeConv3DBackpropInputV2(OneDnnOp):
-    """Gradient of a convolution of volumes for its input, by oneDNN."""
-
-    ordinary = "Conv3DBackpropInputV2"
-    attrs = f"{FLOATS}, {_VOLUME}, {_DILATIONS_3D}, Tshape: {{int32, int64}} = int32"
-
-
-class _MklNativeConv3DBackpropFilterV2(OneDnnOp):
-    """Gradient of a convolution of volumes for its filter, by oneDNN."""
-
-    ordinary = "Conv3DBackpropFilterV2"
-    attrs = f"{FLOATS}, {_VOLUME}, {_DILATIONS_3D}"
-
-
-class _MklNativeAvgPool(OneDnnOp):
-    """Averages over windows by oneDNN."""
-
-    ordinary = "AvgPool"
-    attrs = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
-
-
-class _MklNativeAvgPool3D(OneDnnOp):
-    """Averages over windows of volumes by oneDNN."""
-
-    ordinary = "AvgPool3D"
-    signature = "value: T -> output: T"
-    attrs = f"{_POOL_3D}, {_VOLUME}, {_WITH_DOUBLE}"
-
-
-class _MklNativeAvgPoolGrad(OneDnnOp):
-    """Gradient of averages over windows, by oneDNN."""
-
-    ordinary = "AvgPoolGrad"
-    attrs = f"{_POOL}, {WINDOW}, {_WITH_DOUBLE}"
-
-
-class _MklNativeAvgPool3DGrad(OneDnnOp):
-    """Gradient of averages over windows of volumes, by oneDNN."""
-
-    ordinary = "AvgPool3DGrad"
-    attrs = f"{_POOL_3D}, {_VOLUME}, {_WITH_DOUBLE}"
-
-
-class _MklNativeFusedBatchNorm(OneDnnOp):
-    """Batch normalization by oneDNN."""
-
-    ordinary = "FusedBatchNorm"
-
-
-class _MklNativeFusedBatchNormV2(OneDnnOp):
-    """Batch normalization by oneDNN."""
-
-    ordinary = "FusedBatchNormV2"
-
-
-class _MklNativeFusedBatchNormV3(OneDnnOp):
-    """Batch normalization by oneDNN."""
-
-    ordinary = "FusedBatchNormV3"
-
-
-class _MklNativeFusedBatchNormGrad(OneDnnOp):
-    """Gradient of batch normalization, by oneDNN."""
-
-    ordinary = "FusedBatchNormGrad"
-
-
-class _MklNativeFusedBatchNormGradV2(OneDnnOp):
-    """Gradient of batch normalization, by oneDNN."""
-
-    ordinary = "FusedBatchNormGradV2"
-
-
-class _MklNativeFusedBatchNormGradV3(OneDnnOp):
-    """Gradient of batch normalization, by oneDNN."""
-
-    ordinary = "FusedBatchNormGradV3"
-
-
-class _MklNativeFusedBatchNormEx(OneDnnOp):
-    """Batch normalization, a sum, and an activation by oneDNN."""
-
-    ordinary = "_FusedBatchNormEx"
-
-
-class _MklNativeFusedConv2D(OneDnnOp):
-    """Convolution by oneDNN, and what follows it."""
-
-    ordinary = "_FusedConv2D"
-    attrs = f"{_FusedConv2D.attrs.replace('T: {', 'T: {bfloat16, ', 1)}, {CONSTANT}"
-
-
-class _MklNativeFusedDepthwiseConv2dNative(OneDnnOp):
-    """Depthwise convolution by oneDNN, and what follows it."""
-
-    ordinary = "_FusedDepthwiseConv2dNative"
-    attrs = f"{_FusedDepthwiseConv2dNative.attrs}, {CONSTANT}"
+def _define(prefix: str, ordinary: str, doc: str, attrs: str = "", **facts: str) -> None:
+    """Define the op of oneDNN in place of an ordinary one."""
+    name = prefix + ordinary.removeprefix("_")
+    define_op(__name__, name, OneDnnOp, doc, ordinary=ordinary, attrs=attrs, **facts)
+
+
+_define_plain: Final = partial(_define, "_Mkl")
+_define_native: Final = partial(_define, "_MklNative")
+
+_define_plain(
+    "MatMul",
+    "Matrix product by oneDNN.",
+    f"transpose_a: bool = false, transpose_b: bool = false, {FLOATS}, {_GRADS_AB}",
+)
+_define_plain("BatchMatMul", "Products of batches of matrices by oneDNN.", _BATCH)
+_define_plain("BatchMatMulV2", "Products of broadcast batches of matrices by oneDNN.", _BATCH)
+_define_plain("Transpose", "Transposition by oneDNN.", _PERMUTED)
+_define_plain("ConjugateTranspose", "Conjugate transposition by oneDNN.", _PERMUTED)
+_define_plain("Einsum", "Sum of products by oneDNN.", f"equation: string, N: int >= 1, {FLOATS}")
+_define_plain("Softmax", "Softmax by oneDNN.", f"{FLOATS} = float32")
+
+_define_native("Conv2D", "Convolution by oneDNN.", f"{_IMAGE}, {CUDNN}, {CONSTANT}, {DILATIONS}")
+_define_native(
+    "Conv3D",
+    "Convolution of volumes by oneDNN.",
+    f"{FLOATS}, {_VOLUME}, {CONSTANT}, {_DILATIONS_3D}",
+)
+_define_native(
+    "DepthwiseConv2dNative",
+    "Depthwise convolution by oneDNN.",
+    f"{_WITH_DOUBLE}, {EXPLICIT}, {CONSTANT}, {DILATIONS}",
+)
+for _side, _argument in ("Input", "input"), ("Filter", "filter"):
+    _define_native(
+        f"Conv2DBackprop{_side}",
+        f"Gradient of a convolution for its {_argument}, by oneDNN.",
+        f"{_IMAGE}, {CUDNN}, {DILATIONS}",
+    )
+    _define_native(
+        f"DepthwiseConv2dNativeBackprop{_side}",
+        f"Gradient of a depthwise convolution for its {_argument}, by oneDNN.",
+        f"{_WITH_DOUBLE}, {EXPLICIT}, {DILATIONS}",
+    )
+    _define_native(
+        f"Conv3DBackprop{_side}V2",
+        f"Gradient of a convolution of volumes for its {_argument}, by oneDNN.",
+        f"{FLOATS}, {_VOLUME}, {_DILATIONS_3D}{_SIZES_TYPE if _side == 'Input' else ''}",
+    )
+
+_define_native("AvgPool", "Averages over windows by oneDNN.", _AVERAGES)
+_define_native("AvgPoolGrad", "Gradient of averages over windows, by oneDNN.", _AVERAGES)
+_define_native(
+    "AvgPool3D",
+    "Averages over windows of volumes by oneDNN.",
+    _AVERAGES_3D,
+    signature="value: T -> output: T",
+)
+_define_native(
+    "AvgPool3DGrad", "Gradient of averages over windows of volumes, by oneDNN.", _AVERAGES_3D
+)
+
+for _version in ("", "V2", "V3"):
+    _define_native(f"FusedBatchNorm{_version}", "Batch normalization by oneDNN.")
+    _define_native(f"FusedBatchNormGrad{_version}", "Gradient of batch normalization, by oneDNN.")
+_define_native("_FusedBatchNormEx", "Batch normalization, a sum, and an activation by oneDNN.")
+_define_native(
+    "_FusedConv2D",
+    "Convolution by oneDNN, and what follows it.",
+    f"{_FusedConv2D.attrs.replace('T: {', 'T: {bfloat16, ', 1)}, {CONSTANT}",
+)
+_define_native(
+    "_FusedDepthwiseConv2dNative",
+    "Depthwise convolution by oneDNN, and what follows it.",
+    f"{_FusedDepthwiseConv2dNative.attrs}, {CONSTANT}",
+)
 
 
 class _MklNativeFusedMatMul(OneDnnOp):

@@ -415,11 +415,11 @@ class QueueSizeV2(_QueueQuery):
     """The number of elements of a queue."""
 
     signature = "handle: resource -> size: int32"
-    run = staticmethod(lambda step, node, *inputs: np.int32(len(inputs[0].elements)))
+    kernel = staticmethod(lambda xp, step, queue: np.int32(len(queue.elements)))
 
 
 class QueueIsClosedV2(_QueueQuery):
     """True if a queue is closed."""
 
     signature = "handle: resource -> is_closed: bool"
-    run = staticmethod(lambda step, node, *inputs: np.bool_(inputs[0].closed))
+    kernel = staticmethod(lambda xp, step, queue: np.bool_(queue.closed))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from cfgraph.ops.families.variables import NUMERIC, Variable
 from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
 from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
 
 INDICES = "Tindices: {int32, int64}"
 _ORDERED = "T: {float16, bfloat16, float32, float64, int32, int64}"
@@ -162,90 +162,6 @@ class ScatterPositions(ScatterRows, abstract=True):
         return scatter
 
 
-class ScatterUpdate(ScatterRows):
-    """Replace some rows of a variable; the output is its reference."""
-
-    attrs = f"{INDICES}, use_locking: bool = true"
-    change = scatter_replace
-
-
-class ScatterAdd(ScatterRows):
-    """Add to some rows of a variable; the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
-    change = scatter_add
-
-
-class ScatterSub(ScatterRows):
-    """Subtract from some rows of a variable; the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
-    change = scatter_subtract
-
-
-class ScatterMul(ScatterRows):
-    """Multiply some rows of a variable; the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
-    change = scatter_multiply
-
-
-class ScatterDiv(ScatterRows):
-    """Divide some rows of a variable; the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
-    change = scatter_divide
-
-
-class ScatterMin(ScatterRows):
-    """Set some rows of a variable to min(row, update); the output is its reference."""
-
-    attrs = f"{_ORDERED}, {INDICES}, use_locking: bool = false"
-    change = scatter_min
-
-
-class ScatterMax(ScatterRows):
-    """Set some rows of a variable to max(row, update); the output is its reference."""
-
-    attrs = f"{_ORDERED}, {INDICES}, use_locking: bool = false"
-    change = scatter_max
-
-
-class ScatterNdUpdate(ScatterPositions):
-    """Replace the slices of a variable at index vectors; the output is its reference."""
-
-    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = scatter_replace
-
-
-class ScatterNdAdd(ScatterPositions):
-    """Add to the slices of a variable at index vectors; the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
-    change = scatter_add
-
-
-class ScatterNdSub(ScatterPositions):
-    """Subtract from the slices of a variable at index vectors; the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
-    change = scatter_subtract
-
-
-class ScatterNdMin(ScatterPositions):
-    """Set slices of a variable to min(slice, update); the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
-    change = scatter_min
-
-
-class ScatterNdMax(ScatterPositions):
-    """Set slices of a variable to max(slice, update); the output is its reference."""
-
-    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
-    change = scatter_max
-
-
 class ResourceScatterRows(ScatterRows, abstract=True):
     """Update of selected rows of a variable behind a resource handle."""
 
@@ -258,85 +174,60 @@ class ResourceScatterNd(ScatterPositions, abstract=True):
     signature = "ref: resource, indices: host Tindices, updates: T ->"
 
 
-class ResourceScatterUpdate(ResourceScatterRows):
-    """Replace some rows of a variable."""
-
-    attrs = f"{INDICES}"
-    change = scatter_replace
-
-
-class ResourceScatterAdd(ResourceScatterRows):
-    """Add to some rows of a variable."""
-
-    attrs = f"dtype: {NUMERIC}, {INDICES}"
-    change = scatter_add
+# suffix of the names, function, and description of each change
+_CHANGES: Final = (
+    ("Update", scatter_replace, "Replace {rows}"),
+    ("Add", scatter_add, "Add to {rows}"),
+    ("Sub", scatter_subtract, "Subtract from {rows}"),
+    ("Mul", scatter_multiply, "Multiply {rows}"),
+    ("Div", scatter_divide, "Divide {rows}"),
+    ("Min", scatter_min, "Set {rows} to min({row}, update)"),
+    ("Max", scatter_max, "Set {rows} to max({row}, update)"),
+)
 
 
-class ResourceScatterSub(ResourceScatterRows):
-    """Subtract from some rows of a variable."""
-
-    attrs = f"dtype: {NUMERIC}, {INDICES}"
-    change = scatter_subtract
-
-
-class ResourceScatterMul(ResourceScatterRows):
-    """Multiply some rows of a variable."""
-
-    attrs = f"dtype: {NUMERIC}, {INDICES}"
-    change = scatter_multiply
-
-
-class ResourceScatterDiv(ResourceScatterRows):
-    """Divide some rows of a variable."""
-
-    attrs = f"dtype: {NUMERIC}, {INDICES}"
-    change = scatter_divide
-
-
-class ResourceScatterMin(ResourceScatterRows):
-    """Set some rows of a variable to min(row, update)."""
-
-    attrs = f"dtype: {NUMERIC}, {INDICES}"
-    change = scatter_min
+def _define_of_rows(suffix: str, change: ScatterFunction, description: str) -> None:
+    """Define the update of rows by a change, through a reference and through a resource."""
+    doc = description.format(rows="some rows of a variable", row="row")
+    types = _ORDERED if suffix in ("Min", "Max") else f"T: {NUMERIC}"
+    attrs = f"{types}, {INDICES}, use_locking: bool = false"
+    resource_attrs = f"dtype: {NUMERIC}, {INDICES}"
+    if suffix == "Update":
+        attrs, resource_attrs = f"{INDICES}, use_locking: bool = true", INDICES
+    by_reference = f"{doc}; the output is its reference."
+    facts = {"change": staticmethod(change)}
+    define_op(__name__, f"Scatter{suffix}", ScatterRows, by_reference, attrs=attrs, **facts)
+    define_op(
+        __name__,
+        f"ResourceScatter{suffix}",
+        ResourceScatterRows,
+        f"{doc}.",
+        attrs=resource_attrs,
+        **facts,
+    )
 
 
-class ResourceScatterMax(ResourceScatterRows):
-    """Set some rows of a variable to max(row, update)."""
-
-    attrs = f"dtype: {NUMERIC}, {INDICES}"
-    change = scatter_max
-
-
-class ResourceScatterNdUpdate(ResourceScatterNd):
-    """Replace the slices of a variable at index vectors."""
-
-    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = scatter_replace
-
-
-class ResourceScatterNdAdd(ResourceScatterNd):
-    """Add to the slices of a variable at index vectors."""
-
-    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = scatter_add
-
-
-class ResourceScatterNdSub(ResourceScatterNd):
-    """Subtract from the slices of a variable at index vectors."""
-
-    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = scatter_subtract
+def _define_of_slices(suffix: str, change: ScatterFunction, description: str) -> None:
+    """Define the update of slices by a change, through a reference and through a resource."""
+    doc = description.format(rows="the slices of a variable at index vectors", row="slice")
+    resource_attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    attrs = resource_attrs
+    if suffix != "Update":
+        attrs = f"T: {NUMERIC}, {attrs.replace('true', 'false')}"
+    by_reference = f"{doc}; the output is its reference."
+    facts = {"change": staticmethod(change)}
+    define_op(__name__, f"ScatterNd{suffix}", ScatterPositions, by_reference, attrs=attrs, **facts)
+    define_op(
+        __name__,
+        f"ResourceScatterNd{suffix}",
+        ResourceScatterNd,
+        f"{doc}.",
+        attrs=resource_attrs,
+        **facts,
+    )
 
 
-class ResourceScatterNdMin(ResourceScatterNd):
-    """Set slices of a variable at index vectors to min(slice, update)."""
-
-    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = scatter_min
-
-
-class ResourceScatterNdMax(ResourceScatterNd):
-    """Set slices of a variable at index vectors to max(slice, update)."""
-
-    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = scatter_max
+for _change in _CHANGES:
+    _define_of_rows(*_change)
+    if _change[0] not in ("Mul", "Div"):
+        _define_of_slices(*_change)

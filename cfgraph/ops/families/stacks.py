@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from cfgraph.ir.names import decode_key
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.opdef.deferred_products import evaluated
 from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
-from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, define_op
 from cfgraph.ops.opdef.resources import Resource
 
 _UNLIMITED = 2**31 - 1
@@ -149,19 +149,12 @@ class StackCloseV2(Op):
     kernel = staticmethod(lambda xp, step, stack: stack.close())
 
 
-class StackPush(StackPushV2):
-    """StackPushV2 with a legacy handle."""
-
-    signature = "handle: host Ref(string), elem: T -> output: T"
-
-
-class StackPop(StackPopV2):
-    """StackPopV2 with a legacy handle."""
-
-    signature = "handle: host Ref(string) -> elem: elem_type"
-
-
-class StackClose(StackCloseV2):
-    """StackCloseV2 with a legacy handle."""
-
-    signature = "handle: host Ref(string) ->"
+_ACCESSES: Final[tuple[type[Op], ...]] = (StackPushV2, StackPopV2, StackCloseV2)
+for _op in _ACCESSES:
+    define_op(
+        __name__,
+        _op.name.removesuffix("V2"),
+        _op,
+        f"{_op.name} with a legacy handle.",
+        signature=_op.signature.replace("host resource", "host Ref(string)"),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape, vector_shape
@@ -25,7 +25,7 @@ from cfgraph.ops.families.tensor_array_ops import (
     stack_elements,
     write_elements,
 )
-from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.op import OpError, define_op
 from cfgraph.ops.opdef.variant_math import unstack_value
 
 
@@ -65,115 +65,28 @@ class TensorArrayGrad(TensorArrayGradV3):
     placement = replace(TensorArrayGradV3.placement, handle_outputs=(0,))
 
 
-class TensorArrayWriteV2(TensorArrayWriteV3):
-    """Write one element."""
-
-    signature = (
-        "handle: host string, index: host int32, value: T, flow_in: float32 -> flow_out: float32"
-    )
-
-
-class TensorArrayWrite(TensorArrayWriteV3):
-    """Write one element; version 1."""
-
-    signature = (
-        "handle: host Ref(string), index: host int32, value: T, flow_in: float32 "
-        "-> flow_out: float32"
-    )
+_SAME_IN_ALL_VERSIONS: Final[tuple[type[TensorArrayOp], ...]] = (
+    TensorArrayWriteV3,
+    TensorArrayReadV3,
+    TensorArrayGatherV3,
+    TensorArrayScatterV3,
+    TensorArrayConcatV3,
+    TensorArraySplitV3,
+    TensorArraySizeV3,
+    TensorArrayCloseV3,
+)
 
 
-class TensorArrayReadV2(TensorArrayReadV3):
-    """Read one element."""
-
-    signature = "handle: host string, index: host int32, flow_in: float32 -> value: dtype"
-
-
-class TensorArrayRead(TensorArrayReadV3):
-    """Read one element; version 1."""
-
-    signature = "handle: host Ref(string), index: host int32, flow_in: float32 -> value: dtype"
+def _define_versions(op: type[TensorArrayOp]) -> None:
+    """Define versions 1 and 2 of an op, which differ from version 3 in the handle."""
+    doc, name = (op.__doc__ or "").removesuffix("."), op.name.removesuffix("V3")
+    for version, handle, text in ("V2", "string", doc), ("", "Ref(string)", f"{doc}; version 1"):
+        signature = op.signature.replace("handle: host resource", f"handle: host {handle}")
+        define_op(__name__, name + version, op, f"{text}.", signature=signature)
 
 
-class TensorArrayGatherV2(TensorArrayGatherV3):
-    """Read the elements at several indices, stacked."""
-
-    signature = "handle: host string, indices: host int32, flow_in: float32 -> value: dtype"
-
-
-class TensorArrayGather(TensorArrayGatherV3):
-    """Read the elements at several indices, stacked; version 1."""
-
-    signature = "handle: host Ref(string), indices: host int32, flow_in: float32 -> value: dtype"
-
-
-class TensorArrayScatterV2(TensorArrayScatterV3):
-    """Write the slices of a tensor to several indices."""
-
-    signature = (
-        "handle: host string, indices: host int32, value: T, flow_in: float32 -> flow_out: float32"
-    )
-
-
-class TensorArrayScatter(TensorArrayScatterV3):
-    """Write the slices of a tensor to several indices; version 1."""
-
-    signature = (
-        "handle: host Ref(string), indices: host int32, value: T, flow_in: float32 "
-        "-> flow_out: float32"
-    )
-
-
-class TensorArrayConcatV2(TensorArrayConcatV3):
-    """Concatenation of all elements along their first axis, and their lengths."""
-
-    signature = "handle: host string, flow_in: float32 -> value: dtype, lengths: int64"
-
-
-class TensorArrayConcat(TensorArrayConcatV3):
-    """Concatenation of all elements along their first axis, and their lengths; version 1."""
-
-    signature = "handle: host Ref(string), flow_in: float32 -> value: dtype, lengths: int64"
-
-
-class TensorArraySplitV2(TensorArraySplitV3):
-    """Split a tensor along its first axis by lengths, and write the pieces as elements."""
-
-    signature = (
-        "handle: host string, value: T, lengths: host int64, flow_in: float32 -> flow_out: float32"
-    )
-
-
-class TensorArraySplit(TensorArraySplitV3):
-    """Split a tensor along its first axis, and write the pieces as elements; version 1."""
-
-    signature = (
-        "handle: host Ref(string), value: T, lengths: host int64, flow_in: float32 "
-        "-> flow_out: float32"
-    )
-
-
-class TensorArraySizeV2(TensorArraySizeV3):
-    """Number of elements."""
-
-    signature = "handle: host string, flow_in: float32 -> size: int32"
-
-
-class TensorArraySize(TensorArraySizeV3):
-    """Number of elements; version 1."""
-
-    signature = "handle: host Ref(string), flow_in: float32 -> size: int32"
-
-
-class TensorArrayCloseV2(TensorArrayCloseV3):
-    """Free an array before the run ends."""
-
-    signature = "handle: host string ->"
-
-
-class TensorArrayClose(TensorArrayCloseV3):
-    """Free an array before the run ends; version 1."""
-
-    signature = "handle: host Ref(string) ->"
+for _op in _SAME_IN_ALL_VERSIONS:
+    _define_versions(_op)
 
 
 class TensorArrayPack(TensorArrayOp):

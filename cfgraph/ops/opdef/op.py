@@ -241,6 +241,11 @@ class Op:
 lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
 
 
+def define_op(module: str, name: str, base: type[Op], doc: str, **facts: Any) -> None:
+    """Define an op of a module that differs from its base in some facts alone."""
+    type(name, (base,), {"__module__": module, "__doc__": doc, **facts})
+
+
 def _named_attributes(kernel: Callable[..., Any]) -> Sequence[str]:
     """The names between `xp` and the slash in the parameters of a kernel."""
     code = kernel.__code__
