@@ -174,11 +174,10 @@ class ActivationGrad(SameShape, abstract=True):
 
         def checked(gradients: Any, features: Any) -> Any:
             if gradients.shape != features.shape:
-                message = (
+                raise OpError(
                     "Inputs to Operation must have the same number of elements: "
                     f"{list(gradients.shape)} against {list(features.shape)}"
                 )
-                raise OpError(message)
             return kernel(gradients, features)
 
         return checked

@@ -215,8 +215,7 @@ def _integer_power(xp: ModuleType, x: Any, y: Any) -> Any:
     if xp is not np:
         defer_check(lambda: y >= 0)
     elif np.any(y < 0):
-        message = "Integers to negative integer powers are not allowed"
-        raise OpError(message)
+        raise OpError("Integers to negative integer powers are not allowed")
     return xp.power(x, y)
 
 
@@ -352,8 +351,7 @@ def _sum_inputs(*values: Any) -> Any:
 
 def _shape_mismatch(values: Sequence[Any]) -> None:
     shapes = ", ".join(str(list(value.shape)) for value in values)
-    message = f"Inputs to operation must have the same size and shape: {shapes}"
-    raise OpError(message)
+    raise OpError(f"Inputs to operation must have the same size and shape: {shapes}")
 
 
 class AccumulateNV2(AddN):

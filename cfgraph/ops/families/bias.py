@@ -40,15 +40,13 @@ class BiasAddV1(SameShape):
             if not first and bias.shape == value.shape[-1:] and value.ndim > 1:
                 return value + bias
             if value.ndim < 2:
-                message = f"Input tensor must be at least 2D: {list(value.shape)}"
-                raise OpError(message)
+                raise OpError(f"Input tensor must be at least 2D: {list(value.shape)}")
             axis = 1 if first else value.ndim - 1
             if bias.shape != (value.shape[axis],):
-                message = (
+                raise OpError(
                     "Must provide as many biases as the last dimension of the input tensor: "
                     f"{list(bias.shape)} vs. {list(value.shape)}"
                 )
-                raise OpError(message)
             return value + (bias.reshape((-1, *(1,) * (value.ndim - 2))) if first else bias)
 
         return add
@@ -84,8 +82,7 @@ class BiasAddGrad(Op):
 
         def total(dy: Any) -> Any:
             if dy.ndim < 2:
-                message = f"Input tensor must be at least 2D: {list(dy.shape)}"
-                raise OpError(message)
+                raise OpError(f"Input tensor must be at least 2D: {list(dy.shape)}")
             axis = 1 if first else dy.ndim - 1
             axes = tuple([d for d in range(dy.ndim) if d != axis])
             if is_bfloat16 and dy.size:

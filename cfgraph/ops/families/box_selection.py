@@ -118,37 +118,31 @@ def _select_softly(
 def check_boxes(boxes: Any, scores: Any) -> None:
     """Raise OpError unless `boxes` is a matrix of four columns with a score per row."""
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        message = f"boxes must be 2-D with 4 columns, got shape {list(boxes.shape)}"
-        raise OpError(message)
+        raise OpError(f"boxes must be 2-D with 4 columns, got shape {list(boxes.shape)}")
     check_scores(scores, len(boxes))
 
 
 def check_scores(scores: Any, count: int) -> None:
     """Raise OpError unless `scores` is a vector of this length."""
     if scores.shape != (count,):
-        message = f"scores has incompatible shape {list(scores.shape)}, expected [{count}]"
-        raise OpError(message)
+        raise OpError(f"scores has incompatible shape {list(scores.shape)}, expected [{count}]")
 
 
 def output_count(size: Any, what: str = "max_output_size") -> int:
     """The largest number of outputs. Raises OpError unless it is a scalar of at least 0."""
     if size.ndim:
-        message = f"{what} must be 0-D, got shape {list(size.shape)}"
-        raise OpError(message)
+        raise OpError(f"{what} must be 0-D, got shape {list(size.shape)}")
     if size < 0:
-        message = f"{what} must be non-negative, got {size}"
-        raise OpError(message)
+        raise OpError(f"{what} must be non-negative, got {size}")
     return int(size)
 
 
 def scalar_threshold(value: Any, what: str, *, unit: bool = False) -> Any:
     """A threshold. Raises OpError unless it is a scalar, and in [0, 1] for a `unit` one."""
     if value.ndim:
-        message = f"{what} must be 0-D, got shape {list(value.shape)}"
-        raise OpError(message)
+        raise OpError(f"{what} must be 0-D, got shape {list(value.shape)}")
     if unit and not 0 <= value <= 1:
-        message = f"{what} must be in [0, 1], got {value}"
-        raise OpError(message)
+        raise OpError(f"{what} must be in [0, 1], got {value}")
     return value
 
 
@@ -183,8 +177,7 @@ class NonMaxSuppression(BoxSelection):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         threshold = np.float32(node.attr("iou_threshold"))
         if not 0 <= threshold <= 1:
-            message = "iou_threshold must be in [0, 1]"
-            raise OpError(message)
+            raise OpError("iou_threshold must be in [0, 1]")
 
         def select(boxes: Any, scores: Any, size: Any) -> Any:
             return _select(boxes, scores, size, threshold)[0]
@@ -208,8 +201,7 @@ def _select(
     if score_threshold is not None:
         scalar_threshold(score_threshold, "score_threshold")
     if sigma < 0:
-        message = f"soft_nms_sigma must be non-negative, got {sigma}"
-        raise OpError(message)
+        raise OpError(f"soft_nms_sigma must be non-negative, got {sigma}")
     check_boxes(boxes, scores)
     chosen, kept = select_boxes(
         scores, count, threshold, score_threshold, overlap_with(boxes), sigma
@@ -305,8 +297,7 @@ class NonMaxSuppressionWithOverlaps(BoxSelection):
             scalar_threshold(threshold, "overlap_threshold")
             scalar_threshold(score_threshold, "score_threshold")
             if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
-                message = f"overlaps must be square, got shape {list(overlaps.shape)}"
-                raise OpError(message)
+                raise OpError(f"overlaps must be square, got shape {list(overlaps.shape)}")
             check_scores(scores, len(overlaps))
             chosen, _ = select_boxes(
                 scores, count, threshold, score_threshold, lambda i, js: overlaps[i, js]
@@ -348,8 +339,7 @@ class CombinedNonMaxSuppression(Op):
                 output_count(total, "max_total_size"),
             )
             if not total or not count:
-                message = "max_size_per_class and max_total_size must be positive"
-                raise OpError(message)
+                raise OpError("max_size_per_class and max_total_size must be positive")
             scalar_threshold(threshold, "iou_threshold", unit=True)
             scalar_threshold(score_threshold, "score_threshold")
             _check_batch(boxes, scores)
@@ -387,14 +377,12 @@ class CombinedNonMaxSuppression(Op):
 
 def _check_batch(boxes: Any, scores: Any) -> None:
     if boxes.ndim != 4 or scores.ndim != 3 or boxes.shape[:2] != scores.shape[:2]:
-        message = (
+        raise OpError(
             f"boxes of shape {list(boxes.shape)} and scores of shape {list(scores.shape)} do not "
             f"fit each other"
         )
-        raise OpError(message)
     if boxes.shape[2] not in (1, scores.shape[2]) or boxes.shape[3] != 4:
-        message = f"boxes must have 1 or {scores.shape[2]} classes and 4 coordinates"
-        raise OpError(message)
+        raise OpError(f"boxes must have 1 or {scores.shape[2]} classes and 4 coordinates")
 
 
 def _best_of_image(

@@ -49,19 +49,16 @@ class BroadcastTo(Op):
         try:
             return xp.broadcast_to(value, sizes)
         except ValueError:
-            message = f"Incompatible shapes: {list(value.shape)} vs. {list(sizes)}"
-            raise OpError(message) from None
+            raise OpError(f"Incompatible shapes: {list(value.shape)} vs. {list(sizes)}") from None
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         require_rank(context.inputs[1], 1)
         data, target = context.inputs[0], context.shape_value(1)
         if data.rank is not None and target.rank is not None and data.rank > target.rank:
-            message = f"the rank of {data} is greater than that of {target}"
-            raise ShapeError(message)
+            raise ShapeError(f"the rank of {data} is greater than that of {target}")
         if data.is_full and target.is_full and data.broadcast(target) != target:
-            message = f"{data} does not broadcast to {target}"
-            raise ShapeError(message)
+            raise ShapeError(f"{data} does not broadcast to {target}")
         return [target]
 
     gradient = staticmethod(lambda g, node, dz: (sum_to_shape(g, dz, node.inputs[0], dz), None))
@@ -156,8 +153,7 @@ def repeated_axes(x: Sequence[int], y: Sequence[int]) -> tuple[list[int], list[i
 
 def _static_sizes(shape: Any, slot: int) -> list[int]:
     if shape.ndim != 1:
-        message = f"In[{slot}] must be a vector, it has the shape {list(shape.shape)}"
-        raise OpError(message)
+        raise OpError(f"In[{slot}] must be a vector, it has the shape {list(shape.shape)}")
     sizes: list[int] = shape.tolist()
     return sizes
 
@@ -197,8 +193,7 @@ class Tile(Op):
         if counts is None:
             return [shape_of_rank(len(data.dims))]
         if counts.size and counts.min() < 0:
-            message = "multiples must not be negative"
-            raise ShapeError(message)
+            raise ShapeError("multiples must not be negative")
         return [
             Shape(
                 0 if count == 0 else None if dim is None else dim * count
@@ -235,16 +230,14 @@ def _repeat_tiles(value: Any, counts: tuple[int, ...]) -> Any:
 
 def _multiples(value: Any, multiples: Any) -> tuple[int, ...]:
     if multiples.shape != (value.ndim,):
-        message = (
+        raise OpError(
             f"Expected multiples argument to be a vector of length {value.ndim} "
             f"but got length {multiples.size}"
         )
-        raise OpError(message)
     counts = tuple(multiples.tolist())
     for axis, count in enumerate(counts):
         if count < 0:
-            message = f"Expected multiples[{axis}] >= 0, but got {count}"
-            raise OpError(message)
+            raise OpError(f"Expected multiples[{axis}] >= 0, but got {count}")
     return counts
 
 

@@ -53,8 +53,7 @@ class Cast(SameShape):
         if source is target:
             return identity
         if source.is_object or target.is_object:
-            message = f"Cast {source} to {target} is not supported"
-            raise OpError(message)
+            raise OpError(f"Cast {source} to {target} is not supported")
         dtype = target.numpy
         inexact = source.is_floating or source.is_complex
         if is_gpu_namespace(xp) and inexact and target.is_integer and dtype.isbuiltin:
@@ -116,11 +115,10 @@ class Bitcast(Op):
 
         def joined(x: Any) -> Any:
             if x.ndim == 0 or x.shape[-1] != parts:
-                message = (
+                raise OpError(
                     f"Cannot bitcast from {node.attr('T')} to {node.attr('type')}: "
                     f"the last dimension of {list(x.shape)} must be {parts}"
                 )
-                raise OpError(message)
             return x.copy().view(target).reshape(x.shape[:-1])
 
         return joined

@@ -162,8 +162,7 @@ _FLOATS = "T: {float16, bfloat16, float32, float64} = float32"
 def check_color_channels(images: Any) -> None:
     """Check that the last dimension contains three channels."""
     if images.ndim < 1 or images.shape[-1] != 3:
-        message = f"input must have 3 channels but instead has shape {list(images.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must have 3 channels but instead has shape {list(images.shape)}")
 
 
 def rgb_to_hsv(xp: ModuleType, rgb: Any) -> tuple[Any, Any, Any]:
@@ -264,8 +263,7 @@ class AdjustContrastv2(ColorOp):
     @staticmethod
     def kernel(xp: ModuleType, images: Any, factor: Any) -> Any:
         if images.ndim < 3:
-            message = f"input must be at least 3-D, got shape {list(images.shape)}"
-            raise OpError(message)
+            raise OpError(f"input must be at least 3-D, got shape {list(images.shape)}")
         check_color_scalar(factor, "contrast_factor")
         if images.size == 0:
             return images
@@ -327,13 +325,11 @@ class AdjustSaturation(ColorOp):
 def check_rgb_image(images: Any) -> None:
     """Check that the input is an image of rank 3 or more with three channels."""
     if images.ndim < 3:
-        message = f"input must be at least 3-D, got shape {list(images.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be at least 3-D, got shape {list(images.shape)}")
     check_color_channels(images)
 
 
 def check_color_scalar(value: Any, name: str) -> None:
     """Check that an input is a scalar."""
     if value.ndim:
-        message = f"{name} must be scalar: {list(value.shape)}"
-        raise OpError(message)
+        raise OpError(f"{name} must be scalar: {list(value.shape)}")

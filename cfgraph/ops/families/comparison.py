@@ -124,11 +124,10 @@ class ApproximateEqual(Elementwise):
 
         def close(x: Any, y: Any) -> Any:
             if x.shape != y.shape:
-                message = (
+                raise OpError(
                     "x and y must be of the same shape. "
                     f"x shape: {list(x.shape)}. y shape: {list(y.shape)}"
                 )
-                raise OpError(message)
             return xp.abs(x - y) <= tolerance
 
         return close
@@ -188,11 +187,10 @@ class Select(Op):
             raise OpError(message)
         if condition.ndim and condition.shape != t.shape:
             if condition.ndim != 1 or t.ndim == 0 or condition.shape[0] != t.shape[0]:
-                message = (
+                raise OpError(
                     "'condition' must be a scalar, of the shape of 't', or a vector of its rows: "
                     f"{list(condition.shape)} against {list(t.shape)}"
                 )
-                raise OpError(message)
             condition = condition.reshape((-1, *(1,) * (t.ndim - 1)))
         return xp.where(condition, t, e)
 

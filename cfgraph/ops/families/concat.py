@@ -187,11 +187,10 @@ def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
         sizes = shape.tolist()
         expected[axis] = sizes[axis] if len(sizes) > axis else None
         if sizes != expected:
-            message = (
+            raise OpError(
                 f"All dimensions except {axis} must match. Input {number} has shape {sizes} "
                 f"and doesn't match input 0 with shape {first.tolist()}."
             )
-            raise OpError(message)
         offset = np.zeros(len(sizes), shape.dtype)
         offset[axis] = reached
         offsets.append(offset)
@@ -254,15 +253,13 @@ class Pack(Op):
 def _stack(xp: ModuleType, values: Sequence[Any], axis: int) -> Any:
     rank, first = values[0].ndim, values[0].shape
     if not -rank - 1 <= axis <= rank:
-        message = f"axis = {axis} not in [{-rank - 1}, {rank + 1})"
-        raise OpError(message)
+        raise OpError(f"axis = {axis} not in [{-rank - 1}, {rank + 1})")
     for number, value in enumerate(values):
         if value.shape != first:
-            message = (
+            raise OpError(
                 "Shapes of all inputs must match: "
                 f"values[0].shape = {list(first)} != values[{number}].shape = {list(value.shape)}"
             )
-            raise OpError(message)
     if xp is not np:
         return xp.stack(values, axis)
     # np.stack takes three times as long for small arrays

@@ -114,8 +114,7 @@ class Placeholder(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def unfed() -> Any:
-            message = f"You must feed a value for placeholder tensor '{node.name}'"
-            raise OpError(message)
+            raise OpError(f"You must feed a value for placeholder tensor '{node.name}'")
 
         return unfed
 
@@ -292,11 +291,10 @@ class EnsureShape(Op):
     @staticmethod
     def kernel(xp: ModuleType, shape: Shape, /, value: Any) -> Any:
         if not shape.accepts(value.shape):
-            message = (
+            raise OpError(
                 f"Shape of tensor {list(value.shape)} is not compatible with "
                 f"expected shape {shape}."
             )
-            raise OpError(message)
         return value
 
     shape = staticmethod(lambda context: [context.inputs[0].merge(context.attr("shape"))])

@@ -151,8 +151,7 @@ class NoOp(Op):
 
 def _ref_select(index: Any, *references: Any) -> Any:
     if not 0 <= index < len(references):
-        message = f"Index must be in the range [0, {len(references)}) but got {index}"
-        raise OpError(message)
+        raise OpError(f"Index must be in the range [0, {len(references)}) but got {index}")
     return references[index]
 
 

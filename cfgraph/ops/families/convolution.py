@@ -28,32 +28,28 @@ def check_convolution_ranks(rank: int, *arrays: Any) -> None:
     """Check that all arrays have the expected rank."""
     for array in arrays:
         if array.ndim != rank:
-            message = f"inputs must be {rank}-dimensional: {list(array.shape)}"
-            raise OpError(message)
+            raise OpError(f"inputs must be {rank}-dimensional: {list(array.shape)}")
 
 
 def check_filter_depths(channels: int, w: Any) -> None:
     """Check that the filter's depth divides the channels, and the groups divide the filters."""
     depth, filters = w.shape[-2:]
     if w.size == 0:
-        message = "filter must not have zero elements (i.e. all dimensions must be non-zero)"
-        raise OpError(message)
+        raise OpError("filter must not have zero elements (i.e. all dimensions must be non-zero)")
     if channels % depth:
         message = f"input depth must be evenly divisible by filter depth: {channels} vs {depth}"
         raise OpError(message)
     if channels and filters % (channels // depth):
-        message = (
+        raise OpError(
             "output depth must be evenly divisible by number of groups: "
             f"{filters} vs {channels // depth}"
         )
-        raise OpError(message)
 
 
 def check_output_gradient(dy: Any, expected: tuple[int, ...]) -> None:
     """Check the shape of an output gradient (channels last)."""
     if tuple(dy.shape) != expected:
-        message = f"out_backprop has shape {list(dy.shape)}, the output has {list(expected)}"
-        raise OpError(message)
+        raise OpError(f"out_backprop has shape {list(dy.shape)}, the output has {list(expected)}")
 
 
 class Convolution(Op, abstract=True):
@@ -210,19 +206,17 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
             check_convolution_ranks(layout.rank, x, dy)
             shape = tuple(sizes.tolist()) if cls.explicit_sizes else tuple(sizes.shape)
             if len(shape) != layout.rank:
-                message = f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}"
-                raise OpError(message)
+                raise OpError(f"filter_sizes must contain {layout.rank} sizes, got {len(shape)}")
             x, dy = layout.channels_last(xp, x), layout.channels_last(xp, dy)
             fit = slide.fit(x.shape[1:-1], shape[:-2])
             depth, filters = shape[-2:]
             if cls.depthwise:
                 depth, filters = 1, depth * filters
             if depth == 0 or x.shape[-1] % depth:
-                message = (
+                raise OpError(
                     "input depth must be evenly divisible by filter depth: "
                     f"{x.shape[-1]} vs {depth}"
                 )
-                raise OpError(message)
             check_output_gradient(dy, (x.shape[0], *fit.out, filters))
             return convolve_filter(xp, fit, x, depth, dy).reshape(shape)
 

@@ -69,17 +69,14 @@ class CropGrid(NamedTuple):
     ) -> CropGrid:
         """The grid of boxes. Raises OpError for boxes of invalid shape or image."""
         if boxes.ndim != 2 or boxes.shape[1] != 4 or image.shape != boxes.shape[:1]:
-            message = (
+            raise OpError(
                 f"boxes of shape {list(boxes.shape)} and box_ind of shape {list(image.shape)} do "
                 f"not fit each other"
             )
-            raise OpError(message)
         if not bool(xp.isfinite(boxes).all()):
-            message = "Boxes contains at least one element that is not finite"
-            raise OpError(message)
+            raise OpError("Boxes contains at least one element that is not finite")
         if bool(((image < 0) | (image >= shape[0])).any()):
-            message = f"box_index has values outside [0, {shape[0]})"
-            raise OpError(message)
+            raise OpError(f"box_index has values outside [0, {shape[0]})")
         y = SampleLine.from_boxes(xp, boxes[:, 0], boxes[:, 2], shape[1], size[0])
         x = SampleLine.from_boxes(xp, boxes[:, 1], boxes[:, 3], shape[2], size[1])
         return cls(image[:, None, None], y, x)
@@ -172,8 +169,7 @@ class CropAndResizeGradImage(Op):
 
         def spread(dy: Any, boxes: Any, index: Any, size: Any) -> Any:
             if size.shape != (4,) or (size < 0).any() or 0 in size[1:3].tolist():
-                message = f"image_size must hold 4 positive sizes, got {size.tolist()}"
-                raise OpError(message)
+                raise OpError(f"image_size must hold 4 positive sizes, got {size.tolist()}")
             shape = tuple(size.tolist())
             reserve_array(shape, 8)
             grid = CropGrid.from_boxes(xp, shape, boxes, index, dy.shape[1:3])
@@ -243,16 +239,14 @@ class ExtractGlimpseV2(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         noise = decode_text(node.attr("noise"))
         if node.attr("uniform_noise") and noise != "uniform":
-            message = "The uniform_noise and noise should not be specified at the same time"
-            raise OpError(message)
+            raise OpError("The uniform_noise and noise should not be specified at the same time")
         centered, normalized = bool(node.attr("centered")), bool(node.attr("normalized"))
 
         def extract(x: Any, size: Any, offsets: Any) -> Any:
             check_image_batch(x)
             height, width = check_image_size(size)
             if offsets.shape != (len(x), 2):
-                message = f"offsets must have shape [{len(x)}, 2], got {list(offsets.shape)}"
-                raise OpError(message)
+                raise OpError(f"offsets must have shape [{len(x)}, 2], got {list(offsets.shape)}")
             reserve_array((len(x), height, width, x.shape[3]), 4)
             window = np.array([height, width], np.float32)
             sizes = np.array(x.shape[1:3], np.float32)

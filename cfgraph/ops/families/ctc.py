@@ -30,14 +30,12 @@ FLOAT: Final = "T: {float32, float64} = float32"
 def check_sequences(inputs: Any, lengths: Any) -> None:
     """Raise OpError unless `inputs` is [time, batch, class] and no sequence is longer."""
     if inputs.ndim != 3 or 0 in inputs.shape[:1]:
-        message = f"inputs must be 3-D and not empty, got shape {list(inputs.shape)}"
-        raise OpError(message)
+        raise OpError(f"inputs must be 3-D and not empty, got shape {list(inputs.shape)}")
     if lengths.shape != inputs.shape[1:2]:
         message = f"sequence_length must have length {inputs.shape[1]}, got {list(lengths.shape)}"
         raise OpError(message)
     if ((lengths < 0) | (lengths > len(inputs))).any():
-        message = f"sequence_length must be in [0, {len(inputs)}], got {lengths.tolist()}"
-        raise OpError(message)
+        raise OpError(f"sequence_length must be in [0, {len(inputs)}], got {lengths.tolist()}")
 
 
 def collapsed_labels(labels: Sequence[int], blank: int, *, merge: bool) -> list[int]:
@@ -58,16 +56,13 @@ def label_rows(indices: Any, values: Any, batch: int) -> list[list[int]]:
     rows: list[list[int]] = [[] for _ in range(batch)]
     places = indices.tolist()
     if any(place >= following for place, following in pairwise(places)):
-        message = "label SparseTensor is not valid: its indices are out of order or repeated"
-        raise OpError(message)
+        raise OpError("label SparseTensor is not valid: its indices are out of order or repeated")
     for (row, _), label in zip(places, values.tolist(), strict=True):
         if not 0 <= row < batch or label < 0:
-            message = f"label {label} of sequence {row} is out of range"
-            raise OpError(message)
+            raise OpError(f"label {label} of sequence {row} is out of range")
         rows[row].append(label)
     if [] in rows:
-        message = f"Labels length is zero in batch {rows.index([])}"
-        raise OpError(message)
+        raise OpError(f"Labels length is zero in batch {rows.index([])}")
     return rows
 
 
@@ -184,19 +179,17 @@ class CTCLoss(Op):
                 if not cls.first_is_blank:
                     labels = labels_before_null(labels, blank)
                 elif max(labels) >= classes:
-                    message = f"label {max(labels)} of sequence {i} is out of range"
-                    raise OpError(message)
+                    raise OpError(f"label {max(labels)} of sequence {i} is out of range")
                 length = int(lengths[i])
                 if not length:
                     continue
                 if len(labels) > length:
                     if lenient:
                         continue
-                    message = (
+                    raise OpError(
                         f"Not enough time for target transition sequence (required: "
                         f"{len(labels)}, available: {length}) in sequence {i}"
                     )
-                    raise OpError(message)
                 members.append(i)
                 sequences.append(labels)
             if members:

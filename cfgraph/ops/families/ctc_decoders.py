@@ -54,8 +54,7 @@ class CTCGreedyDecoder(Op):
         classes = inputs.shape[2]
         blank = blank_index + classes if blank_index < 0 else blank_index
         if not 0 <= blank < classes:
-            message = f"blank_index must be in [-{classes}, {classes}), got {blank_index}"
-            raise OpError(message)
+            raise OpError(f"blank_index must be in [-{classes}, {classes}), got {blank_index}")
         best = inputs.argmax(axis=2)
         rows = [
             collapsed_labels(best[:length, i].tolist(), blank, merge=merge_repeated)
@@ -232,8 +231,7 @@ class CTCBeamSearchDecoder(Op):
         width, paths = node.attr("beam_width"), node.attr("top_paths")
         merge = bool(node.attr("merge_repeated"))
         if paths > width:
-            message = f"top_paths must be at most beam_width, got {paths} and {width}"
-            raise OpError(message)
+            raise OpError(f"top_paths must be at most beam_width, got {paths} and {width}")
 
         def decode(inputs: Any, lengths: Any) -> Any:
             check_sequences(inputs, lengths)
@@ -246,8 +244,7 @@ class CTCBeamSearchDecoder(Op):
                 steps, order = shares[i, :length].tolist(), orders[i, :length].tolist()
                 best = beam_search(steps, order, width)
                 if len(best) < paths:
-                    message = f"Less leaves in the beam search than requested: {len(best)}"
-                    raise OpError(message)
+                    raise OpError(f"Less leaves in the beam search than requested: {len(best)}")
                 for path, (prefix, score) in enumerate(best[:paths]):
                     rows[path].append(collapsed_labels(prefix, -1, merge=merge))
                     total[i, path] = score

@@ -36,8 +36,7 @@ class Cholesky(SquareMatrixOp):
             return xp.linalg.cholesky(x if xp is np else _mirror_lower(xp, x))
         except np.linalg.LinAlgError:
             if x.shape[-1] != x.shape[-2]:
-                message = f"Input matrix must be square, not {list(x.shape)}"
-                raise OpError(message) from None
+                raise OpError(f"Input matrix must be square, not {list(x.shape)}") from None
             if x.ndim == 2:  # TensorFlow reports no error here but returns NaN
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
             return xp.stack([Cholesky.kernel(xp, matrix) for matrix in x])

@@ -27,12 +27,10 @@ class MutableDenseHashTableV2(TableHandle):
 
         def handle(step: Any, *keys: Any) -> LookupTable:
             if any(key.ndim for key in keys):
-                message = "the keys of dense tables must be scalars"
-                raise OpError(message)
+                raise OpError("the keys of dense tables must be scalars")
             reserved = frozenset(key.item() for key in keys)
             if len(reserved) < len(keys):
-                message = "Empty and deleted keys cannot be equal"
-                raise OpError(message)
+                raise OpError("Empty and deleted keys cannot be equal")
             table: LookupTable = table_of(step)
             table.reserved = reserved
             return table

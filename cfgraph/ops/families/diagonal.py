@@ -75,8 +75,7 @@ class Diag(Op):
     @staticmethod
     def kernel(xp: ModuleType, diagonal: Any) -> Any:
         if diagonal.ndim < 1:
-            message = "Input must be at least rank 1, got 0"
-            raise OpError(message)
+            raise OpError("Input must be at least rank 1, got 0")
         return xp.diag(diagonal.reshape(-1)).reshape(diagonal.shape * 2)
 
     @classmethod
@@ -98,8 +97,7 @@ class DiagPart(Op):
         half = value.ndim // 2
         sizes = value.shape[:half]
         if value.ndim == 0 or sizes != value.shape[half:]:
-            message = f"The first and second half of the shape must agree: {list(value.shape)}"
-            raise OpError(message)
+            raise OpError(f"The first and second half of the shape must agree: {list(value.shape)}")
         rows = 1
         for size in sizes:
             rows *= size
@@ -111,8 +109,7 @@ class DiagPart(Op):
         if shape.dims is None:
             return [UNKNOWN_SHAPE]
         if not shape.dims or len(shape.dims) % 2:
-            message = f"input must have an even and positive rank, not {shape}"
-            raise ShapeError(message)
+            raise ShapeError(f"input must have an even and positive rank, not {shape}")
         half = len(shape.dims) // 2
         return [shape[:half].merge(shape[half:])]
 
@@ -159,12 +156,10 @@ def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
     """The band that input `k` specifies. Raises OpError if it exceeds the matrix."""
     ends = [int(end) for end in k.reshape(-1)]
     if k.ndim > 1 or not 1 <= len(ends) <= 2:
-        message = f"diag_index must be a scalar or vector of one or two, got {list(k.shape)}"
-        raise OpError(message)
+        raise OpError(f"diag_index must be a scalar or vector of one or two, got {list(k.shape)}")
     low, high = ends[0], ends[-1]
     if low > high:
-        message = f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}"
-        raise OpError(message)
+        raise OpError(f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}")
     for end in (low, high):
         if end and not -rows < end < columns:
             message = f"diag_index {end} is out of bound: it must be between {-rows} and {columns}"
@@ -239,8 +234,7 @@ def replaced_diagonals(
 def check_matrix_rank(value: Any) -> None:
     """Check that a tensor has at least two dimensions."""
     if value.ndim < 2:
-        message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be at least 2-dim, received shape: {list(value.shape)}")
 
 
 class BatchMatrixDiagPart(MatrixDiagPart):
@@ -280,8 +274,7 @@ class MatrixDiag(DiagonalOp):
             padding: Any = zero,
         ) -> Any:
             if diagonal.ndim < 1:
-                message = "diagonal must be at least 1-dim, received a scalar"
-                raise OpError(message)
+                raise OpError("diagonal must be at least 1-dim, received a scalar")
             band = band_of_diagonals(k, diagonal.shape, int(rows), int(columns))
             batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
             reserve_array((*batch, band.rows, band.columns), diagonal.dtype.itemsize)
@@ -319,20 +312,17 @@ def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int)
     """The band that packed diagonals of this shape form; a size of -1 means the minimum."""
     low, high = int(k.reshape(-1)[0]), int(k.reshape(-1)[-1])
     if low > high:
-        message = f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}"
-        raise OpError(message)
+        raise OpError(f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}")
     count, length = high - low + 1, diagonals[-1]
     if count > 1 and (len(diagonals) < 2 or diagonals[-2] != count):
-        message = f"The number of diagonals in the input does not match {count}: {diagonals}"
-        raise OpError(message)
+        raise OpError(f"The number of diagonals in the input does not match {count}: {diagonals}")
     least_rows, least_columns = length - min(high, 0), length + max(low, 0)
     if rows == -1 and columns == -1:
         rows = columns = max(least_rows, least_columns)
     rows = least_rows if rows == -1 else rows
     columns = least_columns if columns == -1 else columns
     if min(rows - least_rows, columns - least_columns) != 0:
-        message = f"{rows} rows and {columns} columns do not fit diagonals of length {length}"
-        raise OpError(message)
+        raise OpError(f"{rows} rows and {columns} columns do not fit diagonals of length {length}")
     return DiagonalBand(low, high, rows, columns)
 
 
@@ -371,11 +361,10 @@ class MatrixSetDiag(DiagonalOp):
             check_matrix_rank(value)
             band = band_from_input(k, *value.shape[-2:])
             if diagonal.shape != value.shape[:-2] + band.shape:
-                message = (
+                raise OpError(
                     f"Diagonals of shape {list(diagonal.shape)} do not fit matrices "
                     f"of shape {list(value.shape)}"
                 )
-                raise OpError(message)
             copy = value.copy() if xp is np else value
             return replaced_diagonals(xp, copy, diagonal, *band.indices(align))
 

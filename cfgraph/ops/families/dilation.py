@@ -42,11 +42,9 @@ class Dilation(Op, abstract=True):
 def dilation_windows(slide: SlidingWindow, x: Any, w: Any) -> WindowGrid:
     """Positions of the filter over an image, after checks of both shapes."""
     if x.ndim != 4 or w.ndim != 3:
-        message = f"input must be 4-dimensional and filter 3: {list(x.shape)}, {list(w.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be 4-dimensional and filter 3: {list(x.shape)}, {list(w.shape)}")
     if x.shape[3] != w.shape[2]:
-        message = f"input and filter must have the same depth: {x.shape[3]} vs {w.shape[2]}"
-        raise OpError(message)
+        raise OpError(f"input and filter must have the same depth: {x.shape[3]} vs {w.shape[2]}")
     return slide.fit(x.shape[1:3], w.shape[:2])
 
 

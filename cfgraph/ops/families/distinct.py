@@ -81,21 +81,18 @@ class Unique(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if xp is not np:
-            message = "a hash table on the host numbers distinct elements"
-            raise NotImplementedError(message)
+            raise NotImplementedError("a hash table on the host numbers distinct elements")
         dtype, counted = node.attr("out_idx").numpy, len(cls.parsed().outputs) == 3
 
         def unique(x: Any, axis: Any = None) -> Any:
             rows, along = x, 0
             if axis is not None and axis.size:
                 if axis.ndim != 1 or axis.size != 1:
-                    message = "axis must be empty or a vector with one element"
-                    raise OpError(message)
+                    raise OpError("axis must be empty or a vector with one element")
                 along = runtime_axis(axis[0], x.ndim)
                 rows = np.moveaxis(x, along, 0)
             elif x.ndim != 1:
-                message = "unique expects a 1D vector."
-                raise OpError(message)
+                raise OpError("unique expects a 1D vector.")
             first, numbers = _distinct_rows(rows)
             distinct = np.moveaxis(rows[first], 0, along), numbers.astype(dtype)
             if not counted:
@@ -158,8 +155,7 @@ class ListDiff(Op):
     @staticmethod
     def kernel(xp: ModuleType, out_idx: DType, /, x: Any, y: Any) -> Any:
         if x.ndim != 1 or y.ndim != 1:
-            message = "x and y should be 1D vectors."
-            raise OpError(message)
+            raise OpError("x and y should be 1D vectors.")
         if x.dtype.kind in "iu" and len(x) > _FEW:
             idx = np.flatnonzero(~np.isin(x, y)).astype(out_idx.numpy)
             return x[idx], idx

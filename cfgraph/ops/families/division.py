@@ -44,8 +44,7 @@ class Division(BinaryOp, abstract=True):
 
         def divide(x: Any, y: Any) -> Any:
             if not (y.all() if y.ndim else y) and x.size:
-                message = "Integer division by zero"
-                raise OpError(message)
+                raise OpError("Integer division by zero")
             return function(x, y)
 
         return divide

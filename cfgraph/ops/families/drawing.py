@@ -34,8 +34,7 @@ def draw_boxes(images: Any, boxes: Any, colors: Any = None) -> Any:
         message = f"images must be 4-D with 1, 3, or 4 channels, got shape {list(images.shape)}"
         raise OpError(message)
     if boxes.ndim != 3 or boxes.shape[2] != 4 or len(boxes) != len(images):
-        message = f"boxes must have shape [{len(images)}, n, 4], got {list(boxes.shape)}"
-        raise OpError(message)
+        raise OpError(f"boxes must have shape [{len(images)}, n, 4], got {list(boxes.shape)}")
     depth = images.shape[3]
     table = _color_table(colors, depth).astype(images.dtype)
     result = images.copy()
@@ -57,8 +56,7 @@ def _color_table(colors: Any, depth: int) -> Any:
             table[:, 0] = 1
         return table[:, :depth]
     if colors.ndim != 2 or colors.shape[1] < depth:
-        message = f"colors must be 2-D with {depth} channels, got shape {list(colors.shape)}"
-        raise OpError(message)
+        raise OpError(f"colors must be 2-D with {depth} channels, got shape {list(colors.shape)}")
     return colors[:, :depth]
 
 

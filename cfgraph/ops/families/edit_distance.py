@@ -72,11 +72,10 @@ class EditDistance(Op):
         ours, hypotheses = _sequences(*parts[:3])
         sizes, truths = _sequences(*parts[3:])
         if len(ours) != len(sizes) or not sizes:
-            message = (
+            raise OpError(
                 "truth and hypothesis must have the same rank above 0, not "
                 f"{len(sizes)} and {len(ours)}"
             )
-            raise OpError(message)
         dims = tuple(map(max, ours[:-1], sizes[:-1]))
         reserve_array(dims, 4)
         result = np.zeros(dims, np.float32)

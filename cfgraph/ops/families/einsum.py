@@ -137,8 +137,7 @@ class Einsum(Op):
             labels = term.replace("...", "")
             middle = len(shape.dims) - len(labels)
             if middle < 0 or (middle and "..." not in term):
-                message = f"shape {shape} does not fit the labels {term!r}"
-                raise ShapeError(message)
+                raise ShapeError(f"shape {shape} does not fit the labels {term!r}")
             start = term.find("...") if "..." in term else len(labels)
             dims = shape.dims[:start] + shape.dims[start + middle :]
             for label, size in zip(labels, dims, strict=True):
@@ -232,17 +231,14 @@ def parse_equation(equation: str, count: int) -> tuple[list[str], str]:
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or len(terms) != count:
-        message = f"Expecting {count} labels in input subscript and one arrow in {equation!r}"
-        raise OpError(message)
+        raise OpError(f"Expecting {count} labels in input subscript and one arrow in {equation!r}")
     for part in (*terms, result):
         labels = part.replace("...", "", 1)
         if not labels.isalpha() and labels:
-            message = f"Invalid characters in einsum equation {equation!r}"
-            raise OpError(message)
+            raise OpError(f"Invalid characters in einsum equation {equation!r}")
     for label in result.replace("...", ""):
         if not any(label in term for term in terms):
-            message = f"Einsum output label {label!r} is in no input of {equation!r}"
-            raise OpError(message)
+            raise OpError(f"Einsum output label {label!r} is in no input of {equation!r}")
     return terms, result
 
 

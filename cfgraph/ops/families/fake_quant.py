@@ -44,8 +44,7 @@ def _quantization_steps(node: Node, xp: ModuleType, low: Any, high: Any) -> Quan
 def _check_bits(node: Node) -> None:
     bits = node.attr("num_bits")
     if not 2 <= bits <= 16:
-        message = f"num_bits must be between 2 and 16, inclusive, it is {bits}"
-        raise OpError(message)
+        raise OpError(f"num_bits must be between 2 and 16, inclusive, it is {bits}")
 
 
 def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: bool) -> Any:
@@ -93,8 +92,7 @@ def _constant_bounds(node: Node) -> tuple[Any, Any]:
     _check_bits(node)
     low, high = np.float32(node.attr("min")), np.float32(node.attr("max"))
     if low >= high:
-        message = f"min has to be smaller than max, was: {low} >= {high}"
-        raise OpError(message)
+        raise OpError(f"min has to be smaller than max, was: {low} >= {high}")
     return low, high
 
 
@@ -121,11 +119,10 @@ class FakeQuantWithMinMaxArgsGradient(SameShape):
 
 def _check_same_shapes(grad: Any, inputs: Any) -> None:
     if grad.shape != inputs.shape:
-        message = (
+        raise OpError(
             "gradient and input must be the same size, "
             f"not {list(grad.shape)} and {list(inputs.shape)}"
         )
-        raise OpError(message)
 
 
 class FakeQuantWithMinMaxVars(SameShape):
@@ -155,8 +152,7 @@ class FakeQuantWithMinMaxVars(SameShape):
 
 def _check_range_shape(low: Any, high: Any, shape: tuple[int, ...]) -> None:
     if low.shape != shape or high.shape != shape:
-        message = f"min and max must have the shape {list(shape)}"
-        raise OpError(message)
+        raise OpError(f"min and max must have the shape {list(shape)}")
 
 
 class FakeQuantWithMinMaxVarsPerChannel(SameShape):

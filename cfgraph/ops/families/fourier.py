@@ -140,8 +140,7 @@ def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
 def check_transform_rank(value: Any, dims: int) -> None:
     """Check that a tensor has at least the dimensions of the transform."""
     if value.ndim < dims:
-        message = f"Input must have rank of at least {dims} but got: {list(value.shape)}"
-        raise OpError(message)
+        raise OpError(f"Input must have rank of at least {dims} but got: {list(value.shape)}")
 
 
 class FFT(FourierTransform):
@@ -204,8 +203,7 @@ class RFFT(FourierTransform):
             check_transform_rank(value, cls.dims)
             sizes = [int(size) for size in length.reshape(-1)]
             if length.shape != (cls.dims,) or min(sizes) < 0:
-                message = f"fft_length must be {cls.dims} sizes, got {length}"
-                raise OpError(message)
+                raise OpError(f"fft_length must be {cls.dims} sizes, got {length}")
             needed = sizes if is_real_to_complex else [*sizes[:-1], sizes[-1] // 2 + 1]
             if value.size and any(
                 h < n for h, n in zip(value.shape[-cls.dims :], needed, strict=True)

@@ -264,8 +264,7 @@ def _numeric_truth(value: Any) -> Any:
 def _reject_truth(dtype: DType, value: Any) -> Any:
     if value.ndim:
         return np.bool_(value.size > 0)
-    message = f"{dtype} cannot be converted to a boolean"
-    raise OpError(message)
+    raise OpError(f"{dtype} cannot be converted to a boolean")
 
 
 def _string_truth(value: Any) -> Any:

@@ -68,8 +68,7 @@ class FusedOp(Op, abstract=True):
 def _plain_kernel(node: Node, xp: ModuleType) -> Kernel:
     op = lookup(node.op)
     if op is None or op.effects.stateful or not op.compilation.runnable:
-        message = f"{node.op} cannot be part of a fused op"
-        raise OpError(message)
+        raise OpError(f"{node.op} cannot be part of a fused op")
     try:
         return bound_kernel(node, op, xp)
     except ExecutionError as error:
@@ -122,15 +121,13 @@ def add_activation(add: AddNode, node: Node, name: str, x: Output) -> Output:
     """Add one unary op, whose `alpha` is that of the fused op. Raises OpError for any other."""
     op = lookup(name)
     if op is None or not _is_unary(op):
-        message = f"{name!r} cannot be fused into {node.op}"
-        raise OpError(message)
+        raise OpError(f"{name!r} cannot be fused into {node.op}")
     if op.aliasing.is_identity:
         return x
     if "alpha" not in op.parsed().attrs:
         return add(name, x).output()
     if "leakyrelu_alpha" not in _attrs_of(node):
-        message = f"{node.op} has no alpha for {name}"
-        raise OpError(message)
+        raise OpError(f"{node.op} has no alpha for {name}")
     return add(name, x, alpha=node.attr("leakyrelu_alpha")).output()
 
 
@@ -142,8 +139,7 @@ def _attrs_of(node: Node) -> Any:
 
 def _next(node: Node, args: list[Output]) -> Output:
     if not args:
-        message = f"{node.op} has too few args for its fused_ops"
-        raise OpError(message)
+        raise OpError(f"{node.op} has too few args for its fused_ops")
     return args.pop(0)
 
 
@@ -188,8 +184,7 @@ class _FusedConv2D(FusedProduct):
     @classmethod
     def unfused(cls, add: AddNode, node: Node, inputs: Sequence[Output]) -> Sequence[Output]:
         if node.attr("num_host_args") or node.attr("filter_format") != b"HWIO":
-            message = "only filters in the order HWIO and no host arguments are supported"
-            raise OpError(message)
+            raise OpError("only filters in the order HWIO and no host arguments are supported")
         return super().unfused(add, node, inputs)
 
 

@@ -205,8 +205,7 @@ class Gather(Op):
     @staticmethod
     def kernel(xp: ModuleType, params: Any, indices: Any) -> Any:
         if not params.ndim:
-            message = "params must be at least 1 dimensional"
-            raise OpError(message)
+            raise OpError("params must be at least 1 dimensional")
         return take_slices(xp, params, indices, 0)
 
     @classmethod
@@ -258,17 +257,14 @@ def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, ba
     """Select slices along an axis, per element of the first `batch` dimensions."""
     batch = batch + indices.ndim if batch < 0 else batch
     if not 0 <= batch <= min(indices.ndim, params.ndim):
-        message = f"batch_dims {batch} must be in [0, {min(indices.ndim, params.ndim)}]"
-        raise OpError(message)
+        raise OpError(f"batch_dims {batch} must be in [0, {min(indices.ndim, params.ndim)}]")
     if axis < batch:
-        message = f"batch_dims ({batch}) must be less than or equal to axis ({axis})."
-        raise OpError(message)
+        raise OpError(f"batch_dims ({batch}) must be less than or equal to axis ({axis}).")
     if params.shape[:batch] != indices.shape[:batch]:
-        message = (
+        raise OpError(
             f"The first {batch} dimensions of params {list(params.shape)} and indices "
             f"{list(indices.shape)} must match"
         )
-        raise OpError(message)
     size = params.shape[axis]
     if xp is np and np.count_nonzero(indices.view(f"u{indices.dtype.itemsize}") >= size):
         raise OpError(_is_out_of_range(indices, size))
@@ -302,8 +298,7 @@ def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -
         return shape_of_rank(len(params.dims) - 1 + len(indices.dims) - batch)
     position = static_axis(axis, len(params.dims))
     if position < batch:
-        message = f"batch_dims {batch} is beyond the axis {position}"
-        raise ShapeError(message)
+        raise ShapeError(f"batch_dims {batch} is beyond the axis {position}")
     rows = Shape(params.dims[:batch]).merge(Shape(indices.dims[:batch]))
     return (
         rows
@@ -345,8 +340,7 @@ class GatherNd(Op):
             return [UNKNOWN_SHAPE]
         depth = indices.dims[-1]
         if depth > len(params.dims):
-            message = f"index vectors of length {depth} exceed the rank of shape {params}"
-            raise ShapeError(message)
+            raise ShapeError(f"index vectors of length {depth} exceed the rank of shape {params}")
         return [indices[:-1] + params[depth:]]
 
     gradient = staticmethod(gather_nd_gradient)
@@ -355,8 +349,7 @@ class GatherNd(Op):
 def with_index_depth(xp: ModuleType, params: Any, indices: Any) -> tuple[Any, Any]:
     """Add a leading dimension if index vectors are empty: each selects the entire tensor."""
     if indices.ndim < 1:
-        message = "indices must be at least a vector"
-        raise OpError(message)
+        raise OpError("indices must be at least a vector")
     if indices.shape[-1]:
         return params, indices
     return params[None], xp.zeros((*indices.shape[:-1], 1), indices.dtype)
@@ -371,11 +364,10 @@ def index_vectors(
     """
     depth = indices.shape[-1]
     if depth > len(sizes):
-        message = (
+        raise OpError(
             f"index innermost dimension length must be <= params rank; saw: {depth} vs. "
             f"{len(sizes)}"
         )
-        raise OpError(message)
     if xp is np:
         parts = tuple([indices[..., d] for d in range(depth)])
         # read as unsigned, a negative index is too large: one comparison checks both bounds
@@ -390,11 +382,10 @@ def index_vectors(
     bad = wrong.any(-1)
     if xp is np and check:
         first = np.argwhere(bad)[0].tolist()
-        message = (
+        raise OpError(
             f"indices{first} = {indices[tuple(first)].tolist()} does not index into shape "
             f"{list(sizes)}"
         )
-        raise OpError(message)
     if check:
         defer_check(lambda: ~bad)
     inside = xp.where(bad[..., None], 0, indices)

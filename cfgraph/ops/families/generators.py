@@ -42,18 +42,14 @@ def reserve_numbers(cell: Variable, algorithm: Any, count: int, start: int = 0) 
     The state begins at element `start` of the variable.
     """
     if algorithm.ndim:
-        message = f"algorithm must be of shape [], not {list(algorithm.shape)}"
-        raise OpError(message)
+        raise OpError(f"algorithm must be of shape [], not {list(algorithm.shape)}")
     if int(algorithm) != _PHILOX:
-        message = f"Unsupported algorithm id: {int(algorithm)}; known is 1 (Philox)"
-        raise OpError(message)
+        raise OpError(f"Unsupported algorithm id: {int(algorithm)}; known is 1 (Philox)")
     state = cell.read()
     if state.dtype != np.int64 or state.ndim != 1:
-        message = f"RNG state must be a vector of int64, not {state.dtype}{list(state.shape)}"
-        raise OpError(message)
+        raise OpError(f"RNG state must be a vector of int64, not {state.dtype}{list(state.shape)}")
     if len(state) < start + _STATE_SIZE:
-        message = f"the RNG state must hold at least {start + _STATE_SIZE} numbers"
-        raise OpError(message)
+        raise OpError(f"the RNG state must hold at least {start + _STATE_SIZE} numbers")
     low, high, key = (int(x) & _MASK for x in state[start : start + _STATE_SIZE])
     stream = PhiloxStream(key, low, high)
     after = stream.skip(count * _RESERVED)
@@ -176,8 +172,7 @@ class StatefulStandardNormal(GeneratorSampler):
         def sample(step: Any, cell: Variable, shape: Any) -> Any:
             state = cell.read()
             if not state.size:
-                message = "Size of tensor must be at least 1"
-                raise OpError(message)
+                raise OpError("Size of tensor must be at least 1")
             count = int(np.prod(check_shape(shape), dtype=object))
             stream = reserve_numbers(cell, state.reshape(-1)[0], count, 1)
             return xp.asarray(draw_in_shape(philox.draw_normal, stream, shape, dtype))

@@ -58,8 +58,7 @@ def check_gru_shapes(x: Any, h: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -
     )
     if not fits:
         shapes = ", ".join(str(list(v.shape)) for v in (x, h, w_ru, w_c, b_ru, b_c))
-        message = f"shapes of x, h_prev, w_ru, w_c, b_ru, b_c do not fit: {shapes}"
-        raise OpError(message)
+        raise OpError(f"shapes of x, h_prev, w_ru, w_c, b_ru, b_c do not fit: {shapes}")
 
 
 class GRUBlockCell(Op):

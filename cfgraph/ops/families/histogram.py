@@ -55,8 +55,7 @@ class Bincount(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         size = static_int(context, 1)
         if size is not None and size < 0:
-            message = f"size ({size}) must be non-negative"
-            raise ShapeError(message)
+            raise ShapeError(f"size ({size}) must be non-negative")
         return [vector_shape(size)]
 
 
@@ -73,8 +72,7 @@ class DenseBincount(Op):
 
         def counts(values: Any, size: Any, weights: Any) -> Any:
             if values.ndim > 2:
-                message = f"Shape must be at most rank 2 but is rank {values.ndim}"
-                raise OpError(message)
+                raise OpError(f"Shape must be at most rank 2 but is rank {values.ndim}")
             return count(values, size, weights, len(values) if values.ndim == 2 else None)
 
         return counts
@@ -83,8 +81,7 @@ class DenseBincount(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         size, shape = static_int(context, 1), context.inputs[0]
         if size is not None and size < 0:
-            message = f"size ({size}) must be non-negative"
-            raise ShapeError(message)
+            raise ShapeError(f"size ({size}) must be non-negative")
         if shape.dims is None:
             return [UNKNOWN_SHAPE]
         return [shape[:-1] + vector_shape(size)]
@@ -93,11 +90,9 @@ class DenseBincount(Op):
 def check_bin_count(size: Any) -> Any:
     """Check a number of bins. Raises OpError unless it is a non-negative scalar."""
     if size.ndim and size.size != 1:
-        message = f"Shape must be rank 0 but is rank {size.ndim}"
-        raise OpError(message)
+        raise OpError(f"Shape must be rank 0 but is rank {size.ndim}")
     if size < 0:
-        message = f"size ({size}) must be non-negative"
-        raise OpError(message)
+        raise OpError(f"size ({size}) must be non-negative")
     return size
 
 
@@ -113,8 +108,7 @@ def bin_counter(xp: ModuleType, *, binary: bool = False) -> Kernel:
             message = f"weights {list(weights.shape)} and input {list(values.shape)} must agree"
             raise OpError(message)
         if values.size and values.min() < 0:
-            message = "Input must be non-negative!"
-            raise OpError(message)
+            raise OpError("Input must be non-negative!")
         length = int(check_bin_count(size))
         shape = (length,) if rows is None else (rows, length)
         reserve(math.prod(shape) * (weights.dtype.itemsize + _COUNT_BYTES))
@@ -146,15 +140,12 @@ class HistogramFixedWidth(Op):
     @staticmethod
     def kernel(xp: ModuleType, dtype: DType, /, values: Any, bounds: Any, nbins: Any) -> Any:
         if bounds.shape != (2,):
-            message = f"value_range should be a vector of 2 elements: {list(bounds.shape)}"
-            raise OpError(message)
+            raise OpError(f"value_range should be a vector of 2 elements: {list(bounds.shape)}")
         low, high = bounds
         if not low < high:
-            message = f"value_range should satisfy value_range[0] < value_range[1]: {bounds}"
-            raise OpError(message)
+            raise OpError(f"value_range should satisfy value_range[0] < value_range[1]: {bounds}")
         if nbins.ndim or nbins <= 0:
-            message = f"nbins should be a positive number, but got '{nbins}'"
-            raise OpError(message)
+            raise OpError(f"nbins should be a positive number, but got '{nbins}'")
         step = (np.float64(high) - np.float64(low)) / np.float64(nbins)
         position = xp.clip((xp.float64(1) * values - low) / step, 0, int(nbins) - 1)
         return xp.bincount(position.astype(int).reshape(-1), minlength=int(nbins)).astype(

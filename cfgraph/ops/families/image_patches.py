@@ -22,8 +22,7 @@ def _spatial(node: Node, key: str, rank: int) -> tuple[int, ...]:
     """The entries of a list attribute for the spatial dimensions; the others must be 1."""
     sizes = node.attr(key)
     if len(sizes) != rank or sizes[0] != 1 or sizes[-1] != 1 or min(sizes) < 1:
-        message = f"{key} must hold {rank} sizes, 1 for batch and depth, got {list(sizes)}"
-        raise OpError(message)
+        raise OpError(f"{key} must hold {rank} sizes, 1 for batch and depth, got {list(sizes)}")
     return tuple(int(size) for size in sizes[1:-1])
 
 
@@ -48,8 +47,7 @@ class PatchOp(Op, abstract=True):
 
         def extract(x: Any) -> Any:
             if x.ndim != cls.rank:
-                message = f"input must be {cls.rank}-dimensional, got shape {list(x.shape)}"
-                raise OpError(message)
+                raise OpError(f"input must be {cls.rank}-dimensional, got shape {list(x.shape)}")
             patches = slide.fit(x.shape[1:-1], window).patches(xp, x)
             return patches.reshape((*patches.shape[:-2], math.prod(patches.shape[-2:])))
 

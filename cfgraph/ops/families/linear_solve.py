@@ -274,8 +274,7 @@ class TridiagonalSolve(MatrixOp):
 
 def _bands(diagonals: Any, rhs: Any) -> tuple[Any, Any, Any]:
     if diagonals.shape[-2] != 3:
-        message = f"Expected 3 diagonals, got {diagonals.shape[-2]}"
-        raise OpError(message)
+        raise OpError(f"Expected 3 diagonals, got {diagonals.shape[-2]}")
     check_solve_rows(conjugate_transpose(diagonals), rhs)
     return diagonals[..., 0, :], diagonals[..., 1, :], diagonals[..., 2, :]
 
@@ -333,8 +332,7 @@ class TridiagonalMatMul(MatrixOp):
     def kernel(xp: ModuleType, above: Any, main: Any, below: Any, rhs: Any) -> Any:
         above, main, below = (xp.swapaxes(band, -1, -2) for band in (above, main, below))
         if main.shape[-1] != 1 or main.shape[-2] != rhs.shape[-2]:
-            message = f"Diagonals and rhs do not fit: {list(main.shape)}, {list(rhs.shape)}"
-            raise OpError(message)
+            raise OpError(f"Diagonals and rhs do not fit: {list(main.shape)}, {list(rhs.shape)}")
         edge = xp.zeros_like(rhs[..., :1, :])
         down = xp.concatenate((rhs[..., 1:, :] * above[..., :-1, :], edge), axis=-2)
         up = xp.concatenate((edge, rhs[..., :-1, :] * below[..., 1:, :]), axis=-2)

@@ -44,8 +44,7 @@ class InitializeTableFromTextFileV2(Op):
         delimiter = node.attr("delimiter")
         delimiter = delimiter.encode() if isinstance(delimiter, str) else delimiter
         if len(delimiter) != 1:
-            message = f"delimiter must be one character, got {decode_text(delimiter)!r}"
-            raise OpError(message)
+            raise OpError(f"delimiter must be one character, got {decode_text(delimiter)!r}")
 
         def initialize(step: Step, table: LookupTable, filename: Any) -> None:
             path = decode_key(
@@ -95,8 +94,7 @@ def _read_columns(
         )
         rows.append((key, value))
     if size not in (-1, len(rows)):
-        message = f"Invalid vocab_size in {path}: expected {size} but got {len(rows)}"
-        raise OpError(message)
+        raise OpError(f"Invalid vocab_size in {path}: expected {size} but got {len(rows)}")
     keys, values = zip(*rows, strict=True) if rows else ((), ())
     return _vector(keys, dtypes[0]), _vector(values, dtypes[1])
 

@@ -71,8 +71,7 @@ class LookupTable(Resource):
     def require(self) -> None:
         """Check that the table is initialized."""
         if not self.initialized:
-            message = f"Table {self.name} not initialized."
-            raise OpError(message)
+            raise OpError(f"Table {self.name} not initialized.")
 
     def find(self, keys: Any, default: Any) -> Any:
         """Values of the keys; the default for missing keys."""
@@ -81,11 +80,10 @@ class LookupTable(Resource):
         shape = keys.shape + self.value_shape
         spread = default.shape == shape and default.shape != self.value_shape
         if not spread and default.shape != self.value_shape:
-            message = (
+            raise OpError(
                 f"Expected shape {Shape(self.value_shape)} or {Shape(shape)} for default value, "
                 f"got {Shape(default.shape)}"
             )
-            raise OpError(message)
         flat = np.empty((keys.size, *self.value_shape), self.value.numpy)
         defaults = default.reshape(flat.shape) if spread else None
         for position, key in enumerate(keys.ravel().tolist()):
@@ -100,39 +98,34 @@ class LookupTable(Resource):
         """Insert or overwrite rows. Raises OpError if the shapes do not match."""
         self._check(keys, values)
         if values.shape != keys.shape + self.value_shape:
-            message = (
+            raise OpError(
                 f"Expected shape {Shape(keys.shape + self.value_shape)} for value, got "
                 f"{Shape(values.shape)}"
             )
-            raise OpError(message)
         flat = values.reshape(-1, *self.value_shape)
         self.rows.update(zip(keys.ravel().tolist(), flat, strict=True))
 
     def fill(self, keys: Any, values: Any) -> None:
         """Initialize the table with all its rows. Raises OpError if it has different rows."""
         if not self.immutable:
-            message = "only an immutable table can be initialized"
-            raise OpError(message)
+            raise OpError("only an immutable table can be initialized")
         self._check(keys, values)
         if keys.ndim != 1 or keys.shape != values.shape:
-            message = (
+            raise OpError(
                 f"Keys and values must be vectors of one size, not of shapes {Shape(keys.shape)} "
                 f"and {Shape(values.shape)}"
             )
-            raise OpError(message)
         rows: dict[Any, Any] = {}
         for key, value in zip(keys.tolist(), values, strict=True):
             if rows.setdefault(key, value) != value:
-                message = (
+                raise OpError(
                     f"HashTable has different value for same key. Key {key!r} has {rows[key]} and "
                     f"trying to add value {value}"
                 )
-                raise OpError(message)
         if self.initialized:
             # TensorFlow accepts a second initialization with the same number of rows
             if len(rows) != len(self.rows):
-                message = f"Table {self.name} already initialized."
-                raise OpError(message)
+                raise OpError(f"Table {self.name} already initialized.")
             return
         self.rows, self.initialized = rows, True
 
@@ -147,11 +140,10 @@ class LookupTable(Resource):
 
     def _check(self, keys: Any, values: Any) -> None:
         if keys.dtype != self.key.numpy or values.dtype != self.value.numpy:
-            message = (
+            raise OpError(
                 f"Table {self.name} maps {self.key} to {self.value}, not {keys.dtype} "
                 f"to {values.dtype}"
             )
-            raise OpError(message)
         self.check_reserved(keys)
 
     def check_reserved(self, keys: Any) -> None:
@@ -272,8 +264,7 @@ class LookupTableInsertV2(TableAccess):
     @staticmethod
     def kernel(xp: ModuleType, step: Any, table: LookupTable, keys: Any, values: Any) -> None:
         if table.immutable:
-            message = f"Table {table.name} is read-only: it can only be initialized"
-            raise OpError(message)
+            raise OpError(f"Table {table.name} is read-only: it can only be initialized")
         table.insert(keys, values)
 
 

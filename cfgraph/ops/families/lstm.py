@@ -170,15 +170,13 @@ def check_peephole_vectors(peepholes: Any) -> None:
     """Raise OpError unless all peepholes are vectors; unused ones may have any size."""
     for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=True):
         if peephole.ndim != 1:
-            message = f"{name} must be a vector, but it has shape {list(peephole.shape)}"
-            raise OpError(message)
+            raise OpError(f"{name} must be a vector, but it has shape {list(peephole.shape)}")
 
 
 def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any, b: Any) -> None:
     """Raise OpError unless the inputs of one step fit the weights and the peepholes, if any."""
     if cs_prev.ndim != 2:
-        message = f"cs_prev must be a matrix, but it has shape {list(cs_prev.shape)}"
-        raise OpError(message)
+        raise OpError(f"cs_prev must be a matrix, but it has shape {list(cs_prev.shape)}")
     batch, units = cs_prev.shape
     for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=False):
         if peephole.shape != (units,):
@@ -192,11 +190,10 @@ def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any,
         and b.shape == (4 * units,)
     )
     if not fits:
-        message = (
+        raise OpError(
             f"shapes do not fit: x {list(x.shape)}, cs_prev {list(cs_prev.shape)}, "
             f"h_prev {list(h_prev.shape)}, w {list(w.shape)}, b {list(b.shape)}"
         )
-        raise OpError(message)
 
 
 def gates_shape(state: Shape, count: int) -> Shape:
@@ -303,11 +300,9 @@ class BlockLSTM(LstmOp):
 def check_sequence_length(length: Any, x: Any) -> None:
     """Raise OpError unless `x` is a sequence of at least `length` steps."""
     if x.ndim != 3:
-        message = "x must be 3D"
-        raise OpError(message)
+        raise OpError("x must be 3D")
     if length > len(x) or length < 0:
-        message = f"seq_len_max must be in [0, {len(x)}], got {length}"
-        raise OpError(message)
+        raise OpError(f"seq_len_max must be in [0, {len(x)}], got {length}")
 
 
 class BlockLSTMV2(BlockLSTM):

@@ -112,8 +112,7 @@ def _require_equal_inner(context: InferenceContext, left: int | None, right: int
     """Raise ShapeError if the inner sizes of a product are known and differ."""
     if left is not None and right is not None and left != right:
         first, second = context.inputs[:2]
-        message = f"shapes {first} and {second} have the inner sizes {left} and {right}"
-        raise ShapeError(message)
+        raise ShapeError(f"shapes {first} and {second} have the inner sizes {left} and {right}")
 
 
 def factor_gradients(
@@ -159,11 +158,10 @@ def matmul_flops(inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
 def require_inner_sizes(left: Any, right: Any) -> None:
     """Check that the inner dimensions of two matrices or batches agree."""
     if left.shape[-1] != right.shape[-2]:
-        message = (
+        raise OpError(
             f"the columns of In[0] must be the rows of In[1], but the shapes to multiply are"
             f" {list(left.shape)} and {list(right.shape)}"
         )
-        raise OpError(message)
 
 
 class SparseMatMul(MatMul):
@@ -219,14 +217,12 @@ class BatchMatMulV2(Op):
 
         def product(x: Any, y: Any) -> Any:
             if x.ndim < 2 or y.ndim < 2:
-                message = f"In[0] and In[1] ndims must be >= 2: {x.ndim} and {y.ndim}"
-                raise OpError(message)
+                raise OpError(f"In[0] and In[1] ndims must be >= 2: {x.ndim} and {y.ndim}")
             if not broadcasts and x.shape[:-2] != y.shape[:-2]:
-                message = (
+                raise OpError(
                     "In[0] and In[1] must have compatible batch dimensions: "
                     f"{list(x.shape)} vs. {list(y.shape)}"
                 )
-                raise OpError(message)
             left, right = transpose(x) if adj_x else x, transpose(y) if adj_y else y
             require_inner_sizes(left, right)
             return combine(left, right)

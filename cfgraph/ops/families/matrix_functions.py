@@ -42,8 +42,7 @@ class MatrixOp(Op, abstract=True):
 
         def checked(first: Any, *operands: Any) -> Any:
             if first.ndim < 2:
-                message = f"Input tensor must have rank >= 2, not {list(first.shape)}"
-                raise OpError(message)
+                raise OpError(f"Input tensor must have rank >= 2, not {list(first.shape)}")
             if xp is not np:
                 return _checked_result(xp, kernel(first, *operands))
             try:
@@ -84,8 +83,7 @@ def square_dims(shape: Shape) -> tuple[Shape, int | None]:
     """Batch shape and size of square matrices. Raises ShapeError if they are not square."""
     batch, rows, columns = matrix_dims(shape)
     if rows is not None and columns is not None and rows != columns:
-        message = f"shape {shape} is not that of square matrices"
-        raise ShapeError(message)
+        raise ShapeError(f"shape {shape} is not that of square matrices")
     return batch, columns if rows is None else rows
 
 
@@ -228,11 +226,10 @@ class Cross(SameShape):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def cross(a: Any, b: Any) -> Any:
             if a.shape != b.shape or not a.ndim or a.shape[-1] != 3:
-                message = (
+                raise OpError(
                     "Both inputs must be of one shape, with inner dimension 3: "
                     f"{list(a.shape)} vs. {list(b.shape)}"
                 )
-                raise OpError(message)
             x, y = (a[..., 1], a[..., 2], a[..., 0]), (b[..., 2], b[..., 0], b[..., 1])
             u, v = (a[..., 2], a[..., 0], a[..., 1]), (b[..., 1], b[..., 2], b[..., 0])
             return xp.stack([p * q - r * s for p, q, r, s in zip(x, y, u, v, strict=True)], axis=-1)
@@ -253,8 +250,7 @@ class MatrixBandPart(SameShape):
     @staticmethod
     def kernel(xp: ModuleType, value: Any, lower: Any, upper: Any) -> Any:
         if value.ndim < 2:
-            message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
-            raise OpError(message)
+            raise OpError(f"input must be at least 2-dim, received shape: {list(value.shape)}")
         rows, columns = value.shape[-2:]
         _check_band_width("lower", lower, rows)
         _check_band_width("upper", upper, columns)
@@ -270,11 +266,9 @@ class MatrixBandPart(SameShape):
 
 def _check_band_width(name: str, width: Any, most: int) -> None:
     if width.ndim:
-        message = f"num_{name} must be scalar, got shape {list(width.shape)}"
-        raise OpError(message)
+        raise OpError(f"num_{name} must be scalar, got shape {list(width.shape)}")
     if width > most:
-        message = f"num_{name} must be negative or at most {most}, got: {width}"
-        raise OpError(message)
+        raise OpError(f"num_{name} must be negative or at most {most}, got: {width}")
 
 
 class BatchMatrixBandPart(MatrixBandPart):

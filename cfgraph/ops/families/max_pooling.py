@@ -394,5 +394,4 @@ class MaxPoolGradGradWithArgmax(ArgmaxPooling):
 def check_argmax_indices(where: Any, count: int) -> None:
     """Check that all indices are in range."""
     if where.size and (where.min() < 0 or where.max() >= count):
-        message = f"invalid output index: argmax lies outside of [0, {count})"
-        raise OpError(message)
+        raise OpError(f"invalid output index: argmax lies outside of [0, {count})")

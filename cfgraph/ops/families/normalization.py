@@ -255,8 +255,7 @@ def check_channel_vectors(
 ) -> None:
     """Raise OpError unless every parameter is a vector with one value per channel."""
     if x.ndim not in (4, 5):
-        message = f"input must be 4 or 5-dimensional {list(x.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be 4 or 5-dimensional {list(x.shape)}")
     channels = x.shape[1 if channels_first else -1]
     for index, parameter in enumerate((scale, *parameters)):
         if parameter.shape != (channels,) and not (
@@ -314,8 +313,7 @@ class BatchNormalizationGradient(Op, abstract=True):
 
         def gradient(dy: Any, x: Any, scale: Any, mean: Any, variance: Any, *_: Any) -> Any:
             if dy.shape != x.shape:
-                message = f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}"
-                raise OpError(message)
+                raise OpError(f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}")
             check_channel_vectors(x, channels_first, False, scale, mean, variance)
             dy, image = (_channels_last(xp, v, channels_first).astype(xp.float32) for v in (dy, x))
             count = math.prod(image.shape[:-1])
@@ -428,8 +426,7 @@ class LRNGrad(SameShape):
         def gradient(dy: Any, x: Any, y: Any) -> Any:
             check_lrn_image(x)
             if dy.shape != x.shape or y.shape != x.shape:
-                message = "input_grads, input_image, and out_image should have the same shape"
-                raise OpError(message)
+                raise OpError("input_grads, input_image, and out_image should have the same shape")
             norm = bias + alpha * sum_of_neighbors(xp, xp.square(x), radius)
             shared = sum_of_neighbors(xp, dy * y / norm, radius)
             return dy * norm**-beta - (2 * alpha * beta) * x * shared
@@ -445,5 +442,4 @@ def lrn_parameters(node: Node) -> tuple[int, float, float, float]:
 def check_lrn_image(x: Any) -> None:
     """Raise OpError unless the image has four dimensions."""
     if x.ndim != 4:
-        message = "in must be 4-dimensional"
-        raise OpError(message)
+        raise OpError("in must be 4-dimensional")

@@ -132,8 +132,7 @@ def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: 
     def check(inputs: Sequence[Any]) -> None:
         for slot, (name, is_valid, sign) in required.items():
             if not is_valid(inputs[slot]):
-                message = f"{name} is not a {sign} scalar: {inputs[slot]}"
-                raise OpError(message)
+                raise OpError(f"{name} is not a {sign} scalar: {inputs[slot]}")
 
     return check
 
@@ -149,11 +148,10 @@ def _read_cells(cells: Sequence[Variable]) -> list[Any]:
     values = [cell.read() for cell in cells]
     for cell, value in zip(cells, values, strict=True):
         if value.shape != values[0].shape:
-            message = (
+            raise OpError(
                 f"var and {cell.name} do not have the same shape: {Shape(values[0].shape)} "
                 f"{Shape(value.shape)}"
             )
-            raise OpError(message)
     return values
 
 
@@ -174,11 +172,10 @@ class DenseUpdate(UpdateRule, abstract=True):
             values = _read_cells(cells)
             grad = inputs[grad_at]
             if grad.shape != values[0].shape:
-                message = (
+                raise OpError(
                     f"var and grad do not have the same shape: {Shape(values[0].shape)} "
                     f"{Shape(grad.shape)}"
                 )
-                raise OpError(message)
             for cell, new in zip(cells, update(*values, *inputs[count:]), strict=True):
                 cell.value = new
             return cells[0] if returns else None
@@ -236,16 +233,14 @@ class SparseUpdate(UpdateRule, abstract=True):
 
 def _check_rows(var: Any, grad: Any, indices: Any) -> None:
     if indices.ndim != 1 or not var.ndim or grad.shape != indices.shape + var.shape[1:]:
-        message = (
+        raise OpError(
             f"grad of shape {Shape(grad.shape)} and indices of shape {Shape(indices.shape)} do not "
             f"fit var of shape {Shape(var.shape)}"
         )
-        raise OpError(message)
     out_of_range = (indices < 0) | (indices >= len(var))
     if out_of_range.any():
         offset = int(out_of_range.argmax())
-        message = f"Index {indices[offset]} at offset {offset} in indices is out of range"
-        raise OpError(message)
+        raise OpError(f"Index {indices[offset]} at offset {offset} in indices is out of range")
 
 
 def _duplicate_free_rounds(indices: Any) -> Iterator[Any]:

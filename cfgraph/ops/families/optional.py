@@ -39,11 +39,9 @@ class OptionalVariant:
         if self.values is None and addend.values is None:
             return self
         if self.values is None or addend.values is None:
-            message = "Cannot add optionals because one has a value and the other doesn't."
-            raise OpError(message)
+            raise OpError("Cannot add optionals because one has a value and the other doesn't.")
         if len(self.values) != len(addend.values):
-            message = "Cannot add optionals because they have different numbers of components."
-            raise OpError(message)
+            raise OpError("Cannot add optionals because they have different numbers of components.")
         return OptionalVariant(tuple(map(add_values, self.values, addend.values)))
 
     def __repr__(self) -> str:
@@ -55,8 +53,7 @@ def optional_of(optional: Any) -> OptionalVariant:
     if isinstance(optional, np.ndarray) and not optional.ndim:
         optional = optional[()]
     if not isinstance(optional, OptionalVariant):
-        message = f"The given variant does not hold an optional but {optional!r}"
-        raise OpError(message)
+        raise OpError(f"The given variant does not hold an optional but {optional!r}")
     return optional
 
 
@@ -113,20 +110,17 @@ class OptionalGetValue(Op):
     def kernel(xp: ModuleType, output_shapes: Any, /, optional: Any) -> Any:
         values = optional_of(optional).values
         if values is None:
-            message = "The given optional does not have a value."
-            raise OpError(message)
+            raise OpError("The given optional does not have a value.")
         if len(values) != len(output_shapes):
-            message = (
+            raise OpError(
                 f"The given optional has {len(values)} components, expected {len(output_shapes)}"
             )
-            raise OpError(message)
         for index, (value, shape) in enumerate(zip(values, output_shapes, strict=True)):
             if not shape.accepts(value.shape):
-                message = (
+                raise OpError(
                     f"The given optional has component {index} of shape "
                     f"{Shape(value.shape)}, expected {shape}"
                 )
-                raise OpError(message)
         return values[0] if len(values) == 1 else values
 
     shape = staticmethod(lambda context: list(context.attr("output_shapes")))

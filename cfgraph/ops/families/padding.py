@@ -22,19 +22,16 @@ PaddingWidths = list[list[int]]
 def padding_widths(value: Any, paddings: Any) -> PaddingWidths:
     """Padding before and after each dimension. Raises OpError unless `paddings` fits `value`."""
     if paddings.ndim != 2 or paddings.shape[1] != 2:
-        message = f"paddings must be a matrix with 2 columns: {list(paddings.shape)}"
-        raise OpError(message)
+        raise OpError(f"paddings must be a matrix with 2 columns: {list(paddings.shape)}")
     if paddings.shape[0] != value.ndim:
-        message = (
+        raise OpError(
             "The first dimension of paddings must be the rank of inputs"
             f"{list(paddings.shape)} {list(value.shape)}"
         )
-        raise OpError(message)
     pairs: PaddingWidths = paddings.tolist()
     for before, after in pairs:
         if before < 0 or after < 0:
-            message = f"Paddings must be non-negative: {before} {after}"
-            raise OpError(message)
+            raise OpError(f"Paddings must be non-negative: {before} {after}")
     return pairs
 
 
@@ -50,8 +47,7 @@ def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: 
     if data.dims is None or values is None or values.shape != (len(data.dims), 2):
         return shape_of_rank(rank)
     if values.size and values.min() < 0:
-        message = "paddings must not be negative"
-        raise ShapeError(message)
+        raise ShapeError("paddings must not be negative")
     return Shape(
         None if dim is None else dim + sign * (before + after)
         for dim, (before, after) in zip(data.dims, values.tolist(), strict=True)
@@ -103,8 +99,7 @@ class PadV2(Pad):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def pad(value: Any, paddings: Any, fill: Any) -> Any:
             if fill.ndim:
-                message = f"constant_values must be a scalar. Found: {list(fill.shape)}"
-                raise OpError(message)
+                raise OpError(f"constant_values must be a scalar. Found: {list(fill.shape)}")
             return _pad(xp, value, padding_widths(value, paddings), fill)
 
         return pad

@@ -51,8 +51,7 @@ class Transpose(Op):
         if rank is None or perm is None or data.dims is None:
             return [shape_of_rank(rank)]
         if sorted(axis % rank if -rank <= axis < rank else rank for axis in perm) != [*range(rank)]:
-            message = f"{perm} is not a permutation of the dimensions of {data}"
-            raise ShapeError(message)
+            raise ShapeError(f"{perm} is not a permutation of the dimensions of {data}")
         return [Shape(data.dims[axis] for axis in perm)]
 
     @staticmethod
@@ -122,19 +121,15 @@ class InvertPermutation(Op):
 
 def _invert(perm: Any) -> list[int]:
     if not isinstance(perm, list):
-        message = "invert_permutation expects a 1D vector."
-        raise OpError(message)
+        raise OpError("invert_permutation expects a 1D vector.")
     result = [-1] * len(perm)
     for source, target in enumerate(perm):
         if not isinstance(target, int):
-            message = "invert_permutation expects a 1D vector."
-            raise OpError(message)
+            raise OpError("invert_permutation expects a 1D vector.")
         if not 0 <= target < len(perm):
-            message = f"{target} is not between 0 and {len(perm)}"
-            raise OpError(message)
+            raise OpError(f"{target} is not between 0 and {len(perm)}")
         if result[target] != -1:
-            message = f"{target} is duplicated in the input."
-            raise OpError(message)
+            raise OpError(f"{target} is duplicated in the input.")
         result[target] = source
     return result
 
@@ -152,11 +147,9 @@ def _reverse(value: Any, axis: Any) -> Any:
     index = [slice(None)] * rank
     for dim in axis.tolist():
         if not -rank <= dim < rank:
-            message = f"'axis'[{dim}] is out of valid range [0, {rank - 1}]"
-            raise OpError(message)
+            raise OpError(f"'axis'[{dim}] is out of valid range [0, {rank - 1}]")
         if index[dim].step == -1:
-            message = f"axis {dim % rank} specified more than once."
-            raise OpError(message)
+            raise OpError(f"axis {dim % rank} specified more than once.")
         index[dim] = slice(None, None, -1)
     return value[tuple(index)]
 
@@ -176,8 +169,7 @@ class ReverseV2(SameShape):
         if axes is not None and data.rank is not None:
             dims = [static_axis(axis, data.rank) for axis in axes.tolist()]
             if len(set(dims)) != len(dims):
-                message = "axis contains duplicates"
-                raise ShapeError(message)
+                raise ShapeError("axis contains duplicates")
         return [data]
 
     gradient = staticmethod(lambda g, node, dz: (g.ReverseV2(dz, node.inputs[1]), None))
@@ -192,11 +184,10 @@ class Reverse(SameShape):
     @staticmethod
     def kernel(xp: ModuleType, value: Any, dims: Any) -> Any:
         if dims.shape != (value.ndim,):
-            message = (
+            raise OpError(
                 f"'dims' must have the same number of values as 'input' has dimensions. "
                 f"'input' has {value.ndim} but 'dims' has {dims.size} values"
             )
-            raise OpError(message)
         if not value.ndim:
             return value
         steps = (-1 if is_reversed else None for is_reversed in dims.tolist())
@@ -251,24 +242,20 @@ class ReverseSequence(SameShape):
 def _check_sequences(value: Any, lengths: Any, seq: int, batch: int) -> None:
     rank = value.ndim
     if not (0 <= seq < rank and 0 <= batch < rank):
-        message = f"seq_dim and batch_dim must be < input rank, {seq} and {batch} vs. {rank}"
-        raise OpError(message)
+        raise OpError(f"seq_dim and batch_dim must be < input rank, {seq} and {batch} vs. {rank}")
     if seq == batch:
-        message = f"batch_dim == seq_dim == {seq}"
-        raise OpError(message)
+        raise OpError(f"batch_dim == seq_dim == {seq}")
     if lengths.shape != (value.shape[batch],):
-        message = (
+        raise OpError(
             f"Length of seq_lengths != input.dims({batch}), "
             f"({list(lengths.shape)} vs. {value.shape[batch]})"
         )
-        raise OpError(message)
 
 
 def _check_lengths(lengths: Any, limit: int) -> None:
     for index, length in enumerate(lengths.tolist()):
         if not 0 <= length <= limit:
-            message = f"seq_lengths({index}) = {length} is not in [0, {limit}]"
-            raise OpError(message)
+            raise OpError(f"seq_lengths({index}) = {length} is not in [0, {limit}]")
 
 
 def _rolled(value: Any, shift: int, axis: int) -> Any:
@@ -290,16 +277,13 @@ class Roll(SameShape):
     def kernel(xp: ModuleType, value: Any, shift: Any, axis: Any) -> Any:
         rank = value.ndim
         if rank < 1:
-            message = "input must be 1-D or higher"
-            raise OpError(message)
+            raise OpError("input must be 1-D or higher")
         if shift.ndim > 1 or axis.ndim > 1 or shift.shape != axis.shape:
-            message = "shift and axis must have the same size, and be scalars or vectors"
-            raise OpError(message)
+            raise OpError("shift and axis must have the same size, and be scalars or vectors")
         axes = axis.reshape(-1).tolist()
         for dim in axes:
             if not -rank <= dim < rank:
-                message = f"axis {dim} is out of range"
-                raise OpError(message)
+                raise OpError(f"axis {dim} is out of range")
         shifts = shift.reshape(-1).tolist()
         if xp is np and len(axes) == 1:
             return _rolled(value, shifts[0], axes[0] % rank)

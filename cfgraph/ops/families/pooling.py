@@ -46,14 +46,11 @@ class Pooling(Op, abstract=True):
         steps = node.attr("strides") if strides is None else strides
         sizes, steps = [int(n) for n in sizes], [int(n) for n in steps]
         if len(sizes) != layout.rank or len(steps) != layout.rank:
-            message = f"ksize and strides must hold {layout.rank} numbers: {sizes}, {steps}"
-            raise OpError(message)
+            raise OpError(f"ksize and strides must hold {layout.rank} numbers: {sizes}, {steps}")
         if sizes[0] != 1 or steps[0] != 1:
-            message = "Pooling is not yet supported on the batch dimension."
-            raise OpError(message)
+            raise OpError("Pooling is not yet supported on the batch dimension.")
         if min(sizes) < 1:
-            message = f"ksize must be positive, got {sizes}"
-            raise OpError(message)
+            raise OpError(f"ksize must be positive, got {sizes}")
         return PoolingWindow(
             layout,
             sliding_window(
@@ -92,38 +89,33 @@ class PoolingWindow:
     def fit(self, image: Any) -> WindowGrid:
         """The windows over an image with channels last. Raises OpError if the ranks differ."""
         if image.ndim != self.layout.rank:
-            message = f"the image must be {self.layout.rank}-dimensional: {list(image.shape)}"
-            raise OpError(message)
+            raise OpError(f"the image must be {self.layout.rank}-dimensional: {list(image.shape)}")
         return self.slide.fit(image.shape[1:-1], self.sizes)
 
     def check_flat(self, operation: str) -> None:
         """Raise OpError for a window over several channels."""
         if self.depth != 1 or self.depth_stride != 1:
-            message = f"{operation} is not yet supported on the depth dimension."
-            raise OpError(message)
+            raise OpError(f"{operation} is not yet supported on the depth dimension.")
 
     def check_depth(self, channels: int) -> None:
         """Raise OpError unless a depthwise window divides the channels evenly."""
         if max(self.sizes) > 1:
-            message = (
+            raise OpError(
                 "MaxPooling supports exactly one of pooling across depth "
                 "or pooling across width/height."
             )
-            raise OpError(message)
         if self.depth != self.depth_stride or channels % self.depth:
-            message = (
+            raise OpError(
                 "Depthwise max pooling requires the depth window to equal the depth stride "
                 f"and to divide the depth: window {self.depth}, stride {self.depth_stride}, "
                 f"depth {channels}"
             )
-            raise OpError(message)
 
 
 def check_pooled_shape(name: str, array: Any, expected: Sequence[int]) -> None:
     """Raise OpError unless an array has the expected shape."""
     if tuple(array.shape) != tuple(expected):
-        message = f"{name} has shape {list(array.shape)}, expected {list(expected)}"
-        raise OpError(message)
+        raise OpError(f"{name} has shape {list(array.shape)}, expected {list(expected)}")
 
 
 def first_maxima(xp: ModuleType, fit: WindowGrid, x: Any) -> tuple[Any, Any]:

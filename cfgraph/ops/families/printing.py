@@ -166,16 +166,14 @@ class StringFormat(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         if not node.attr("placeholder"):
-            message = "placeholder must not be empty"
-            raise OpError(message)
+            raise OpError("placeholder must not be empty")
         pieces = node.attr("template").split(node.attr("placeholder"))
         limit, count = node.attr("summarize"), len(node.attr("T"))
         if len(pieces) - 1 != count:
-            message = (
+            raise OpError(
                 "num placeholders in template and num inputs must match: "
                 f"{len(pieces) - 1} vs. {count}"
             )
-            raise OpError(message)
 
         def fill(*inputs: Any) -> Any:
             texts = [
@@ -200,11 +198,9 @@ class Assert(Op):
     @staticmethod
     def kernel(xp: ModuleType, summarize: int, /, step: Step, condition: Any, *data: Any) -> None:
         if condition.ndim:
-            message = f"In[0] should be a scalar: {list(condition.shape)}"
-            raise OpError(message)
+            raise OpError(f"In[0] should be a scalar: {list(condition.shape)}")
         if not condition:
-            message = f"assertion failed: {bracket_values(data, summarize, b' ')}"
-            raise OpError(message)
+            raise OpError(f"assertion failed: {bracket_values(data, summarize, b' ')}")
 
 
 class Print(SameShape):
@@ -257,8 +253,7 @@ class PrintV2(Op):
 
         def show(step: Step, text: Any) -> None:
             if text.ndim:
-                message = f"Input is expected to be scalar, but got {list(text.shape)}"
-                raise OpError(message)
+                raise OpError(f"Input is expected to be scalar, but got {list(text.shape)}")
             line = text.item() + end
             if stream.startswith(_FILE):
                 step.append_to_file(stream.removeprefix(_FILE), line)

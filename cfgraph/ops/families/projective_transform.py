@@ -130,18 +130,16 @@ class ImageProjectiveTransformV2(Op):
         interpolation = decode_text(node.attr("interpolation"))
         fill_mode = decode_text(node.attr("fill_mode"))
         if interpolation not in ("NEAREST", "BILINEAR") or fill_mode not in _FILL_MODES:
-            message = f"invalid interpolation {interpolation} or fill_mode {fill_mode}"
-            raise OpError(message)
+            raise OpError(f"invalid interpolation {interpolation} or fill_mode {fill_mode}")
         smooth = interpolation == "BILINEAR"
 
         def transform(images: Any, transforms: Any, size: Any, fill: Any = _ZERO) -> Any:
             check_image_batch(images)
             if transforms.ndim != 2 or transforms.shape not in ((1, 8), (len(images), 8)):
-                message = (
+                raise OpError(
                     "Input transform should be num_images x 8 or 1 x 8, got "
                     f"{list(transforms.shape)}"
                 )
-                raise OpError(message)
             height, width = check_image_size(size)
             reserve_array((len(images), height, width, images.shape[3]), images.dtype.itemsize)
             return transform_images(

@@ -57,15 +57,13 @@ def channel_ranges(node: Node, x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     """The bounds, ready to broadcast: scalars, or one per slice along the axis."""
     axis = node.attr("axis")
     if low.shape != high.shape or (low.size != 1 if axis == -1 else low.ndim != 1):
-        message = (
+        raise OpError(
             f"min_range and max_range have invalid shapes {list(low.shape)}, {list(high.shape)}"
         )
-        raise OpError(message)
     if axis == -1:
         return low.reshape(())[()], high.reshape(())[()]
     if not 0 <= axis < x.ndim or len(low) != x.shape[axis]:
-        message = f"axis {axis} with {len(low)} ranges does not fit shape {list(x.shape)}"
-        raise OpError(message)
+        raise OpError(f"axis {axis} with {len(low)} ranges does not fit shape {list(x.shape)}")
     shape = [1] * x.ndim
     shape[axis] = -1
     return low.reshape(shape), high.reshape(shape)
@@ -91,8 +89,7 @@ class QuantizeV2(Op):
         target, dtype = QuantizedRange.from_node(node), node.attr("T").numpy
         even = node.attr("round_mode") == b"HALF_TO_EVEN"
         if even and target.mode != "SCALED":
-            message = "Round mode HALF_TO_EVEN only supported for mode SCALED"
-            raise OpError(message)
+            raise OpError("Round mode HALF_TO_EVEN only supported for mode SCALED")
         narrow, least_span = (
             bool(node.attr("narrow_range")),
             _F32(node.attr("ensure_minimum_range")),
@@ -102,8 +99,7 @@ class QuantizeV2(Op):
             shape = np.asarray(low).shape
             low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
             if np.any(low > high):
-                message = "Max range must be at least min range"
-                raise OpError(message)
+                raise OpError("Max range must be at least min range")
             span = np.maximum(_F32(1), np.maximum(np.abs(low), np.abs(high))) * least_span
             low = np.minimum(_F32(0), low)
             high = np.maximum(_F32(0), np.maximum(high, low + span))
@@ -190,18 +186,15 @@ def simulated(node: Node, x: Any, low: Any, high: Any, bits: int, *, up: bool) -
     """Simulated quantization: floats rounded to the levels of an integer with this many bits."""
     signed, kind = bool(node.attr("signed_input")), x.dtype.type
     if not 1 <= bits <= (62 if signed else 63):
-        message = f"num_bits is out of range: {bits} with signed_input {signed}"
-        raise OpError(message)
+        raise OpError(f"num_bits is out of range: {bits} with signed_input {signed}")
     axis = node.attr("axis")
     if not -1 <= axis < x.ndim:
-        message = f"axis {axis} is not in [-1, {x.ndim})"
-        raise OpError(message)
+        raise OpError(f"axis {axis} is not in [-1, {x.ndim})")
     has_range = bool(node.attr("range_given"))
     if has_range:
         low, high = channel_ranges(node, x, np.asarray(low), np.asarray(high))
         if np.any(low > high):
-            message = "Invalid range: input_min > input_max"
-            raise OpError(message)
+            raise OpError("Invalid range: input_min > input_max")
     elif x.size:
         others = tuple(d for d in range(x.ndim) if d != axis) if axis != -1 else None
         low, high = x.min(axis=others, keepdims=True), x.max(axis=others, keepdims=True)
@@ -266,8 +259,7 @@ class QuantizeAndDequantizeV4Grad(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def gradient(dy: Any, x: Any, low: Any, high: Any) -> Any:
             if dy.shape != x.shape:
-                message = f"gradients {list(dy.shape)} and input {list(x.shape)} differ"
-                raise OpError(message)
+                raise OpError(f"gradients {list(dy.shape)} and input {list(x.shape)} differ")
             least, greatest = channel_ranges(node, x, xp.asarray(low), xp.asarray(high))
             inside = ((x >= least) & (x <= greatest)).astype(x.dtype)
             return dy * inside, xp.zeros_like(low), xp.zeros_like(high)

@@ -65,8 +65,7 @@ def require_type(node: Node, attr: str, *names: str) -> None:
     """Raise OpError unless a type attribute is one for which TensorFlow has a kernel."""
     dtype = node.attr(attr)
     if dtype.name not in names:
-        message = f"{node.op} has no kernel for {attr}={dtype}, expected {' or '.join(names)}"
-        raise OpError(message)
+        raise OpError(f"{node.op} has no kernel for {attr}={dtype}, expected {' or '.join(names)}")
 
 
 # -- broadcasting sums and products -----------------------------------------------------------
@@ -97,16 +96,14 @@ def _flat_operands(x: Any, y: Any) -> tuple[Any, Any, Dims]:
     try:
         shape = np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
-        message = f"Incompatible shapes: {list(x.shape)} vs. {list(y.shape)}"
-        raise OpError(message) from None
+        raise OpError(f"Incompatible shapes: {list(x.shape)} vs. {list(y.shape)}") from None
     groups = _broadcast_groups(x.shape, y.shape)
     size = max(x.size, y.size)
     if len(groups) > 2 or {"x", "y"} <= set(groups):
         message = f"Broadcast between {list(x.shape)} and {list(y.shape)} is not supported yet."
         raise OpError(message)
     if not min(x.size, y.size) and len(groups) == 2:
-        message = "Must have some elements to add"
-        raise OpError(message)
+        raise OpError("Must have some elements to add")
     if not min(x.size, y.size):
         size = 0
     return np.resize(x, size), np.resize(y, size), shape
@@ -119,8 +116,7 @@ def _ranges(
     ranges = interval(x.dtype, low_x, high_x), interval(y.dtype, low_y, high_y)
     for name, operand in zip("xy", ranges, strict=True):
         if not operand.high > operand.low:
-            message = f"max_{name} must be larger than min_{name}."
-            raise OpError(message)
+            raise OpError(f"max_{name} must be larger than min_{name}.")
     return ranges
 
 
@@ -202,11 +198,10 @@ class QuantizedBiasAdd(QuantizedOp):
 
         def add(x: Any, bias: Any, low_x: Any, high_x: Any, low_b: Any, high_b: Any) -> Any:
             if x.ndim < 2 or bias.ndim != 1 or len(bias) != x.shape[-1]:
-                message = (
+                raise OpError(
                     "Must provide as many biases as the last dimension of the input tensor: "
                     f"{list(bias.shape)} vs. {list(x.shape)}"
                 )
-                raise OpError(message)
             source, shift = interval(x.dtype, low_x, high_x), interval(bias.dtype, low_b, high_b)
             largest = max(source.high, -source.low, shift.high, -shift.low)
             bound = largest * _F32(1 << 17)
@@ -301,14 +296,12 @@ class QuantizedMatMul(QuantizedOp):
         def multiply(a: Any, b: Any, low_a: Any, high_a: Any, low_b: Any, high_b: Any) -> Any:
             in_a, in_b = _ranges(low_a, high_a, low_b, high_b, a, b)
             if a.ndim != 2 or b.ndim != 2:
-                message = f"operands must be matrices: {list(a.shape)}, {list(b.shape)}"
-                raise OpError(message)
+                raise OpError(f"operands must be matrices: {list(a.shape)}, {list(b.shape)}")
             left, right = a.T if flip_a else a, b.T if flip_b else b
             if left.shape[1] != right.shape[0]:
-                message = (
+                raise OpError(
                     f"Matrix size-incompatible: In[0]: {list(a.shape)}, In[1]: {list(b.shape)}"
                 )
-                raise OpError(message)
             products = integer_product(left, right, in_a.offset, in_b.offset)
             return with_range(products, product_interval(in_a, in_b))
 

@@ -58,14 +58,12 @@ class QuantizedConv2D(QuantizedOp):
 
         def convolve(x: Any, w: Any, low: Any, high: Any, low_w: Any, high_w: Any) -> Any:
             if x.ndim != 4 or w.ndim != 4 or x.shape[3] != w.shape[2]:
-                message = f"input {list(x.shape)} and filter {list(w.shape)} do not fit"
-                raise OpError(message)
+                raise OpError(f"input {list(x.shape)} and filter {list(w.shape)} do not fit")
             source, weights = interval(x.dtype, low, high), interval(w.dtype, low_w, high_w)
             patches = _patches(x, w.shape[:2], stride, source.offset, same=same)
             shape = (*patches.shape[:3], w.shape[3])
             if 0 in shape:
-                message = f"the output of shape {list(shape)} is empty"
-                raise OpError(message)
+                raise OpError(f"the output of shape {list(shape)} is empty")
             rows, columns = patches.reshape(-1, w[..., 0].size), w.reshape(-1, w.shape[3])
             products = integer_product(rows, columns, source.offset, weights.offset)
             return with_range(products.reshape(shape), product_interval(source, weights))
@@ -85,8 +83,7 @@ def _square_stride(node: Node) -> int:
     """The stride of both dimensions. Raises OpError for others."""
     strides = [int(stride) for stride in node.attr("strides")]
     if len(strides) != 4 or strides != [1, strides[1], strides[1], 1] or strides[1] < 1:
-        message = f"strides must be [1, n, n, 1], got {strides}"
-        raise OpError(message)
+        raise OpError(f"strides must be [1, n, n, 1], got {strides}")
     return strides[1]
 
 

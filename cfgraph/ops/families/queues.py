@@ -50,12 +50,10 @@ class Queue(Resource):
     def check_element(self, element: Element, *, batched: bool = False) -> None:
         """Raise OpError for components of other types or shapes."""
         if len(element) != len(self.types):
-            message = f"Wrong number of components in tuple. Expected {len(self.types)}"
-            raise OpError(message)
+            raise OpError(f"Wrong number of components in tuple. Expected {len(self.types)}")
         for index, (x, dtype) in enumerate(zip(element, self.types, strict=True)):
             if np.asarray(x).dtype != dtype.numpy:
-                message = f"Type mismatch in tuple component {index}. Expected {dtype}"
-                raise OpError(message)
+                raise OpError(f"Type mismatch in tuple component {index}. Expected {dtype}")
             if self.shapes and not self.shapes[index].accepts(np.shape(x)[batched:]):
                 expected = self.shapes[index]
                 message = f"Shape mismatch in tuple component {index}. Expected {expected}"
@@ -87,8 +85,7 @@ class Queue(Resource):
         done = self.pending.get(key, 0)
         if self.closed:
             self.pending.pop(key, None)
-            message = f"{type(self).__name__} {self.name!r} is closed."
-            raise OpError(message)
+            raise OpError(f"{type(self).__name__} {self.name!r} is closed.")
         room = count if self.capacity < 0 else max(0, self.capacity - len(self.elements))
         end = min(count, done + room)
         for element in rows(done, end):
@@ -110,11 +107,10 @@ class Queue(Resource):
             return taken
         if self.closed:
             self.restore(taken)
-            message = (
+            raise OpError(
                 f"{type(self).__name__} {self.name!r} is closed and has insufficient elements "
                 f"(requested {count}, current size {len(self.elements)})"
             )
-            raise OpError(message)
         self.pending[key] = taken
         raise Blocked(self, "for an element", key)
 
@@ -130,8 +126,7 @@ class Queue(Resource):
         if not cancel and any(isinstance(moved, int) for moved in self.pending.values()):
             raise Blocked(self, "for pending enqueues")
         if not cancel and self.closed:
-            message = f"{type(self).__name__} {self.name!r} is already closed."
-            raise OpError(message)
+            raise OpError(f"{type(self).__name__} {self.name!r} is already closed.")
         self.closed = True
         self.version += 1
 
@@ -233,8 +228,7 @@ class QueueHandle(Op, abstract=True):
         if shapes or cls.first_types:
             shapes = (*[SCALAR_SHAPE] * len(cls.first_types), *shapes)
         if shapes and len(shapes) != len(types):
-            message = f"{len(shapes)} shapes for {len(types)} components"
-            raise OpError(message)
+            raise OpError(f"{len(shapes)} shapes for {len(types)} components")
         more = cls.options(node)
 
         def make() -> Queue:
@@ -243,8 +237,7 @@ class QueueHandle(Op, abstract=True):
         def handle(step: Any) -> Queue:
             queue = step.resource(container, name, make, Queue.namespace)
             if queue.__class__ is not cls.kind or queue.types != types:
-                message = f"Shared queue {name!r} is {queue!r}, which has another type"
-                raise OpError(message)
+                raise OpError(f"Shared queue {name!r} is {queue!r}, which has another type")
             return queue
 
         return handle
@@ -301,8 +294,7 @@ class _QueueAccess(Op, abstract=True):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         if node.attr("timeout_ms") != -1:
-            message = "Timeout not supported yet."
-            raise OpError(message)
+            raise OpError("Timeout not supported yet.")
         return super().prepare(node, xp)
 
 
@@ -327,8 +319,7 @@ class QueueEnqueueManyV2(QueueEnqueueV2):
     def run(cls, step: Any, node: Node, *inputs: Any) -> Any:
         queue, *components = inputs
         if len({np.shape(x)[:1] for x in components}) != 1 or not np.ndim(components[0]):
-            message = "All input tensors must have the same size in the 0th dimension."
-            raise OpError(message)
+            raise OpError("All input tensors must have the same size in the 0th dimension.")
         queue.check_element(tuple(components), batched=True)
 
         def rows(start: int, end: int) -> list[Element]:
@@ -352,8 +343,7 @@ class QueueDequeueV2(_QueueAccess):
 
 def _check_types(queue: Queue, node: Node) -> None:
     if tuple(node.attr("component_types")) != queue.types:
-        message = f"{queue!r} has components of the types {', '.join(map(str, queue.types))}"
-        raise OpError(message)
+        raise OpError(f"{queue!r} has components of the types {', '.join(map(str, queue.types))}")
 
 
 class QueueDequeueManyV2(_QueueAccess):
@@ -368,12 +358,10 @@ class QueueDequeueManyV2(_QueueAccess):
         queue, size = inputs
         _check_types(queue, node)
         if np.size(size) != 1:
-            message = f"n must be a scalar, got the shape {list(np.shape(size))}"
-            raise OpError(message)
+            raise OpError(f"n must be a scalar, got the shape {list(np.shape(size))}")
         count = int(np.ravel(size)[0])
         if count < 0:
-            message = f"{cls.name} requested {count} < 0 elements"
-            raise OpError(message)
+            raise OpError(f"{cls.name} requested {count} < 0 elements")
         is_padded = isinstance(queue, PaddedQueue)
         if not queue.shapes or not (is_padded or all(s.is_full for s in queue.shapes)):
             message = f"{cls.name} requires the components of {queue!r} to have specified shapes"

@@ -26,8 +26,7 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 def check_splits(splits: Any, count: int | None) -> None:
     """Raise OpError unless row splits begin with 0, never fall, and end with `count`."""
     if splits.ndim != 1 or not len(splits) or splits[0] != 0 or (splits[1:] < splits[:-1]).any():
-        message = "Ragged splits must be a vector that starts with 0 and never decreases"
-        raise OpError(message)
+        raise OpError("Ragged splits must be a vector that starts with 0 and never decreases")
     if count is not None and splits[-1] != count:
         message = f"Ragged splits must end with the number of values, {count}, not {splits[-1]}"
         raise OpError(message)
@@ -63,20 +62,17 @@ class RaggedRange(Op):
         def ranges(*bounds: Any) -> Any:
             sizes = {x.shape[0] for x in bounds if x.ndim}
             if len(sizes) > 1 or any(x.ndim > 1 for x in bounds):
-                message = "starts, limits, and deltas must be scalars or vectors of one length"
-                raise OpError(message)
+                raise OpError("starts, limits, and deltas must be scalars or vectors of one length")
             count = sizes.pop() if sizes else 1
             if any(x.shape != (count,) for x in bounds):
                 bounds = tuple([np.broadcast_to(x, (count,)) for x in bounds])
             starts, limits, deltas = bounds
             if (deltas == 0).any():
-                message = "Requires delta != 0"
-                raise OpError(message)
+                raise OpError("Requires delta != 0")
             lengths = _range_lengths(starts, limits, deltas)
             splits = _splits_of(lengths)
             if splits[-1] > most:
-                message = f"the ranges hold {splits[-1]} values, too many for Tsplits"
-                raise OpError(message)
+                raise OpError(f"the ranges hold {splits[-1]} values, too many for Tsplits")
             steps = places_in_rows(splits, lengths).astype(starts.dtype) * deltas.repeat(lengths)
             return splits.astype(splits_type), starts.repeat(lengths) + steps
 
@@ -100,14 +96,12 @@ def _range_lengths(starts: Any, limits: Any, deltas: Any) -> Any:
             )
         ]
         if max(exact, default=0) >= 1 << 62:
-            message = "Requires ((limit - start) / delta) <= 2^62"
-            raise OpError(message)
+            raise OpError("Requires ((limit - start) / delta) <= 2^62")
         return np.array(exact, np.int64)
     ratio = np.ceil((limits.astype(np.float64) - starts) / deltas.astype(np.float64))
     ratio = np.maximum(ratio, 0)
     if not (ratio < 2**62).all():
-        message = "Requires ((limit - start) / delta) <= 2^62"
-        raise OpError(message)
+        raise OpError("Requires ((limit - start) / delta) <= 2^62")
     return ratio.astype(np.int64)
 
 
@@ -133,13 +127,11 @@ class RaggedGather(Op):
         def gather(*inputs: Any) -> Any:
             *nested, values, indices = inputs
             if values.ndim == 0:
-                message = "params.rank must be nonzero"
-                raise OpError(message)
+                raise OpError("params.rank must be nonzero")
             if indices.ndim + len(nested) - 1 != expected:
-                message = (
+                raise OpError(
                     f"OUTPUT_RAGGED_RANK must be {indices.ndim + len(nested) - 1}, got {expected}"
                 )
-                raise OpError(message)
             for splits, inner in zip(nested, [*nested[1:], None], strict=True):
                 check_splits(splits, len(values) if inner is None else len(inner) - 1)
             return (
@@ -199,8 +191,7 @@ def _gather_rows(nested: Sequence[Any], values: Any, indices: Any) -> list[Any]:
     is_bad = (flat < 0) | (flat >= rows)
     if is_bad.any():
         bad = is_bad.argmax()
-        message = f"indices[{bad}] = {flat[bad]} is not in [0, {rows})"
-        raise OpError(message)
+        raise OpError(f"indices[{bad}] = {flat[bad]} is not in [0, {rows})")
     result = []
     for splits in nested:
         starts = splits.astype(np.int64)

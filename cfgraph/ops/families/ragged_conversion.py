@@ -96,13 +96,11 @@ class RaggedTensorToTensor(Op):
         kinds = tuple(node.attr("row_partition_types"))
         if not kinds or set(kinds) - {_FIRST_DIM, _ROW_IDS, _SPLITS}:
             shown = ", ".join(kind.decode("utf-8", "replace") for kind in kinds)
-            message = f"unsupported row partition types: {shown or 'none'}"
-            raise OpError(message)
+            raise OpError(f"unsupported row partition types: {shown or 'none'}")
 
         def to_dense(shape: Any, values: Any, default: Any, *partitions: Any) -> Any:
             if len(partitions) != len(kinds):
-                message = f"{len(kinds)} row partition types for {len(partitions)} partitions"
-                raise OpError(message)
+                raise OpError(f"{len(kinds)} row partition types for {len(partitions)} partitions")
             first, dims = _ragged_dims(kinds, partitions)
             sizes = _dense_sizes(shape, first, dims, values)
             reserve_array(sizes, values.dtype.itemsize)
@@ -166,20 +164,17 @@ def _ragged_dims(kinds: Sequence[bytes], partitions: Sequence[Any]) -> tuple[int
     for kind, partition in zip(kinds, partitions, strict=True):
         if kind == _FIRST_DIM:
             if partition.ndim or first is not None or dims:
-                message = "FIRST_DIM_SIZE must be a scalar, and the first partition"
-                raise OpError(message)
+                raise OpError("FIRST_DIM_SIZE must be a scalar, and the first partition")
             first = int(partition)
             if first < 0:
-                message = f"FIRST_DIM_SIZE must not be negative, got {first}"
-                raise OpError(message)
+                raise OpError(f"FIRST_DIM_SIZE must not be negative, got {first}")
             reserve_array((first,), 8)
             continue
         if kind == _SPLITS:
             check_splits(partition, None)
             first = len(partition) - 1 if first is None else first
         elif first is None:
-            message = "Cannot handle VALUE_ROWIDS in first dimension."
-            raise OpError(message)
+            raise OpError("Cannot handle VALUE_ROWIDS in first dimension.")
         count = len(dims[-1].rows) if dims else first
         make = _dim_of_splits if kind == _SPLITS else _dim_of_rows
         dims.append(make(partition, count))
@@ -201,8 +196,7 @@ def _dim_of_rows(partition: Any, count: int) -> _RaggedDim:
     if partition.ndim != 1 or (
         len(partition) and (partition[0] < 0 or (partition[1:] < partition[:-1]).any())
     ):
-        message = "VALUE_ROWIDS must be a vector that never decreases"
-        raise OpError(message)
+        raise OpError("VALUE_ROWIDS must be a vector that never decreases")
     rows = partition.astype(np.int64)
     _require_row(int(rows[-1]) if len(rows) else -1, count)
     lengths = np.bincount(rows)
@@ -212,8 +206,7 @@ def _dim_of_rows(partition: Any, count: int) -> _RaggedDim:
 
 def _require_row(last: int, count: int) -> None:
     if last >= count:
-        message = f"row {last} of a partition is not in [0, {count})"
-        raise OpError(message)
+        raise OpError(f"row {last} of a partition is not in [0, {count})")
 
 
 def _dense_sizes(
@@ -222,21 +215,17 @@ def _dense_sizes(
     natural = [first, *(dim.longest for dim in dims), *values.shape[1:]]
     if shape.ndim == 0:
         if shape != -1:
-            message = f"shape must be a vector, or the scalar -1, got {shape}"
-            raise OpError(message)
+            raise OpError(f"shape must be a vector, or the scalar -1, got {shape}")
         return tuple(natural)
     if shape.shape != (len(natural),):
-        message = f"shape has {shape.size} dimensions, the ragged tensor {len(natural)}"
-        raise OpError(message)
+        raise OpError(f"shape has {shape.size} dimensions, the ragged tensor {len(natural)}")
     if (shape < -1).any():
-        message = f"the sizes in shape must be at least -1, got {shape.tolist()}"
-        raise OpError(message)
+        raise OpError(f"the sizes in shape must be at least -1, got {shape.tolist()}")
     wanted = [
         size if want < 0 else want for want, size in zip(shape.tolist(), natural, strict=True)
     ]
     if tuple(wanted[len(wanted) - values.ndim + 1 :]) != values.shape[1:]:
-        message = f"shape {shape.tolist()} does not fit values of shape {list(values.shape)}"
-        raise OpError(message)
+        raise OpError(f"shape {shape.tolist()} does not fit values of shape {list(values.shape)}")
     return tuple(wanted)
 
 
@@ -246,8 +235,7 @@ def _fill(
     """The dense tensor; of a row, and of the rows, what is beyond its size is cut."""
     count = len(dims[-1].rows) if dims else first
     if count > len(values):
-        message = f"the partitions describe {count} values, got {len(values)}"
-        raise OpError(message)
+        raise OpError(f"the partitions describe {count} values, got {len(values)}")
     place, chosen = np.arange(first), values[:count]
     is_cut = first > sizes[0]
     if is_cut:

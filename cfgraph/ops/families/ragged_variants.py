@@ -45,8 +45,7 @@ class RaggedVariant:
         addend = ragged_of(addend)
         same = len(self.splits) == len(addend.splits)
         if not same or not all(map(np.array_equal, self.splits, addend.splits)):
-            message = "Cannot add ragged tensors because they have different row splits."
-            raise OpError(message)
+            raise OpError("Cannot add ragged tensors because they have different row splits.")
         return RaggedVariant(self.splits, add_values(self.values, addend.values))
 
     def __repr__(self) -> str:
@@ -58,8 +57,7 @@ def ragged_of(element: Any) -> RaggedVariant:
     if isinstance(element, np.ndarray) and not element.ndim:
         element = element[()]
     if not isinstance(element, RaggedVariant):
-        message = f"Input variant element does not hold a RaggedTensorVariant but {element!r}"
-        raise OpError(message)
+        raise OpError(f"Input variant element does not hold a RaggedTensorVariant but {element!r}")
     return element
 
 
@@ -95,8 +93,7 @@ class RaggedTensorToVariant(Op):
         *splits, values = inputs
         if splits or batched_input:
             if not values.ndim:
-                message = "the values of a ragged tensor must have a rank above 0"
-                raise OpError(message)
+                raise OpError("the values of a ragged tensor must have a rank above 0")
             lengths = [len(inner) - 1 for inner in splits[1:]] + [len(values)]
             for outer, length in zip(splits, lengths, strict=False):
                 check_splits(outer, length)
@@ -148,30 +145,27 @@ class RaggedTensorFromVariant(Op):
         def component(element: Any, rank: int) -> RaggedVariant:
             ragged = ragged_of(element)
             if len(ragged.splits) != rank:
-                message = (
+                raise OpError(
                     f"Encoded input RaggedTensorVariant has ragged_rank={len(ragged.splits)}.  "
                     f"Expected ragged_rank={rank}."
                 )
-                raise OpError(message)
             for found, expected in (
                 (ragged.values.dtype, values_type),
                 *((splits.dtype, splits_type) for splits in ragged.splits),
             ):
                 if found != expected:
-                    message = f"Expected a tensor of dtype {expected}, found: {found}"
-                    raise OpError(message)
+                    raise OpError(f"Expected a tensor of dtype {expected}, found: {found}")
             return ragged
 
         def decode(encoded: Any) -> Any:
             dims = encoded.shape
             rank = max(outer - len(dims), 0) if inner == -1 else inner
             if outer != rank + len(dims) and (outer or rank):
-                message = (
+                raise OpError(
                     "output_ragged_rank must be equal to input_ragged_rank + "
                     f"encoded_ragged.dims(); output_ragged_rank: {outer}, input_ragged_rank: "
                     f"{rank}, encoded_variant.dims(): {len(dims)}."
                 )
-                raise OpError(message)
             if not dims:
                 ragged = component(encoded, rank)
                 return (*ragged.splits, ragged.values) if rank else ragged.values
@@ -201,12 +195,11 @@ def _same_rows(arrays: Sequence[Any], *, drop: int) -> tuple[int, ...]:
     shape = arrays[0].shape[drop:] if arrays else ()
     for index, array in enumerate(arrays):
         if drop > array.ndim or array.shape[drop:] != shape:
-            message = (
+            raise OpError(
                 f"All flat_values must have compatible shapes.  Shape at index 0: {list(shape)}.  "
                 f"Shape at index {index}: {list(array.shape[drop:])}.  If you are using tf.map_fn, "
                 "then you may need to specify an explicit fn_output_signature"
             )
-            raise OpError(message)
     return tuple(shape)
 
 
@@ -224,11 +217,10 @@ def _joined(
     """The nested splits and values of ragged tensors that are stacked along axes of sizes."""
     for index, part in enumerate(parts):
         if not part.values.ndim:
-            message = (
+            raise OpError(
                 "Ragged values must have rank >= 1; encoded scalar element at index "
                 f"{index} has values {part.values}"
             )
-            raise OpError(message)
     nested = [
         np.arange(math.prod(dims[:axis]) + 1, dtype=splits_type) * splits_type.type(size)
         for axis, size in enumerate(dims)
@@ -266,11 +258,10 @@ class RaggedTensorToVariantGradient(Op):
         flat, start = result.reshape(-1), 0
         for row in rows:
             if row.dtype != dtype or start + row.size > flat.size:
-                message = (
+                raise OpError(
                     f"a gradient of type {row.dtype} with {start + row.size} elements or more "
                     f"does not fit values of type {dtype} and shape {sizes.tolist()}"
                 )
-                raise OpError(message)
             flat[start : start + row.size] = row.reshape(-1)
             start += row.size
         return result

@@ -126,21 +126,18 @@ class ParameterizedTruncatedNormal(Sampler):
     def draw(generator: Generator, node: Node, shape: Any, *parameters: Any) -> Any:
         sizes = check_shape(shape)
         if not sizes:
-            message = "Shape tensor must not be empty, got []"
-            raise OpError(message)
+            raise OpError("Shape tensor must not be empty, got []")
         for parameter in parameters:
             if parameter.ndim > 1 or (parameter.size not in (1, sizes[0])):
-                message = (
+                raise OpError(
                     f"a parameter must hold 1 or {sizes[0]} numbers, got {list(parameter.shape)}"
                 )
-                raise OpError(message)
         columns = (-1, *(1,) * (len(sizes) - 1))
         mean, deviation, low, high = (
             np.asarray(p, np.float64).reshape(columns) for p in parameters
         )
         if not (np.all(deviation > 0) and np.all(np.isfinite(mean)) and np.all(low < high)):
-            message = "Invalid parameters: stdev must be positive, and minval less than maxval"
-            raise OpError(message)
+            raise OpError("Invalid parameters: stdev must be positive, and minval less than maxval")
         drawn = truncated_normal(
             generator, sizes, (low - mean) / deviation, (high - mean) / deviation
         )
@@ -294,17 +291,13 @@ def sample_shape(context: InferenceContext) -> Shape:
 def check_logits(logits: Any, count: Any) -> None:
     """Raise OpError for logits or a number of samples of invalid shape or value."""
     if logits.ndim != 2:
-        message = f"logits should be a matrix, got shape {list(logits.shape)}"
-        raise OpError(message)
+        raise OpError(f"logits should be a matrix, got shape {list(logits.shape)}")
     if count.ndim:
-        message = f"num_samples should be a scalar, got shape {list(count.shape)}"
-        raise OpError(message)
+        raise OpError(f"num_samples should be a scalar, got shape {list(count.shape)}")
     if count < 0:
-        message = f"num_samples should be nonnegative, got {count}"
-        raise OpError(message)
+        raise OpError(f"num_samples should be nonnegative, got {count}")
     if logits.shape[1] == 0:
-        message = f"num_classes should be positive, got {logits.shape[1]}"
-        raise OpError(message)
+        raise OpError(f"num_classes should be positive, got {logits.shape[1]}")
 
 
 def sample_classes(xp: ModuleType, logits: Any, points: Any, dtype: Any) -> Any:

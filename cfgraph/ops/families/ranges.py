@@ -36,14 +36,11 @@ class Fill(Op):
         # the kernel accepts a scalar as a vector of one size, the shape function does not
         sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
         if dims.ndim > 1:
-            message = f"dims must be a vector, got shape {list(dims.shape)}"
-            raise OpError(message)
+            raise OpError(f"dims must be a vector, got shape {list(dims.shape)}")
         if value.ndim:
-            message = f"value must be a scalar, got shape {list(value.shape)}"
-            raise OpError(message)
+            raise OpError(f"value must be a scalar, got shape {list(value.shape)}")
         if sizes and min(sizes) < 0:
-            message = f"Dimension {min(sizes)} must be >= 0"
-            raise OpError(message)
+            raise OpError(f"Dimension {min(sizes)} must be >= 0")
         reserve_array(sizes, T.numpy.itemsize)
         return xp.full(sizes, value, T.numpy)
 
@@ -53,8 +50,7 @@ class Fill(Op):
         require_rank(context.inputs[0], 1)
         value = context.value(0)
         if value is not None and value.size and value.min() < 0:
-            message = f"the sizes {value.tolist()} must not be negative"
-            raise ShapeError(message)
+            raise ShapeError(f"the sizes {value.tolist()} must not be negative")
         return [context.shape_value(0)]
 
     gradient = staticmethod(lambda g, node, dz: (None, sum_all(g, dz)))
@@ -149,27 +145,23 @@ def _range_steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
 def _check_scalars(start: Any, limit: Any, delta: Any) -> None:
     for name, value in (("start", start), ("limit", limit), ("delta", delta)):
         if value.ndim:
-            message = f"{name} must be a scalar, got shape {list(value.shape)}"
-            raise OpError(message)
+            raise OpError(f"{name} must be a scalar, got shape {list(value.shape)}")
 
 
 def _range_count(start: Any, limit: Any, delta: Any) -> int:
     if delta == 0:
-        message = f"Requires delta != 0: {delta}"
-        raise OpError(message)
+        raise OpError(f"Requires delta != 0: {delta}")
     if (delta > 0 and start > limit) or (delta < 0 and start < limit):
         order = "<=" if delta > 0 else ">="
-        message = (
+        raise OpError(
             f"Requires start {order} limit when delta {'>' if delta > 0 else '<'} 0: "
             f"{start}/{limit}"
         )
-        raise OpError(message)
     if isinstance(delta, int | np.integer):
         return -(-abs(int(limit) - int(start)) // abs(int(delta)))
     count = math.ceil(abs(np.float64((limit - start) / delta)))
     if count > 2**48:
-        message = f"Requires ((limit - start) / delta) <= 2^48, it is {count}"
-        raise OpError(message)
+        raise OpError(f"Requires ((limit - start) / delta) <= 2^48, it is {count}")
     return count
 
 
@@ -186,8 +178,7 @@ class LinSpace(Op):
         count = int(num)
         _check_scalars(start, stop, num)
         if count <= 0:
-            message = f"Requires num > 0: {count}"
-            raise OpError(message)
+            raise OpError(f"Requires num > 0: {count}")
         if count == 1:
             return np.full(1, start, dtype)
         reserve(8 * count)
@@ -202,8 +193,7 @@ class LinSpace(Op):
         require_rank(context.inputs[1], 0)
         count = static_int(context, 2)
         if count is not None and count <= 0:
-            message = f"num must be positive, got {count}"
-            raise ShapeError(message)
+            raise ShapeError(f"num must be positive, got {count}")
         return [vector_shape(count)]
 
     gradient = staticmethod(no_gradient)
@@ -237,15 +227,12 @@ class OneHot(Op):
     ) -> Any:
         rank = indices.ndim
         if not -1 <= axis <= rank:
-            message = f"Expected axis to be -1 or in [0, {rank + 1}).  But received: {axis}"
-            raise OpError(message)
+            raise OpError(f"Expected axis to be -1 or in [0, {rank + 1}).  But received: {axis}")
         for name, value in (("depth", depth), ("on_value", on_value), ("off_value", off_value)):
             if value.ndim:
-                message = f"{name} must be a scalar, but got shape {list(value.shape)}"
-                raise OpError(message)
+                raise OpError(f"{name} must be a scalar, but got shape {list(value.shape)}")
         if depth < 0:
-            message = f"depth must be non-negative, got: {depth}"
-            raise OpError(message)
+            raise OpError(f"depth must be non-negative, got: {depth}")
         reserve_array((*indices.shape, int(depth)), on_value.dtype.itemsize)
         position = rank if axis == -1 else axis
         if xp is np:
@@ -259,8 +246,7 @@ class OneHot(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         indices, depth = context.inputs[0], static_int(context, 1)
         if depth is not None and depth < 0:
-            message = f"depth must not be negative, got {depth}"
-            raise ShapeError(message)
+            raise ShapeError(f"depth must not be negative, got {depth}")
         require_rank(context.inputs[2], 0)
         require_rank(context.inputs[3], 0)
         if indices.dims is None:

@@ -243,8 +243,7 @@ class Reduction(Op, abstract=True):
 def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:
     axes = tuple(runtime_axis(axis, rank, "reduction axis") for axis in indices.flat)
     if len(set(axes)) != len(axes):
-        message = f"Axes contains a duplicate dimension: {list(axes)}"
-        raise OpError(message)
+        raise OpError(f"Axes contains a duplicate dimension: {list(axes)}")
     return axes
 
 
@@ -404,8 +403,7 @@ class ArgExtremum(Op, abstract=True):
                 raise OpError(message)
             axis = runtime_axis(dimension, value.ndim, "Expected dimension")
             if value.shape[axis] == 0:
-                message = f"Reduction axis {axis} is empty in shape {list(value.shape)}"
-                raise OpError(message)
+                raise OpError(f"Reduction axis {axis} is empty in shape {list(value.shape)}")
             if floats:  # NaN is never the extreme
                 missing = xp.isnan(value)
                 if xp is not np or np.count_nonzero(missing):

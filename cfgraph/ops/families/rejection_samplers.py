@@ -117,11 +117,10 @@ class LaneStreams:
 def samples_per_parameter(sizes: Sequence[int], batch: Sequence[int]) -> tuple[int, int]:
     """Samples per parameter and parameters. Raises OpError unless the shape ends with theirs."""
     if tuple(sizes[len(sizes) - len(batch) :]) != tuple(batch) or len(batch) > len(sizes):
-        message = (
+        raise OpError(
             f"Shape passed in must end with broadcasted shape: {list(sizes)} does not end with "
             f"{list(batch)}"
         )
-        raise OpError(message)
     count = math.prod(batch)
     return (math.prod(sizes) // count if count else 0), count
 

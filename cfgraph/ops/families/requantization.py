@@ -39,8 +39,7 @@ def narrowed(x: Any, source: QuantizedInterval, target: QuantizedInterval) -> An
     """
     for bounds in (source, target):
         if not np.isfinite([bounds.low, bounds.high]).all():
-            message = f"the range must be finite, got [{bounds.low:g}, {bounds.high:g}]"
-            raise OpError(message)
+            raise OpError(f"the range must be finite, got [{bounds.low:g}, {bounds.high:g}]")
     source_width, width = source.high - source.low, target.high - target.low
     one = 1 << _FRACTION_BITS
     if width == 0:
@@ -103,11 +102,10 @@ class Requantize(_Narrowing):
         def requantize(x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
             target = interval(np.uint8, least, greatest)
             if not (target.low <= 0 and target.high >= target.low):
-                message = (
+                raise OpError(
                     "the requested range must not begin above 0 or above its end, "
                     f"got [{float(target.low):g}, {float(target.high):g}]"
                 )
-                raise OpError(message)
             return with_range(narrowed(x, interval(x.dtype, low, high), target), target)
 
         return requantize
@@ -180,8 +178,7 @@ class QuantizedConcat(QuantizedOp):
             sources = [interval(parts[0].dtype, low, high) for low, high in bounds]
             position = int(axis)
             if not 0 <= position < parts[0].ndim:
-                message = f"the dimension {position} is not in [0, {parts[0].ndim})"
-                raise OpError(message)
+                raise OpError(f"the dimension {position} is not in [0, {parts[0].ndim})")
             low = min(_F32(0), *(s.low for s in sources))
             high = max(s.high for s in sources)
             if sources[0].type.least < 0:

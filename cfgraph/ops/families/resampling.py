@@ -221,8 +221,7 @@ def span_weights(
 ) -> Any:
     """The interpolation matrix of a scaled and translated image, [output rows, input rows]."""
     if not scale > 0:
-        message = f"scale must be positive, got {scale}"
-        raise OpError(message)
+        raise OpError(f"scale must be positive, got {scale}")
     reserve_array((count, size), 4)
     radius, weight = _KERNELS[kernel]
     inverse = np.float32(1) / np.float32(scale)
@@ -247,16 +246,14 @@ class SpanResampling:
         self.kernel = decode_text(node.attr("kernel_type"))
         self.antialias = bool(node.attr("antialias"))
         if self.kernel not in _KERNELS:
-            message = f"Unrecognized kernel type: {self.kernel}"
-            raise OpError(message)
+            raise OpError(f"Unrecognized kernel type: {self.kernel}")
 
     def matrices(
         self, sizes: Sequence[int], counts: Sequence[int], scale: Any, translation: Any
     ) -> list[Any]:
         """The matrices of rows and columns. Raises OpError for an invalid scale."""
         if scale.shape != (2,) or translation.shape != (2,):
-            message = "scale and translation must have two elements"
-            raise OpError(message)
+            raise OpError("scale and translation must have two elements")
         return [
             span_weights(self.kernel, *numbers, antialias=self.antialias)
             for numbers in zip(sizes, counts, scale.tolist(), translation.tolist(), strict=True)

@@ -133,21 +133,18 @@ class Reshape(Op):
 def _reshaped_shape(data: Shape, dims: list[int | None], known: bool) -> Shape:
     """The static result shape. If `known`, None in `dims` means -1, otherwise an unknown size."""
     if known and dims.count(None) > 1:
-        message = "only one size can be -1"
-        raise ShapeError(message)
+        raise ShapeError("only one size can be -1")
     total, rest = data.elements, dims_product([dim for dim in dims if dim is not None])
     if total is None or rest is None:
         return Shape(dims)
     if None not in dims:
         if total != rest:
-            message = f"cannot reshape a tensor of shape {data} into {Shape(dims)}"
-            raise ShapeError(message)
+            raise ShapeError(f"cannot reshape a tensor of shape {data} into {Shape(dims)}")
         return Shape(dims)
     if dims.count(None) > 1 or rest == 0:
         return Shape(dims)
     if total % rest:
-        message = f"cannot reshape a tensor of shape {data} into {Shape(dims)}"
-        raise ShapeError(message)
+        raise ShapeError(f"cannot reshape a tensor of shape {data} into {Shape(dims)}")
     return Shape(total // rest if dim is None else dim for dim in dims)
 
 
@@ -188,8 +185,7 @@ def _expand_dims(value: Any, axis: Any) -> Any:
     if position < 0:
         position += rank + 1
     if not 0 <= position <= rank:
-        message = f"Tried to expand dim index {axis} for tensor with {rank} dimensions."
-        raise OpError(message)
+        raise OpError(f"Tried to expand dim index {axis} for tensor with {rank} dimensions.")
     return value.reshape((*sizes[:position], 1, *sizes[position:]))
 
 
@@ -252,8 +248,7 @@ class Squeeze(Op):
             dims = {static_axis(axis, len(data.dims)) for axis in axes}
             for dim in dims:
                 if data.dims[dim] not in (None, 1):
-                    message = f"dimension {dim} of {data} has not size 1"
-                    raise ShapeError(message)
+                    raise ShapeError(f"dimension {dim} of {data} has not size 1")
             return [Shape(size for dim, size in enumerate(data.dims) if dim not in dims)]
         if None in data.dims:
             return [UNKNOWN_SHAPE]
@@ -268,8 +263,7 @@ def _squeezed_sizes(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
     rank, removed = len(sizes), set()
     for axis in axes:
         if not -rank <= axis < rank:
-            message = f"Tried to squeeze dim index {axis} for tensor with {rank} dimensions."
-            raise OpError(message)
+            raise OpError(f"Tried to squeeze dim index {axis} for tensor with {rank} dimensions.")
         if sizes[axis] != 1:
             message = f"Can not squeeze dim[{axis}], expected a dimension of 1, got {sizes[axis]}"
             raise OpError(message)

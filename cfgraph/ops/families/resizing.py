@@ -33,8 +33,7 @@ class ResizeGrid:
         self.corners = bool(node.attr("align_corners"))
         self.centers = bool(node.attr("half_pixel_centers"))
         if self.corners and self.centers:
-            message = "If half_pixel_centers is True, align_corners must be False."
-            raise OpError(message)
+            raise OpError("If half_pixel_centers is True, align_corners must be False.")
 
     def scale(self, size: int, count: int) -> Any:
         """Input rows per output row."""
@@ -82,21 +81,17 @@ class ResizeGrid:
 def check_image_batch(x: Any) -> None:
     """Raise OpError unless `x` is a nonempty batch of images, [batch, height, width, channels]."""
     if x.ndim != 4:
-        message = f"input must be 4-dimensional{list(x.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be 4-dimensional{list(x.shape)}")
     if 0 in x.shape[1:3]:
-        message = "input image must be of non-zero size"
-        raise OpError(message)
+        raise OpError("input image must be of non-zero size")
 
 
 def check_image_size(size: Any) -> tuple[int, int]:
     """Height and width as integers. Raises OpError for an invalid size."""
     if size.shape != (2,):
-        message = f"shape_t must have two elements{list(size.shape)}"
-        raise OpError(message)
+        raise OpError(f"shape_t must have two elements{list(size.shape)}")
     if size[0] <= 0 or size[1] <= 0:
-        message = "output dimensions must be positive"
-        raise OpError(message)
+        raise OpError("output dimensions must be positive")
     return int(size[0]), int(size[1])
 
 

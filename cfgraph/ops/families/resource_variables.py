@@ -41,8 +41,7 @@ def _variable_handle(
     def handle(step: Any) -> Variable:
         resource = make() if name == ANONYMOUS else step.resource(container, name, make)
         if not isinstance(resource, Variable):
-            message = f"Trying to access resource {name} as a variable, but it is {resource!r}"
-            raise OpError(message)
+            raise OpError(f"Trying to access resource {name} as a variable, but it is {resource!r}")
         return resource
 
     return handle
@@ -84,8 +83,7 @@ class _VarHandlesOp(Op):
         keys = ("containers", "shared_names", "dtypes", "shapes")
         for key in keys:
             if len(node.attr(key)) != node.attr("N"):
-                message = f"{key} has {len(node.attr(key))} elements, N is {node.attr('N')}"
-                raise OpError(message)
+                raise OpError(f"{key} has {len(node.attr(key))} elements, N is {node.attr('N')}")
         rows = zip(*(node.attr(key) for key in keys), strict=True)
         handles = [
             _variable_handle(decode_key(c), decode_key(n), dtype, shape)
@@ -150,11 +148,10 @@ def variable_reader(dtype: Any) -> Kernel:
 
     def read(step: Any, cell: Variable) -> Any:
         if cell.dtype is not dtype:
-            message = (
+            raise OpError(
                 f"Trying to read variable {cell.name} with wrong dtype. "
                 f"Expected {cell.dtype} got {dtype}"
             )
-            raise OpError(message)
         return cell.read()
 
     return read
@@ -202,17 +199,15 @@ class AssignVariableOp(Op):
         xp: ModuleType, dtype: DType, validate_shape: bool, /, step: Any, cell: Variable, value: Any
     ) -> None:
         if cell.dtype is not dtype:
-            message = (
+            raise OpError(
                 f"Trying to assign variable {cell.name} with wrong dtype. "
                 f"Expected {cell.dtype} got {dtype}"
             )
-            raise OpError(message)
         if validate_shape and cell.value is not None and cell.value.shape != value.shape:
-            message = (
+            raise OpError(
                 f"Trying to assign to variable {cell.name} with tensor with wrong shape. "
                 f"Expected {Shape(cell.value.shape)} got {Shape(value.shape)}"
             )
-            raise OpError(message)
         cell.assign(value)
 
 
@@ -227,16 +222,14 @@ class AssignUpdateVariableOp(Op, abstract=True):
     def kernel(cls, xp: ModuleType, step: Any, cell: Variable, value: Any) -> None:
         old = cell.read()
         if old.shape != value.shape:
-            message = (
+            raise OpError(
                 f"Cannot update variable with shape {Shape(old.shape)} using a Tensor with "
                 f"shape {Shape(value.shape)}, shapes must be equal."
             )
-            raise OpError(message)
         if old.dtype != value.dtype:
-            message = (
+            raise OpError(
                 f"Cannot update variable {cell.name} of {old.dtype} with a Tensor of {value.dtype}"
             )
-            raise OpError(message)
         cell.value = cls.combine(old, value)
 
 
@@ -277,10 +270,9 @@ class DestroyResourceOp(Op):
                 step.forget(getattr(resource, "container", ""), name, resource.namespace)
             return
         if not resource.initialized and not ignore_lookup_error:
-            message = (
+            raise OpError(
                 f"Resource {resource.container or 'localhost'}/{resource.name} does not exist."
             )
-            raise OpError(message)
         resource.value = None
         step.forget(resource.container, resource.name)
 
@@ -332,8 +324,7 @@ class ResourceGather(VariableRead):
         def gather(step: Any, cell: Variable, indices: Any) -> Any:
             array = read(step, cell)
             if not array.ndim:
-                message = "the variable must have at least one dimension, got shape []"
-                raise OpError(message)
+                raise OpError("the variable must have at least one dimension, got shape []")
             return (
                 take_batched_slices(xp, array, indices, batch, batch)
                 if batch

@@ -104,11 +104,10 @@ class ClipByValue(SameShape):
     def kernel(xp: ModuleType, t: Any, low: Any, high: Any) -> Any:
         for bound in (low, high):
             if bound.ndim and bound.shape != t.shape:
-                message = (
+                raise OpError(
                     "clip_value_min and clip_value_max must be either of the same shape as input, "
                     f"or a scalar: input shape {list(t.shape)}, not {list(bound.shape)}"
                 )
-                raise OpError(message)
         capped = xp.where(high < t, high, t)
         return xp.where(low > capped, low, capped)
 

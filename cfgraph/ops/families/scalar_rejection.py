@@ -127,8 +127,7 @@ def _draw_lanes(
 
 def _require(condition: bool) -> None:
     if not condition:
-        message = "parameters without a distribution of finite numbers"
-        raise ValueError(message)
+        raise ValueError("parameters without a distribution of finite numbers")
 
 
 def scalar_gamma(alpha: Any) -> ScalarDistribution:

@@ -46,8 +46,7 @@ class ScanOp(SameShape, abstract=True):
 
         def scan(x: Any, axis: Any) -> Any:
             if axis.ndim:
-                message = f"ScanOp: axis must be a scalar, not {list(axis.shape)}"
-                raise OpError(message)
+                raise OpError(f"ScanOp: axis must be a scalar, not {list(axis.shape)}")
             dim = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
             if x.size == 0:
                 return x

@@ -32,24 +32,21 @@ def scatter_updates(
     `combiner` is `set`, `add`, `subtract`, `min`, or `max`; `ignore` drops updates out of bounds.
     """
     if not indices.ndim or not updates.ndim:
-        message = "indices and updates must have rank at least one"
-        raise OpError(message)
+        raise OpError("indices and updates must have rank at least one")
     fits = updates.shape == indices.shape[:-1] + array.shape[indices.shape[-1] :]
     if indices.ndim == 1:
         # a vector must fit both as one index vector and as a list of indices
         indices = indices[:, None]
     if not fits or updates.shape != indices.shape[:-1] + array.shape[indices.shape[-1] :]:
-        message = (
+        raise OpError(
             "Dimensions of updates must be those of indices and of the slices: "
             f"indices {list(indices.shape)}, updates {list(updates.shape)}, "
             f"output {list(array.shape)}"
         )
-        raise OpError(message)
     if not updates.size:
         return array
     if not indices.size or not array.size:
-        message = "Indices and updates specified for empty output shape"
-        raise OpError(message)
+        raise OpError("Indices and updates specified for empty output shape")
     index, bad = index_vectors(xp, indices, array.shape, check=not ignore)
     if bad is not None and hasattr(array, "at"):
         # JAX drops updates out of bounds
@@ -72,8 +69,7 @@ def _check_static_shapes(tensor: Shape, indices: Shape, updates: Shape) -> None:
     if depth is None or tensor.dims is None:
         return
     if depth > len(tensor.dims):
-        message = f"index vectors of length {depth} do not fit a tensor of shape {tensor}"
-        raise ShapeError(message)
+        raise ShapeError(f"index vectors of length {depth} do not fit a tensor of shape {tensor}")
     updates.merge(indices[:-1] + tensor[depth:])
 
 
@@ -92,11 +88,9 @@ class ScatterNd(Op):
         def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
             sizes = shape.tolist()
             if shape.ndim != 1:
-                message = f"Shape must be a vector, got shape {list(shape.shape)}"
-                raise OpError(message)
+                raise OpError(f"Shape must be a vector, got shape {list(shape.shape)}")
             if any(size < 0 for size in sizes):
-                message = f"the shape {sizes} has negative sizes"
-                raise OpError(message)
+                raise OpError(f"the shape {sizes} has negative sizes")
             reserve_array(sizes, dtype.numpy.itemsize)
             zeros = xp.full(sizes, fill, dtype.numpy)
             return scatter_updates(xp, zeros, indices, updates, "add", ignore=ignore)
@@ -246,12 +240,11 @@ class DynamicPartition(Op):
     def kernel(xp: ModuleType, num_partitions: int, /, data: Any, partitions: Any) -> Any:
         depth = partitions.ndim
         if data.shape[:depth] != partitions.shape:
-            message = (
+            raise OpError(
                 "data.shape must start with partitions.shape, "
                 f"got data.shape = {list(data.shape)}, "
                 f"partitions.shape = {list(partitions.shape)}"
             )
-            raise OpError(message)
         row_shape = data.shape[depth:]
         rows, numbers = (
             data.reshape((-1, *row_shape)) if data.size else data,
@@ -262,10 +255,9 @@ class DynamicPartition(Op):
         bad = (numbers < 0) | (numbers >= num_partitions)
         if bad.any():
             position = int(bad.argmax())
-            message = (
+            raise OpError(
                 f"partitions[{position}] = {numbers[position]} is not in [0, {num_partitions})"
             )
-            raise OpError(message)
         # stable: the rows of a partition keep their order
         order = numbers.argsort(kind="stable")
         ends = np.bincount(numbers, minlength=num_partitions).cumsum()
@@ -321,8 +313,7 @@ class DynamicStitch(Op):
             result = np.full((size, *row_shape), fill, dtype.numpy)
             for index, values in zip(indices, data, strict=True):
                 if index.size and index.min() < 0:
-                    message = f"indices {index.tolist()} are out of range"
-                    raise OpError(message)
+                    raise OpError(f"indices {index.tolist()} are out of range")
                 result[index.reshape(-1)] = values.reshape((index.size, *row_shape))
             return result
 
@@ -358,12 +349,11 @@ def _partition_gradient(g: GradientBuilder, dz: Output, indices: Output) -> Outp
 
 def _check_indices(number: int, index: Any, values: Any, row_shape: tuple[int, ...]) -> None:
     if values.shape[: index.ndim] != index.shape or values.shape[index.ndim :] != row_shape:
-        message = (
+        raise OpError(
             f"data[{number}].shape = {list(values.shape)} must start with "
             f"indices[{number}].shape = "
             f"{list(index.shape)}, followed by {list(row_shape)} as in data[0]"
         )
-        raise OpError(message)
 
 
 def _stitched_shape(context: InferenceContext, count: int) -> int | None:

@@ -63,8 +63,7 @@ def scatter_divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
         np.divide.at(result, index, updates)
         return result
     if not np.all(updates):
-        message = "Integer division by zero"
-        raise OpError(message)
+        raise OpError("Integer division by zero")
     sign = np.sign(updates)
     negative = np.array(result < 0)
     # floor division of absolute values rounds toward zero; duplicates accumulate the same way
@@ -81,21 +80,18 @@ def _update_rows(
     """Update the rows of a variable that `indices` lists."""
     array = cell.read()
     if not array.ndim:
-        message = "the variable must have at least one dimension, got shape []"
-        raise OpError(message)
+        raise OpError("the variable must have at least one dimension, got shape []")
     if updates.shape and updates.shape != indices.shape + array.shape[1:]:
-        message = (
+        raise OpError(
             f"Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], "
             f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
             f"params.shape {Shape(array.shape)}"
         )
-        raise OpError(message)
     out_of_range = (indices < 0) | (indices >= len(array))
     if out_of_range.any():
         first = np.argwhere(out_of_range)[0].tolist()
         bad = indices[tuple(first)]
-        message = f"indices{first or ''} = {bad} is not in [0, {len(array)})"
-        raise OpError(message)
+        raise OpError(f"indices{first or ''} = {bad} is not in [0, {len(array)})")
     if indices.size:
         cell.value = change(xp, array, indices, updates)
 
@@ -115,12 +111,11 @@ def _update_positions(
     index, bad = index_vectors(xp, vectors, whole.shape, check=check)
     expected = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
     if updates.shape != expected:
-        message = (
+        raise OpError(
             f"Must have updates.shape = indices.shape[:-1] + params.shape[indices.shape[-1]:], "
             f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
             f"params.shape {Shape(array.shape)}"
         )
-        raise OpError(message)
     if bad is not None:
         index, updates = tuple(component[~bad] for component in index), updates[~bad]
     cell.value = change(xp, whole, index, updates).reshape(array.shape)

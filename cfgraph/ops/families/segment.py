@@ -193,22 +193,18 @@ class SortedSegment(SegmentOp, abstract=True):
     @classmethod
     def kernel(cls, xp: ModuleType, data: Any, ids: Any, count: Any = None) -> Any:
         if data.ndim < 1:
-            message = "data must be at least rank 1"
-            raise OpError(message)
+            raise OpError("data must be at least rank 1")
         if ids.ndim != 1:
-            message = "segment_ids should be a vector."
-            raise OpError(message)
+            raise OpError("segment_ids should be a vector.")
         if ids.size != data.shape[0]:
-            message = (
+            raise OpError(
                 "segment_ids should be the same size as dimension 0 of input, "
                 f"{ids.size} vs. {data.shape[0]}"
             )
-            raise OpError(message)
         check_sorted_ids(ids)
         size = (int(ids[-1]) + 1 if ids.size else 0) if count is None else int(count)
         if ids.size and ids[-1] >= size:
-            message = f"segment ids must be less than num_segments {size}, got {ids[-1]}"
-            raise OpError(message)
+            raise OpError(f"segment ids must be less than num_segments {size}, got {ids[-1]}")
         return cls.reduced(xp, data, ids, size)
 
     @classmethod
@@ -231,11 +227,9 @@ def check_sorted_ids(ids: Any) -> None:
     if not ids.size:
         return
     if ids[0] < 0:
-        message = "segment ids must be >= 0"
-        raise OpError(message)
+        raise OpError("segment ids must be >= 0")
     if (ids[1:] < ids[:-1]).any():
-        message = "segment ids are not increasing"
-        raise OpError(message)
+        raise OpError("segment ids are not increasing")
 
 
 class SegmentSum(SortedSegment):

@@ -35,8 +35,7 @@ _GROUP_BYTES: Final = 400
 def dense_groups(values: Any) -> tuple[tuple[int, ...], Groups]:
     """The dimensions of the groups, and the set of each."""
     if values.ndim < 2:
-        message = f"a set tensor must have at least rank 2, got {values.ndim}"
-        raise OpError(message)
+        raise OpError(f"a set tensor must have at least rank 2, got {values.ndim}")
     sizes = values.shape[:-1]
     reserve_array(sizes, _GROUP_BYTES)
     return sizes, {place: set(values[place].tolist()) for place in np.ndindex(*sizes)}
@@ -48,12 +47,10 @@ def sparse_groups(
     """The dimensions of the groups, and the set of each that is not empty."""
     sizes = check_sparse(indices, values, shape)
     if len(sizes) < 2:
-        message = f"a set tensor must have at least rank 2, got {len(sizes)}"
-        raise OpError(message)
+        raise OpError(f"a set tensor must have at least rank 2, got {len(sizes)}")
     rows = [tuple(row) for row in indices.tolist()]
     if ordered and rows != sorted(rows):
-        message = "indices of a set tensor are out of order"
-        raise OpError(message)
+        raise OpError("indices of a set tensor are out of order")
     groups: Groups = {}
     for row, value in zip(rows, values.tolist(), strict=True):
         groups.setdefault(row[:-1], set()).add(value)
@@ -74,8 +71,7 @@ class SetOperation(Op, abstract=True):
         name = decode_text(node.attr("set_operation")).lower()
         combine, ordered = _OPERATIONS.get(name), bool(node.attr("validate_indices"))
         if combine is None:
-            message = f"Invalid set_operation {name}; known are {', '.join(_OPERATIONS)}"
-            raise OpError(message)
+            raise OpError(f"Invalid set_operation {name}; known are {', '.join(_OPERATIONS)}")
 
         def operate(*inputs: Any) -> Any:
             first = cls.operands[0]
@@ -84,8 +80,7 @@ class SetOperation(Op, abstract=True):
                 for part in (inputs[:first], inputs[first:])
             )
             if a_sizes != b_sizes:
-                message = f"Mismatched group shapes {list(a_sizes)} and {list(b_sizes)}"
-                raise OpError(message)
+                raise OpError(f"Mismatched group shapes {list(a_sizes)} and {list(b_sizes)}")
             dtype = inputs[first - 1 if first == 1 else 1].dtype
             places = sorted(a.keys() | b.keys())
             return _as_sparse(

@@ -29,11 +29,10 @@ from cfgraph.ops.opdef.shape_functions import (
 def _slice_value(value: Any, begin: Any, size: Any) -> Any:
     rank = value.ndim
     if begin.shape != (rank,) or size.shape != (rank,):
-        message = (
+        raise OpError(
             f"Expected begin and size arguments to be 1-D tensors of size {rank}, but got shapes "
             f"{list(begin.shape)} and {list(size.shape)} instead."
         )
-        raise OpError(message)
     if not rank:
         return value
     index = []
@@ -42,11 +41,9 @@ def _slice_value(value: Any, begin: Any, size: Any) -> Any:
     ):
         stop = dim if extent == -1 else start + extent
         if not 0 <= start <= dim:
-            message = f"Expected begin[{axis}] in [0, {dim}], but got {start}"
-            raise OpError(message)
+            raise OpError(f"Expected begin[{axis}] in [0, {dim}], but got {start}")
         if not start <= stop <= dim:
-            message = f"Expected size[{axis}] in [0, {dim - start}], but got {extent}"
-            raise OpError(message)
+            raise OpError(f"Expected size[{axis}] in [0, {dim - start}], but got {extent}")
         index.append(slice(start, stop))
     return value[tuple(index)]
 
@@ -129,16 +126,14 @@ def _static_slice_size(dim: int | None, start: int, extent: int) -> int | None:
 def clamped_window(x: Any, starts: Any, sizes: Sequence[int]) -> tuple[slice, ...]:
     """The window of these sizes that begins at the nearest position inside `x`."""
     if starts.ndim != 1 or len(starts) != x.ndim or len(sizes) != x.ndim:
-        message = (
+        raise OpError(
             f"a slice of shape {list(sizes)} at {starts.size} start indices does not fit a tensor "
             f"of rank {x.ndim}"
         )
-        raise OpError(message)
     window = []
     for axis, (start, size, dim) in enumerate(zip(starts.tolist(), sizes, x.shape, strict=True)):
         if not 0 <= size <= dim:
-            message = f"a slice of size {size} does not fit axis {axis} of size {dim}"
-            raise OpError(message)
+            raise OpError(f"a slice of size {size} does not fit axis {axis} of size {dim}")
         first = min(max(start, 0), dim - size)
         window.append(slice(first, first + size))
     return tuple(window)
@@ -154,8 +149,7 @@ class XlaDynamicSlice(Op):
     @staticmethod
     def kernel(xp: ModuleType, x: Any, starts: Any, sizes: Any) -> Any:
         if sizes.ndim != 1:
-            message = f"size_indices must be a vector, got shape {list(sizes.shape)}"
-            raise OpError(message)
+            raise OpError(f"size_indices must be a vector, got shape {list(sizes.shape)}")
         if hasattr(x, "at"):
             return x[_traced_window(xp, x, starts, sizes.tolist())]
         return x[clamped_window(x, starts, sizes.tolist())]

@@ -110,8 +110,7 @@ def _shifted_logits(logits: Any) -> Any:
 def check_logits_rank(logits: Any) -> None:
     """Raise OpError for scalar logits."""
     if logits.ndim == 0:
-        message = "logits must have >= 1 dimension, got []"
-        raise OpError(message)
+        raise OpError("logits must have >= 1 dimension, got []")
 
 
 def _half_cross_entropy(features: Any, labels: Any) -> tuple[Any, Any]:
@@ -156,10 +155,9 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
     @staticmethod
     def kernel(xp: ModuleType, features: Any, labels: Any) -> Any:
         if max(features.ndim, labels.ndim) != 2:
-            message = (
+            raise OpError(
                 "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional"
             )
-            raise OpError(message)
         features, labels = xp.broadcast_arrays(features, labels)
         if features.size == 0:
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
@@ -191,8 +189,7 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
         if shape.rank is None:
             shape = Shape((None, None))
         if shape.rank != 2:
-            message = f"logits and labels must make a matrix, not {shape}"
-            raise ShapeError(message)
+            raise ShapeError(f"logits and labels must make a matrix, not {shape}")
         return [shape[:1], shape]
 
 
@@ -232,29 +229,24 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
 def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
     """Raise OpError for labels that do not fit the logits; accelerators may defer the check."""
     if features.ndim != 2:
-        message = f"logits must be 2-D, but got shape {list(features.shape)}"
-        raise OpError(message)
+        raise OpError(f"logits must be 2-D, but got shape {list(features.shape)}")
     if labels.ndim != 1:
-        message = f"labels must be 1-D, but got shape {list(labels.shape)}"
-        raise OpError(message)
+        raise OpError(f"labels must be 1-D, but got shape {list(labels.shape)}")
     if len(labels) != len(features):
-        message = (
+        raise OpError(
             "logits and labels must have the same first dimension, "
             f"got logits shape {list(features.shape)} and labels shape {list(labels.shape)}"
         )
-        raise OpError(message)
     classes = features.shape[1]
     if len(labels) and classes == 0:
-        message = f"Must have at least one class, but got logits shape {list(features.shape)}"
-        raise OpError(message)
+        raise OpError(f"Must have at least one class, but got logits shape {list(features.shape)}")
     if xp is not np:
         defer_check(lambda: (labels >= 0) & (labels < classes))
         return
     # read as unsigned, a negative label is too large: one comparison checks both bounds
     if np.count_nonzero(labels.view(f"u{labels.dtype.itemsize}") >= classes):
         invalid = labels[(labels < 0) | (labels >= classes)]
-        message = (
+        raise OpError(
             f"Received a label value of {invalid[0]} which is outside the valid range of "
             f"[0, {classes}).  Label values: {' '.join(map(str, labels.tolist()))}"
         )
-        raise OpError(message)

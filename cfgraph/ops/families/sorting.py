@@ -32,15 +32,12 @@ _LEAST_PER_SELECTED: Final = 8
 
 def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
     if k < 0:
-        message = f"Need k >= 0, got {k}"
-        raise OpError(message)
+        raise OpError(f"Need k >= 0, got {k}")
     if value.ndim < 1:
-        message = f"input must be >= 1-D, got shape {list(value.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be >= 1-D, got shape {list(value.shape)}")
     size = value.shape[-1]
     if size < k:
-        message = f"input must have at least k columns. Had {size}, needed {k}"
-        raise OpError(message)
+        raise OpError(f"input must have at least k columns. Had {size}, needed {k}")
     few = few_largest(value, k) if xp is np else None
     if few is None and xp is np:
         few = _largest_by_partition(value, k)
@@ -92,8 +89,7 @@ class TopKV2(Op):
     @staticmethod
     def kernel(xp: ModuleType, index_type: DType, /, value: Any, k: Any) -> Any:
         if k.ndim:
-            message = f"k must be scalar, got shape {list(k.shape)}"
-            raise OpError(message)
+            raise OpError(f"k must be scalar, got shape {list(k.shape)}")
         return _top_k(xp, value, int(k), index_type.numpy)
 
     @classmethod
@@ -114,8 +110,7 @@ class TopKV2(Op):
 def _top_k_shape(data: Shape, k: int | None) -> Shape:
     require_rank_at_least(data, 1)
     if k is not None and (k < 0 or (data.dims and (data.dims[-1] or k) < k)):
-        message = f"cannot select the {k} largest elements of each row of {data}"
-        raise ShapeError(message)
+        raise ShapeError(f"cannot select the {k} largest elements of each row of {data}")
     return with_dim(data, -1, k)
 
 
@@ -145,11 +140,9 @@ class NthElement(Op):
     def kernel(xp: ModuleType, reverse: bool, /, value: Any, n: Any) -> Any:
         position = int(n)
         if value.ndim < 1:
-            message = f"Input must be >= 1-D, got shape {list(value.shape)}"
-            raise OpError(message)
+            raise OpError(f"Input must be >= 1-D, got shape {list(value.shape)}")
         if not 0 <= position < value.shape[-1]:
-            message = f"Input must have at least n+1 columns, n is {position}"
-            raise OpError(message)
+            raise OpError(f"Input must have at least n+1 columns, n is {position}")
         return xp.sort(value, axis=-1)[..., -1 - position if reverse else position]
 
     @classmethod
@@ -158,8 +151,7 @@ class NthElement(Op):
         if n is not None and (
             n < 0 or (data.dims and data.dims[-1] is not None and (data.dims[-1] <= n))
         ):
-            message = f"{data} has no element {n} in a row"
-            raise ShapeError(message)
+            raise ShapeError(f"{data} has no element {n} in a row")
         return [data[:-1]]
 
     @staticmethod
@@ -179,14 +171,12 @@ class InTopKV2(Op):
     @staticmethod
     def kernel(xp: ModuleType, predictions: Any, targets: Any, k: Any) -> Any:
         if predictions.ndim != 2 or targets.ndim != 1:
-            message = "predictions must be 2-dimensional and targets must be 1-dimensional"
-            raise OpError(message)
+            raise OpError("predictions must be 2-dimensional and targets must be 1-dimensional")
         if predictions.shape[0] != targets.shape[0]:
-            message = (
+            raise OpError(
                 f"First dimension of predictions {predictions.shape[0]} must match length of "
                 f"targets {targets.shape[0]}"
             )
-            raise OpError(message)
         classes = predictions.shape[1]
         if not classes:
             return xp.zeros(targets.shape, bool)
@@ -226,11 +216,10 @@ class SearchBound(SameShape, abstract=True):
     @classmethod
     def kernel(cls, xp: ModuleType, out_type: DType, /, rows: Any, values: Any) -> Any:
         if rows.ndim != 2 or values.ndim != 2 or len(rows) != len(values):
-            message = (
+            raise OpError(
                 "sorted_inputs and values must be matrices with as many rows, not "
                 f"{list(rows.shape)} and {list(values.shape)}"
             )
-            raise OpError(message)
         result = np.empty(values.shape, out_type.numpy)
         for number, row in enumerate(rows):
             result[number] = np.searchsorted(row, values[number], cls.side)
@@ -270,8 +259,7 @@ class Bucketize(SameShape):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         bounds = [float(boundary) for boundary in node.attr("boundaries")]
         if sorted(bounds) != bounds:
-            message = "Expected sorted boundaries"
-            raise OpError(message)
+            raise OpError("Expected sorted boundaries")
         precision = np.float64 if node.attr("T").numpy == np.float64 else np.float32
         edges = xp.asarray(np.array(bounds, np.float32).astype(precision))
 
@@ -291,8 +279,7 @@ class Where(Op):
     @staticmethod
     def kernel(xp: ModuleType, value: Any) -> Any:
         if not value.ndim:
-            message = "WhereOp : Unhandled input dimensions: 0"
-            raise OpError(message)
+            raise OpError("WhereOp : Unhandled input dimensions: 0")
         return xp.argwhere(value != 0)
 
     shape = staticmethod(lambda context: [Shape((None, context.inputs[0].rank))])

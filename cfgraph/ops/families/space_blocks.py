@@ -33,8 +33,7 @@ def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePair
     batch, space = value.shape[0], value.shape[1 : count + 1]
     for size, step in zip(space, block, strict=True):
         if size % step:
-            message = f"padded_shape={size} is not divisible by block_shape={step}"
-            raise OpError(message)
+            raise OpError(f"padded_shape={size} is not divisible by block_shape={step}")
     cut = [
         factor for size, step in zip(space, block, strict=True) for factor in (size // step, step)
     ]
@@ -63,38 +62,32 @@ def batch_to_space(value: Any, block: list[int], crops: SizePairs) -> Any:
     inside = []
     for size, (before, after) in zip(large, crops, strict=True):
         if before + after > size:
-            message = f"cropped_shape={size - before - after} must be non-negative"
-            raise OpError(message)
+            raise OpError(f"cropped_shape={size - before - after} must be non-negative")
         inside.append(slice(before, size - after))
     return value[(slice(None), *inside)]
 
 
 def _check_block(value: Any, block: list[int], pairs: SizePairs) -> None:
     if value.ndim < len(block) + 1:
-        message = f"input rank should be >= {len(block) + 1} instead of {value.ndim}"
-        raise OpError(message)
+        raise OpError(f"input rank should be >= {len(block) + 1} instead of {value.ndim}")
     if any(step < 1 for step in block):
-        message = f"All values in block_shape must be positive, got {block}"
-        raise OpError(message)
+        raise OpError(f"All values in block_shape must be positive, got {block}")
     if any(width < 0 for pair in pairs for width in pair):
-        message = "Paddings and crops must be non-negative"
-        raise OpError(message)
+        raise OpError("Paddings and crops must be non-negative")
 
 
 def _size_pairs(array: Any, count: int) -> SizePairs:
     if array.shape != (count, 2):
-        message = (
+        raise OpError(
             f"paddings and crops should have shape [{count}, 2] instead of {list(array.shape)}"
         )
-        raise OpError(message)
     pairs: SizePairs = array.tolist()
     return pairs
 
 
 def _block_sizes(array: Any) -> list[int]:
     if array.ndim != 1:
-        message = f"block_shape rank should be 1 instead of {array.ndim}"
-        raise OpError(message)
+        raise OpError(f"block_shape rank should be 1 instead of {array.ndim}")
     block: list[int] = array.tolist()
     return block
 
@@ -137,8 +130,7 @@ class SpaceBatchOp(Op, abstract=True):
         require_rank(context.inputs[2], 2)
         block, pairs = static_ints(context, 1), context.value(2)
         if block is not None and any(step < 1 for step in block):
-            message = f"block {block} must be positive"
-            raise ShapeError(message)
+            raise ShapeError(f"block {block} must be positive")
         fits = pairs is not None and block is not None and pairs.shape == (len(block), 2)
         return block, pairs.tolist() if fits and pairs is not None else None
 
@@ -146,15 +138,13 @@ class SpaceBatchOp(Op, abstract=True):
 def exact_quotient(size: int, step: int) -> int:
     """The quotient. Raises ShapeError for a nonzero remainder."""
     if size % step:
-        message = f"{size} is not divisible by {step}"
-        raise ShapeError(message)
+        raise ShapeError(f"{size} is not divisible by {step}")
     return size // step
 
 
 def _cropped_size(size: int, pair: list[int]) -> int:
     if sum(pair) > size:
-        message = f"crops {pair} are larger than {size}"
-        raise ShapeError(message)
+        raise ShapeError(f"crops {pair} are larger than {size}")
     return size - sum(pair)
 
 
@@ -246,8 +236,7 @@ class BatchToSpace(SquareBlockOp):
 def check_image_rank(value: Any) -> Any:
     """The value unchanged. Raises OpError unless it has four dimensions."""
     if value.ndim != 4:
-        message = f"input rank should be 4 instead of {value.ndim}"
-        raise OpError(message)
+        raise OpError(f"input rank should be 4 instead of {value.ndim}")
     return value
 
 
@@ -313,10 +302,9 @@ class SpaceToDepth(SpaceDepthOp):
     def rearranged(value: Any, size: int) -> Any:
         count, height, width, depth = value.shape
         if height % size or width % size:
-            message = (
+            raise OpError(
                 f"Image width {width} and height {height} should be divisible by block_size: {size}"
             )
-            raise OpError(message)
         cut = value.reshape((count, height // size, size, width // size, size, depth))
         return cut.transpose((0, 1, 3, 2, 4, 5)).reshape(
             (count, height // size, width // size, size * size * depth)
@@ -343,8 +331,7 @@ class DepthToSpace(SpaceDepthOp):
     def rearranged(value: Any, size: int) -> Any:
         count, height, width, depth = value.shape
         if depth % (size * size):
-            message = f"Input depth dimension {depth} should be divisible by: {size * size}"
-            raise OpError(message)
+            raise OpError(f"Input depth dimension {depth} should be divisible by: {size * size}")
         channels = depth // (size * size)
         cut = value.reshape((count, height, width, size, size, channels))
         return cut.transpose((0, 1, 3, 2, 4, 5)).reshape(

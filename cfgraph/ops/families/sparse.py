@@ -133,11 +133,10 @@ def check_indices_inside(indices: Any, sizes: Sequence[int], name: str = "indice
     if not are_inside(indices, sizes):
         bad = ((indices < 0) | (indices >= np.array(sizes, np.int64))).any(-1)
         row = int(bad.argmax())
-        message = (
+        raise OpError(
             f"{name}[{row}] = {indices[row].tolist()} is out of bounds: "
             f"need 0 <= index < {list(sizes)}"
         )
-        raise OpError(message)
 
 
 def _check_index_order(indices: Any, sizes: Sequence[int]) -> None:
@@ -148,8 +147,7 @@ def _check_index_order(indices: Any, sizes: Sequence[int]) -> None:
     for position, (row, after) in enumerate(pairwise(rows)):
         if row >= after:
             problem = "repeated" if row == after else "out of order"
-            message = f"indices[{position + 1}] = {list(after)} is {problem}"
-            raise OpError(message)
+            raise OpError(f"indices[{position + 1}] = {list(after)} is {problem}")
 
 
 class SparseToDense(Op):
@@ -169,19 +167,17 @@ class SparseToDense(Op):
 
         def sparse_to_dense(indices: Any, shape: Any, values: Any, default: Any) -> Any:
             if indices.ndim > 2 or shape.ndim != 1 or values.ndim > 1 or default.ndim:
-                message = (
+                raise OpError(
                     "indices must be at most a matrix, the shape a vector, the values at most a "
                     "vector and the default a scalar"
                 )
-                raise OpError(message)
             rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
             sizes = shape.tolist()
             if rows.shape[1] != len(sizes) or (values.ndim and values.size != len(rows)):
-                message = (
+                raise OpError(
                     f"indices {list(indices.shape)}, shape {list(shape.shape)} and values "
                     f"{list(values.shape)} do not fit each other"
                 )
-                raise OpError(message)
             check_indices_inside(rows, sizes)
             if validate:
                 _check_index_order(rows, sizes)
@@ -212,13 +208,11 @@ class SparseTensorDenseMatMul(Op):
 
         def matmul(indices: Any, values: Any, shape: Any, b: Any) -> Any:
             if b.ndim != 2 or shape.shape != (2,) or values.ndim != 1:
-                message = (
+                raise OpError(
                     "Tensor 'b' must be a matrix, 'a_shape' have 2 elements, values 1 dimension"
                 )
-                raise OpError(message)
             if indices.shape != (values.size, 2):
-                message = f"a_indices must have the shape [{values.size}, 2]"
-                raise OpError(message)
+                raise OpError(f"a_indices must have the shape [{values.size}, 2]")
             sizes = shape.tolist()
             check_indices_inside(indices, sizes, "a_indices")
             row, column = indices.T
@@ -226,11 +220,10 @@ class SparseTensorDenseMatMul(Op):
                 row, column, sizes, values = column, row, sizes[::-1], values.conj()
             dense = b.conj().T if adjoint_b else b
             if sizes[1] != dense.shape[0]:
-                message = (
+                raise OpError(
                     "Cannot multiply A and B because inner dimension does not match: "
                     f"{sizes[1]} vs. {dense.shape[0]}"
                 )
-                raise OpError(message)
             reserve_array((int(sizes[0]), dense.shape[1]), values.dtype.itemsize)
             result = np.zeros((sizes[0], dense.shape[1]), values.dtype)
             combine_at(np.add, result, row, values[:, None] * dense[column])
@@ -249,12 +242,10 @@ class SparseTensorDenseMatMul(Op):
 
 def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
     if indices.ndim != 2 or shape.ndim != 1 or new_shape.ndim != 1:
-        message = "Input indices should be a matrix, input shape and new shape vectors"
-        raise OpError(message)
+        raise OpError("Input indices should be a matrix, input shape and new shape vectors")
     source, target = shape.tolist(), new_shape.tolist()
     if indices.shape[1] != len(source):
-        message = f"Input tensor rank must match input shape length, {list(indices.shape)}"
-        raise OpError(message)
+        raise OpError(f"Input tensor rank must match input shape length, {list(indices.shape)}")
     if target.count(-1) > 1 or any(size < -1 for size in target):
         message = f"the new shape {target} may contain only one negative size, which must be -1"
         raise OpError(message)
@@ -265,10 +256,9 @@ def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
             raise OpError(message)
         target = [total // known if size == -1 else size for size in target]
     elif total != known:
-        message = (
+        raise OpError(
             f"Input to reshape is a tensor with {total} dense values, but {target} has {known}"
         )
-        raise OpError(message)
     sizes = np.array(target, np.int64)
     if not len(indices):
         return np.zeros((0, len(target)), np.int64), sizes
@@ -314,11 +304,9 @@ class SparseTensorDenseAdd(Op):
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, b: Any) -> Any:
         if tuple(shape.tolist()) != b.shape:
-            message = f"Dimensions do not match: {shape.tolist()} vs. {list(b.shape)}"
-            raise OpError(message)
+            raise OpError(f"Dimensions do not match: {shape.tolist()} vs. {list(b.shape)}")
         if indices.shape != (values.size, b.ndim):
-            message = f"Input a_indices must have the shape [{values.size}, {b.ndim}]"
-            raise OpError(message)
+            raise OpError(f"Input a_indices must have the shape [{values.size}, {b.ndim}]")
         check_indices_inside(indices, b.shape, "a_indices")
         result = b.copy()
         np.add.at(result, tuple(indices.T), values)

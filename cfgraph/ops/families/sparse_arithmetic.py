@@ -28,20 +28,17 @@ _PLAIN: Final = CompilerSupport(traceable=False)
 def check_sparse(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
     """The dense sizes of a sparse tensor. Raises OpError unless its parts fit each other."""
     if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1:
-        message = (
+        raise OpError(
             f"a sparse tensor must have a matrix of indices and vectors of values and shape, got "
             f"shapes {list(indices.shape)}, {list(values.shape)}, and {list(shape.shape)}"
         )
-        raise OpError(message)
     if indices.shape != (len(values), len(shape)):
-        message = (
+        raise OpError(
             f"a sparse tensor has {len(values)} values of rank {len(shape)}, but indices of shape "
             f"{list(indices.shape)}"
         )
-        raise OpError(message)
     if not are_inside(indices, shape):
-        message = f"an index is out of the bounds {shape.tolist()}"
-        raise OpError(message)
+        raise OpError(f"an index is out of the bounds {shape.tolist()}")
     return tuple(shape.tolist())
 
 
@@ -86,8 +83,7 @@ class SparseAdd(Op):
             message = f"operands' shapes do not match: {a_shape.tolist()} and {b_shape.tolist()}"
             raise OpError(message)
         if threshold.ndim:
-            message = f"thresh must be a scalar, got shape {list(threshold.shape)}"
-            raise OpError(message)
+            raise OpError(f"thresh must be a scalar, got shape {list(threshold.shape)}")
         sizes = a_shape.tolist()
         places = _merge_positions(
             flat_positions(a_indices, sizes), flat_positions(b_indices, sizes)
@@ -195,11 +191,9 @@ class SparseSlice(Op):
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Any:
         check_sparse(indices, values, shape)
         if start.shape != shape.shape or size.shape != shape.shape:
-            message = f"start and size must hold {len(shape)} numbers"
-            raise OpError(message)
+            raise OpError(f"start and size must hold {len(shape)} numbers")
         if (start < 0).any() or (size < 0).any():
-            message = "start and size must not be negative"
-            raise OpError(message)
+            raise OpError("start and size must not be negative")
         inside = ((indices >= start) & (indices - start < size)).all(axis=1)
         extent = np.maximum(np.minimum(size, shape - start), 0)
         return indices[inside] - start, values[inside], extent
@@ -252,11 +246,10 @@ class SparseDenseCwise(Op, abstract=True):
         except ValueError:
             fits = False
         if not fits:
-            message = (
+            raise OpError(
                 f"SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible "
                 f"shapes {list(sizes)} and {list(dense.shape)}"
             )
-            raise OpError(message)
         columns = indices.T[len(sizes) - dense.ndim :]
         at = tuple(
             column if size > 1 else np.zeros_like(column)
@@ -274,8 +267,7 @@ def _divide(x: Any, y: Any) -> Any:
     if not np.issubdtype(x.dtype, np.integer):
         return x / y
     if (y == 0).any():
-        message = "Integer division by zero"
-        raise OpError(message)
+        raise OpError("Integer division by zero")
     return truncated_quotient(x, y)
 
 

@@ -32,8 +32,7 @@ class SparseSoftmax(Op):
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
         if len(check_sparse(indices, values, shape)) < 2:
-            message = f"Input should have rank >= 2, got {shape.size}"
-            raise OpError(message)
+            raise OpError(f"Input should have rank >= 2, got {shape.size}")
         if not len(values):
             return values
         order, starts = _grouped(indices[:, :-1])
@@ -85,8 +84,7 @@ def kept_axes(rank: int, axes: Any) -> list[int]:
     reduced = set()
     for axis in axes.reshape(-1).tolist():
         if not -rank <= axis < rank:
-            message = f"Invalid reduction dimension {axis}, for input with {rank} dimensions."
-            raise OpError(message)
+            raise OpError(f"Invalid reduction dimension {axis}, for input with {rank} dimensions.")
         reduced.add(axis % rank)
     return [axis for axis in range(rank) if axis not in reduced]
 

@@ -30,8 +30,7 @@ class SparseReorder(Op):
     @staticmethod
     def kernel(xp: ModuleType, indices: Any, values: Any, shape: Any) -> Any:
         if indices.ndim != 2 or values.ndim != 1 or shape.shape != indices.shape[1:]:
-            message = "Input indices must be a matrix, values and shape vectors that fit it"
-            raise OpError(message)
+            raise OpError("Input indices must be a matrix, values and shape vectors that fit it")
         order = np.lexsort(indices.T[::-1])
         return indices[order], values[order]
 
@@ -56,8 +55,7 @@ class SparseFillEmptyRows(Op):
             message = "indices must be a matrix, values and shape vectors, the default a scalar"
             raise OpError(message)
         if len(indices) != values.size or indices.shape[1] != shape.size or not shape.size:
-            message = "indices, values and dense_shape do not fit each other"
-            raise OpError(message)
+            raise OpError("indices, values and dense_shape do not fit each other")
         rows, count = indices[:, 0], int(shape[0])
         check_indices_inside(indices[:, :1], [count])
         empty = np.bincount(rows, minlength=count) == 0
@@ -93,8 +91,7 @@ class SparseFillEmptyRowsGrad(Op):
     @staticmethod
     def kernel(xp: ModuleType, back: Any, grads: Any) -> Any:
         if back.ndim != 1 or grads.ndim != 1:
-            message = f"Inputs must be vectors, not {list(back.shape)}, {list(grads.shape)}"
-            raise OpError(message)
+            raise OpError(f"Inputs must be vectors, not {list(back.shape)}, {list(grads.shape)}")
         check_indices_inside(back[:, None], [grads.size])
         added = np.ones(grads.size, bool)
         added[back] = False
@@ -123,8 +120,7 @@ class SparseConcat(Op):
         values, shapes = inputs[N : 2 * N], inputs[2 * N :]
         rank = shapes[0].size
         if not -rank <= concat_dim < rank:
-            message = f"Concat dimension must be in range [{-rank}, {rank}), got {concat_dim}"
-            raise OpError(message)
+            raise OpError(f"Concat dimension must be in range [{-rank}, {rank}), got {concat_dim}")
         dim, start, moved = concat_dim % rank, 0, []
         result = shapes[0].copy()
         for coordinates, shape in zip(indices, shapes, strict=True):
@@ -132,8 +128,7 @@ class SparseConcat(Op):
                 np.where(np.arange(rank) == dim, shape, result) if (shape.size == rank) else None
             )
             if expected is None or not np.array_equal(expected, shape):
-                message = f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}"
-                raise OpError(message)
+                raise OpError(f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}")
             step = np.zeros(rank, np.int64)
             step[dim] = start
             moved.append(coordinates + step)

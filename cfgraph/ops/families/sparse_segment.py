@@ -38,18 +38,15 @@ class SparseSegmentOp(Op, abstract=True):
     @classmethod
     def kernel(cls, xp: ModuleType, data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
         if data.ndim < 1:
-            message = "Shape must be at least rank 1"
-            raise OpError(message)
+            raise OpError("Shape must be at least rank 1")
         _check_indices_and_ids(indices, ids)
         if indices.size and not (indices.min() >= 0 and indices.max() < data.shape[0]):
-            message = f"indices {indices.tolist()} are out of range [0, {data.shape[0]})"
-            raise OpError(message)
+            raise OpError(f"indices {indices.tolist()} are out of range [0, {data.shape[0]})")
         check_sorted_ids(ids)
         least = int(ids[-1]) + 1 if ids.size else 0
         size = least if count is None else int(count)
         if size < least:
-            message = f"segment ids must be < num_segments {size}, got {ids[-1]}"
-            raise OpError(message)
+            raise OpError(f"segment ids must be < num_segments {size}, got {ids[-1]}")
         accumulated = _sum_type(data.dtype)
         total = combine_segments(
             xp, np.add, 0, data[indices].astype(accumulated, copy=False), ids, size
@@ -86,11 +83,10 @@ def _segment_row_count(g: GradientBuilder, x: Output) -> Output:
 
 def _check_indices_and_ids(indices: Any, ids: Any) -> None:
     if indices.ndim != 1 or ids.ndim != 1 or indices.size != ids.size:
-        message = (
+        raise OpError(
             "segment_ids and indices should be vectors of the same size, not of the shapes "
             f"{list(ids.shape)} and {list(indices.shape)}"
         )
-        raise OpError(message)
 
 
 def _sum_type(dtype: Any) -> Any:
@@ -174,11 +170,9 @@ class SparseSegmentGradOp(Op, abstract=True):
             _check_indices_and_ids(indices, ids)
             size, segments = int(rows), grad.shape[0]
             if ids.size and not (ids.min() >= 0 and ids.max() < segments):
-                message = f"Segment ids {ids.tolist()} are out of range [0, {segments})"
-                raise OpError(message)
+                raise OpError(f"Segment ids {ids.tolist()} are out of range [0, {segments})")
             if indices.size and not (indices.min() >= 0 and indices.max() < size):
-                message = f"Indices {indices.tolist()} are out of range [0, {size})"
-                raise OpError(message)
+                raise OpError(f"Indices {indices.tolist()} are out of range [0, {size})")
             scaled = grad.astype(_sum_type(grad.dtype), copy=False)
             if weight:
                 scaled = scaled / _segment_divisor(ids, segments, weight, scaled)

@@ -82,12 +82,10 @@ class SerializeManySparse(Op):
         def serialize(indices: Any, values: Any, shape: Any) -> Any:
             check_sparse(indices, values, shape)
             if len(shape) < 2:
-                message = f"the rank of a sparse tensor must be above 1, got {len(shape)}"
-                raise OpError(message)
+                raise OpError(f"the rank of a sparse tensor must be above 1, got {len(shape)}")
             rows = indices[:, 0]
             if np.any(rows[1:] < rows[:-1]):
-                message = "the indices of a sparse tensor must be sorted by their first column"
-                raise OpError(message)
+                raise OpError("the indices of a sparse tensor must be sorted by their first column")
             ends = np.searchsorted(rows, np.arange(int(shape[0]) + 1))
             parts = [
                 (indices[start:end, 1:], values[start:end], shape[1:])
@@ -162,20 +160,16 @@ def _part(element: Any, dtype: DType) -> Any:
     if isinstance(element, TensorVariant):
         array = element.value
         if array.dtype != dtype.numpy:
-            message = f"a serialized tensor must have type {dtype}, got {array.dtype}"
-            raise OpError(message)
+            raise OpError(f"a serialized tensor must have type {dtype}, got {array.dtype}")
         return array
     if not isinstance(element, bytes):
-        message = f"the given variant does not hold a tensor but {element!r}"
-        raise OpError(message)
+        raise OpError(f"the given variant does not hold a tensor but {element!r}")
     try:
         array, found = tensor_from_bytes(element)
     except CfgraphError as error:
-        message = f"could not parse a serialized tensor: {error}"
-        raise OpError(message) from None
+        raise OpError(f"could not parse a serialized tensor: {error}") from None
     if found is not dtype:
-        message = f"a serialized tensor must have type {dtype}, got {found}"
-        raise OpError(message)
+        raise OpError(f"a serialized tensor must have type {dtype}, got {found}")
     return array
 
 
@@ -186,8 +180,7 @@ def _stacked(serialized: Any, dtype: DType) -> tuple[Any, Any, Any]:
         raise OpError(message)
     batch = serialized.shape[:-1]
     if not all(batch):
-        message = "there must be at least one serialized sparse tensor"
-        raise OpError(message)
+        raise OpError("there must be at least one serialized sparse tensor")
     all_indices: list[Any] = []
     all_values: list[Any] = []
     all_shapes: list[Any] = []

@@ -80,11 +80,10 @@ def fill_missing_gradients(g: GradientBuilder, grads: Sequence[Output | None]) -
 def _equal_sizes(axis: int, dim_size: int, count: int) -> list[int]:
     size, remainder = divmod(dim_size, count)
     if remainder:
-        message = (
+        raise OpError(
             f"Number of ways to split should evenly divide the split dimension, but got "
             f"split_dim {axis} (size = {dim_size}) and num_split {count}"
         )
-        raise OpError(message)
     return [size] * count
 
 
@@ -119,15 +118,13 @@ class SplitV(Op):
         xp: ModuleType, num_split: int, /, value: Any, size_splits: Any, split_dim: Any
     ) -> Any:
         if split_dim.size != 1:
-            message = "split_dim tensor must have exactly one element."
-            raise OpError(message)
+            raise OpError("split_dim tensor must have exactly one element.")
         axis = runtime_axis(split_dim.reshape(()), value.ndim, "split_dim")
         if size_splits.shape != (num_split,):
-            message = (
+            raise OpError(
                 "size_splits should be a vector with one entry per output, "
                 f"{num_split} in all; it has the shape {list(size_splits.shape)}"
             )
-            raise OpError(message)
         return split_views(value, axis, _resolve_sizes(size_splits.tolist(), value.shape[axis]))
 
     @classmethod
@@ -162,26 +159,22 @@ class SplitV(Op):
 
 def _resolve_sizes(sizes: list[int], dim_size: int) -> list[int]:
     if len(sizes) == 1 and sizes[0] != dim_size:
-        message = (
+        raise OpError(
             "If there is only one output, it must have the same size as the input. "
             f"Input size: {dim_size} output size: {sizes[0]}"
         )
-        raise OpError(message)
     known = sum(size for size in sizes if size != -1)
     free = sizes.count(-1)
     if free > 1:
-        message = "There can only be one -1 in the input."
-        raise OpError(message)
+        raise OpError("There can only be one -1 in the input.")
     if any(size < -1 for size in sizes):
-        message = f"Split size must not be negative, but got {sizes}"
-        raise OpError(message)
+        raise OpError(f"Split size must not be negative, but got {sizes}")
     if known > dim_size or (not free and known != dim_size):
-        message = (
+        raise OpError(
             "Determined shape must either match input shape along split_dim exactly if fully "
             "specified, or be less than the size of the input along split_dim if not fully "
             f"specified.  Got: {known} for size {dim_size}"
         )
-        raise OpError(message)
     return [dim_size - known if size == -1 else size for size in sizes]
 
 
@@ -196,8 +189,7 @@ class Unpack(Op):
     def kernel(xp: ModuleType, num: int, axis: int, T: DType, /, value: Any) -> Any:
         rank = value.ndim
         if not -rank <= axis < rank:
-            message = f"axis = {axis} not in [{-rank}, {rank})"
-            raise OpError(message)
+            raise OpError(f"axis = {axis} not in [{-rank}, {rank})")
         if value.shape[axis] != num:
             message = f"Input shape axis {axis} must equal {num}, got shape {list(value.shape)}"
             raise OpError(message)
@@ -217,8 +209,7 @@ class Unpack(Op):
             return [UNKNOWN_SHAPE] * count
         axis = static_axis(context.attr("axis"), len(data.dims))
         if data.dims[axis] not in (None, count):
-            message = f"dimension {axis} of {data} is not {count}"
-            raise ShapeError(message)
+            raise ShapeError(f"dimension {axis} of {data} is not {count}")
         return [Shape(data.dims[:axis] + data.dims[axis + 1 :])] * count
 
     gradient = staticmethod(
@@ -229,16 +220,13 @@ class Unpack(Op):
 def split_lengths(value: Any, lengths: Any) -> list[Any]:
     """Pieces of these lengths along axis 0. Raises OpError unless the lengths sum to its size."""
     if lengths.ndim != 1:
-        message = f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}"
-        raise OpError(message)
+        raise OpError(f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}")
     if value.ndim == 0:
-        message = "Expected value to be at least a vector, but received shape: []"
-        raise OpError(message)
+        raise OpError("Expected value to be at least a vector, but received shape: []")
     if lengths.sum() != len(value) or (lengths < 0).any():
-        message = (
+        raise OpError(
             f"Expected sum of lengths to be equal to values.shape[0], but sum of lengths is "
             f"{lengths.sum()} and value's shape is: {Shape(value.shape)}"
         )
-        raise OpError(message)
     ends = np.cumsum(lengths).tolist()
     return [value[start:end] for start, end in pairwise([0, *ends])]

@@ -38,24 +38,20 @@ class Stack(Resource):
     def push(self, value: Any, dtype: DType) -> None:
         """Push a value."""
         if dtype is not self.dtype:
-            message = f"Must have type {self.dtype} but got {dtype}"
-            raise OpError(message)
+            raise OpError(f"Must have type {self.dtype} but got {dtype}")
         self._check_open()
         if len(self.items) >= self.max_size:
-            message = f"Stack[{self.name}] overflowed its max_size ({self.max_size})"
-            raise OpError(message)
+            raise OpError(f"Stack[{self.name}] overflowed its max_size ({self.max_size})")
         self.items.append(value)
 
     def pop(self, dtype: DType) -> Any:
         """Pop the most recently pushed value."""
         if dtype is not self.dtype:
-            message = f"Stack[{self.name}] holds {self.dtype}, not {dtype}"
-            raise OpError(message)
+            raise OpError(f"Stack[{self.name}] holds {self.dtype}, not {dtype}")
         if self.items:
             return self.items.pop()
         self._check_open()
-        message = f"Stack[{self.name}] is empty when calling Pop()."
-        raise OpError(message)
+        raise OpError(f"Stack[{self.name}] is empty when calling Pop().")
 
     def close(self) -> None:
         """Free the content; later operations raise OpError."""
@@ -64,8 +60,7 @@ class Stack(Resource):
 
     def _check_open(self) -> None:
         if self.closed:
-            message = f"Stack[{self.name}] has already been closed."
-            raise OpError(message)
+            raise OpError(f"Stack[{self.name}] has already been closed.")
 
     def __repr__(self) -> str:
         return f"<Stack {self.name!r} of {len(self.items)} {self.dtype}>"

@@ -55,11 +55,10 @@ class StagingArea(Queue):
         """Raise OpError for a tuple that never fits, and Blocked for one that does not fit now."""
         size = self._bytes_of(element)
         if size > self.memory_limit:
-            message = (
+            raise OpError(
                 f"Attempted to insert tensors with combined size of '{size}' bytes into Staging "
                 f"Area with a memory limit of '{self.memory_limit}'."
             )
-            raise OpError(message)
         if self.used + size > self.memory_limit:
             raise Blocked(self, "for memory")
 
@@ -147,8 +146,7 @@ def _check_types(node: Node, element: Sequence[Any]) -> None:
     types = tuple(np.asarray(x).dtype for x in element)
     if types != tuple(dtype.numpy for dtype in node.attr("dtypes")):
         staged = ", ".join(map(str, types))
-        message = f"a tuple of the types {staged} is staged"
-        raise OpError(message)
+        raise OpError(f"a tuple of the types {staged} is staged")
 
 
 class StageSize(_Staging):

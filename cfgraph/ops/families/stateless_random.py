@@ -32,12 +32,10 @@ DrawFunction = Callable[..., Any]
 def check_shape(shape: Any) -> tuple[int, ...]:
     """The shape described by a shape tensor. Raises OpError for negative sizes."""
     if shape.ndim != 1:
-        message = f"shape must be a vector of {{int32,int64}}, got shape {list(shape.shape)}"
-        raise OpError(message)
+        raise OpError(f"shape must be a vector of {{int32,int64}}, got shape {list(shape.shape)}")
     sizes = tuple(shape.tolist())
     if sizes and min(sizes) < 0:
-        message = f"Dimension sizes must be non-negative, got {list(sizes)}"
-        raise OpError(message)
+        raise OpError(f"Dimension sizes must be non-negative, got {list(sizes)}")
     reserve_array(sizes, 8)
     return sizes
 
@@ -57,8 +55,7 @@ def stream_of_seed(seed: Any) -> PhiloxStream:
 def check_seed(seed: Any) -> None:
     """Raise OpError unless a seed tensor has two elements."""
     if seed.shape != (2,):
-        message = f"seed must have shape [2], not {list(seed.shape)}"
-        raise OpError(message)
+        raise OpError(f"seed must have shape [2], not {list(seed.shape)}")
 
 
 def seeded_stream(xp: ModuleType, seed: Any) -> RandomStream:
@@ -79,14 +76,11 @@ def stream_of_key(key: Any, counter: Any, alg: Any) -> PhiloxStream:
 def check_key(key: Any, counter: Any, alg: Any) -> None:
     """Raise OpError for an unknown algorithm, or a key or counter of another shape."""
     if int(alg) not in (_PHILOX, _AUTO):
-        message = f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)"
-        raise OpError(message)
+        raise OpError(f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)")
     if key.shape != (1,):
-        message = f"key must have shape [1], not {list(key.shape)}"
-        raise OpError(message)
+        raise OpError(f"key must have shape [1], not {list(key.shape)}")
     if counter.ndim != 1 or len(counter) < 2:
-        message = f"counter must hold at least 2 numbers, got shape {list(counter.shape)}"
-        raise OpError(message)
+        raise OpError(f"counter must hold at least 2 numbers, got shape {list(counter.shape)}")
 
 
 def keyed_stream(xp: ModuleType, key: Any, counter: Any, alg: Any) -> RandomStream:
@@ -222,16 +216,14 @@ def check_integer_bounds(shape: Any, low: Any, high: Any) -> None:
     """Raise OpError unless the bounds are scalars and, for a nonempty shape, low < high."""
     check_scalar_bounds(low, high)
     if low >= high and 0 not in shape:
-        message = f"Need minval < maxval, got {low} >= {high}"
-        raise OpError(message)
+        raise OpError(f"Need minval < maxval, got {low} >= {high}")
 
 
 def check_scalar_bounds(low: Any, high: Any) -> None:
     """Raise OpError unless the bounds are scalars."""
     for name, bound in (("minval", low), ("maxval", high)):
         if bound.ndim:
-            message = f"{name} must be 0-D, got shape {list(bound.shape)}"
-            raise OpError(message)
+            raise OpError(f"{name} must be 0-D, got shape {list(bound.shape)}")
 
 
 class StatelessRandomUniformInt(StatelessRandom):

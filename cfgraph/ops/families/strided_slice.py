@@ -56,8 +56,7 @@ class StridedSliceMasks:
         Unknown bounds become None in a slice and -1 as an index.
         """
         if self.ellipsis & (self.ellipsis - 1):
-            message = "Multiple ellipses in slice spec not allowed"
-            raise OpError(message)
+            raise OpError("Multiple ellipses in slice spec not allowed")
         return tuple(
             self._index_entry(position, begin, end, strides) for position in range(len(strides))
         )
@@ -76,13 +75,11 @@ class StridedSliceMasks:
             return None
         stride = strides[position]
         if stride == 0:
-            message = f"strides[{position}] must be non-zero"
-            raise OpError(message)
+            raise OpError(f"strides[{position}] must be non-zero")
         start = begin[position] if begin is not None else None
         if self.shrink & bit:
             if stride < 0:
-                message = "only stride 1 allowed on non-range indexing."
-                raise OpError(message)
+                raise OpError("only stride 1 allowed on non-range indexing.")
             return -1 if start is None else start
         stop = end[position] if end is not None else None
         return slice(None if self.begin & bit else start, None if self.end & bit else stop, stride)
@@ -130,11 +127,10 @@ def cached_strided_index(masks: StridedSliceMasks) -> Any:
         if key == known[0]:
             return known[1]
         if begin.ndim != 1 or begin.shape != end.shape or begin.shape != strides.shape:
-            message = (
+            raise OpError(
                 "Expected begin, end, and strides to be 1D equal size tensors, but got shapes "
                 f"{list(begin.shape)}, {list(end.shape)}, and {list(strides.shape)} instead."
             )
-            raise OpError(message)
         made = masks.index(*key)
         last = key, made
         return made
@@ -191,8 +187,7 @@ class StridedSlice(Op):
             if isinstance(begin, np.ndarray) and isinstance(end, np.ndarray):
                 return strided_slice(value, begin, end, strides)
             if not masks.selects_elements(strides.size):
-                message = "begin and end of a traced slice must be constant"
-                raise OpError(message)
+                raise OpError("begin and end of a traced slice must be constant")
             return value[masks.traced_index(xp, begin, strides, value.shape)]
 
         if xp.__name__ == "jax.numpy":
@@ -261,8 +256,7 @@ def _static_slice_shape(
     used = sum(entry is not None and entry is not Ellipsis for entry in index)
     dims, axis, result = list(data), 0, list[int | None]()
     if used > len(dims):
-        message = f"{used} dimensions are sliced, the tensor has {len(dims)}"
-        raise ShapeError(message)
+        raise ShapeError(f"{used} dimensions are sliced, the tensor has {len(dims)}")
     spread = len(dims) - used
     for position, entry in enumerate(index):
         if entry is Ellipsis:
@@ -276,8 +270,7 @@ def _static_slice_shape(
         axis += 1
         if not isinstance(entry, slice):
             if begin is not None and size is not None and not -size <= entry < size:
-                message = f"index {entry} is out of bounds for a dimension of size {size}"
-                raise ShapeError(message)
+                raise ShapeError(f"index {entry} is out of bounds for a dimension of size {size}")
             continue
         bounded = (begin is not None or masks.begin & bit) and (end is not None or masks.end & bit)
         result.append(_static_strided_size(size, entry) if bounded and strides_known else None)
@@ -308,8 +301,7 @@ class StridedSliceGrad(Op):
 
         def strided_slice_grad(shape: Any, begin: Any, end: Any, strides: Any, dy: Any) -> Any:
             if shape.ndim != 1:
-                message = f"shape must be 1-D, got shape {list(shape.shape)}"
-                raise OpError(message)
+                raise OpError(f"shape must be 1-D, got shape {list(shape.shape)}")
             sizes = tuple(shape.tolist())
             reserve_array(sizes, dtype.numpy.itemsize)
             zeros = xp.full(sizes, fill, dtype.numpy)
@@ -331,8 +323,7 @@ def _update_slice(target: Any, index: tuple[Any, ...], piece: Any, name: str) ->
     except IndexError:
         raise OpError(_out_of_bounds(target, index)) from None
     if piece.shape != expected:
-        message = f"shape of {name} was {list(piece.shape)} instead of {list(expected)}"
-        raise OpError(message)
+        raise OpError(f"shape of {name} was {list(piece.shape)} instead of {list(expected)}")
     return updated_at(target, index, piece)
 
 

@@ -248,8 +248,7 @@ class StringToHashBucketStrong(HashBucket):
     def hash_function(cls, node: Node) -> Callable[[Any], Any]:
         key = node.attr("key")
         if len(key) != 2:
-            message = f"Key must have 2 elements, got {len(key)}"
-            raise OpError(message)
+            raise OpError(f"Key must have 2 elements, got {len(key)}")
         pair = int(key[0]), int(key[1])
         return lambda text: sip_hash(text, pair)
 

@@ -32,8 +32,7 @@ class StringJoin(Op):
         shape = next((v.shape for v in inputs if v.ndim), ())
         for operand in inputs:
             if operand.ndim and operand.shape != shape:
-                message = f"Input shapes do not match: {list(shape)} vs. {list(operand.shape)}"
-                raise OpError(message)
+                raise OpError(f"Input shapes do not match: {list(shape)} vs. {list(operand.shape)}")
         count = math.prod(shape)
         columns = [v.ravel().tolist() if v.ndim else [v.item()] * count for v in inputs]
         rows = zip(*columns, strict=True) if columns else [()] * count
@@ -89,11 +88,9 @@ def join_axes(indices: list[int], rank: int) -> list[int]:
     axes: list[int] = []
     for index in indices:
         if not -rank <= index < rank:
-            message = f"Invalid reduction dimension {index} for input with {rank} dimension(s)"
-            raise OpError(message)
+            raise OpError(f"Invalid reduction dimension {index} for input with {rank} dimension(s)")
         if index % rank in axes:
-            message = f"Duplicate reduction dimension {index}"
-            raise OpError(message)
+            raise OpError(f"Duplicate reduction dimension {index}")
         axes.append(index % rank)
     return axes
 
@@ -110,19 +107,17 @@ class UnsortedSegmentJoin(Op):
     @staticmethod
     def kernel(xp: ModuleType, separator: bytes, /, texts: Any, segments: Any, count: Any) -> Any:
         if texts.shape[: segments.ndim] != segments.shape or not segments.ndim:
-            message = (
+            raise OpError(
                 "segment_ids must be a prefix of the shape of inputs: "
                 f"{list(segments.shape)} vs. {list(texts.shape)}"
             )
-            raise OpError(message)
         inner = texts.shape[segments.ndim :]
         width = math.prod(inner)
         rows: list[list[list[bytes]]] = [[[] for _ in range(width)] for _ in range(int(count))]
         values = texts.reshape((segments.size, width)).tolist()
         for segment, row in zip(segments.ravel().tolist(), values, strict=True):
             if not 0 <= segment < count:
-                message = f"segment id {segment} is out of the range [0, {count})"
-                raise OpError(message)
+                raise OpError(f"segment id {segment} is out of the range [0, {count})")
             for column, text in enumerate(row):
                 rows[segment][column].append(text)
         joined = [separator.join(cell) for row in rows for cell in row]
@@ -158,11 +153,9 @@ def sparse_rows(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
 def check_split_inputs(texts: Any, separator: Any) -> None:
     """Raise OpError unless the input is a vector and the separator a scalar."""
     if texts.ndim != 1:
-        message = f"input must be a vector, got shape: {list(texts.shape)}"
-        raise OpError(message)
+        raise OpError(f"input must be a vector, got shape: {list(texts.shape)}")
     if separator.ndim:
-        message = f"sep must be a scalar, got shape: {list(separator.shape)}"
-        raise OpError(message)
+        raise OpError(f"sep must be a scalar, got shape: {list(separator.shape)}")
 
 
 class StringSplit(StringSplitOp):
@@ -224,14 +217,12 @@ class NGramPattern:
         self.pad_width = int(node.attr("pad_width"))
         self.preserve_short = bool(node.attr("preserve_short_sequences"))
         if any(width < 1 for width in self.widths):
-            message = f"ngram_widths must contain positive values, got {self.widths}"
-            raise OpError(message)
+            raise OpError(f"ngram_widths must contain positive values, got {self.widths}")
         if self.preserve_short and not self.widths and self.pad_width < 0:
-            message = (
+            raise OpError(
                 f"pad_width must be at least 0 to preserve short sequences without ngram_widths, "
                 f"got {self.pad_width}"
             )
-            raise OpError(message)
 
     def padding(self, width: int) -> int:
         """The number of pads on each side of a row; at most `width` - 1."""

@@ -134,8 +134,7 @@ def parse_number(read: Callable[[bytes], Any], text: bytes) -> Any:
     value = read(text.strip(ASCII_WHITESPACE))
     if value is None:
         shown = text.decode(errors="replace")
-        message = f"StringToNumberOp could not correctly convert string: {shown}"
-        raise OpError(message)
+        raise OpError(f"StringToNumberOp could not correctly convert string: {shown}")
     return value
 
 

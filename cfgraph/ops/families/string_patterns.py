@@ -217,7 +217,6 @@ class StaticRegexReplace(SameShape):
 def scalar_string(value: Any, name: str) -> bytes:
     """The string of a scalar. Raises OpError for any other shape."""
     if value.ndim:
-        message = f"{name} must be scalar, but received {list(value.shape)}"
-        raise OpError(message)
+        raise OpError(f"{name} must be scalar, but received {list(value.shape)}")
     text: bytes = value.item()
     return text

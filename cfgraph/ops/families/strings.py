@@ -81,11 +81,10 @@ class CaseConversion(StringwiseOp, abstract=True):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         encoding = node.attr("encoding")
         if encoding not in (b"", b"utf-8"):
-            message = (
+            raise OpError(
                 "only utf-8 or '' (no encoding) is supported, "
                 f"received {encoding.decode(errors='replace')}"
             )
-            raise OpError(message)
         return super().bind(node, xp)
 
 
@@ -135,11 +134,10 @@ class Substr(Op):
 
         def cut(texts: Any, pos: Any, count: Any) -> Any:
             if pos.shape != count.shape:
-                message = (
+                raise OpError(
                     "pos and len should have the same shape, "
                     f"got: {list(pos.shape)} vs. {list(count.shape)}"
                 )
-                raise OpError(message)
             first, size = (pos.item(), count.item()) if not pos.ndim else (-1, -1)
             if by_byte and first >= 0 and size >= 0:
                 flat = texts.ravel().tolist()
@@ -147,8 +145,7 @@ class Substr(Op):
                     return string_array([text[first : first + size] for text in flat], texts.shape)
             shape = np.broadcast_shapes(texts.shape, pos.shape)
             if pos.shape not in (texts.shape, ()) and len(shape) > 2:
-                message = f"Substr broadcast not implemented for {len(shape)} dimensions"
-                raise OpError(message)
+                raise OpError(f"Substr broadcast not implemented for {len(shape)} dimensions")
             columns = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
             return string_array(
                 (
@@ -172,8 +169,7 @@ def substring(text: bytes, position: int, count: int, by_byte: bool, index: int)
     wild = position < 0 and count < 0 and not by_byte
     if wild or not -len(edges) <= position <= len(edges):
         shown = f" {text!s}" if by_byte else ""
-        message = f"pos {position} out of range for string{shown} at index {index}"
-        raise OpError(message)
+        raise OpError(f"pos {position} out of range for string{shown} at index {index}")
     first = position + len(edges) if position < 0 else position
     if count < 0:
         # TensorFlow converts a negative length to a huge one for bytes, and to 0 for characters
@@ -205,11 +201,9 @@ class DecodeBase64(StringwiseOp):
         padding = len(text) - len(text.rstrip(b"="))
         body = text[: len(text) - padding]
         if len(text) % 4 == 1:
-            message = "Base64 string length cannot be 1 modulo 4."
-            raise OpError(message)
+            raise OpError("Base64 string length cannot be 1 modulo 4.")
         if (padding and (len(text) % 4 or padding > 2)) or not _ALPHABET.fullmatch(body):
-            message = "Invalid character found in base64."
-            raise OpError(message)
+            raise OpError("Invalid character found in base64.")
         try:
             return base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4))
         except binascii.Error as error:
@@ -246,17 +240,15 @@ class DecodeRaw(Op):
         size = len(flat[0]) if flat else 0
         for position, text in enumerate(flat):
             if len(text) != size:
-                message = (
+                raise OpError(
                     "DecodeRaw requires input strings to all be the same size, "
                     f"but element {position} has size {size} != {len(text)}"
                 )
-                raise OpError(message)
         if size % dtype.itemsize:
-            message = (
+            raise OpError(
                 f"Input to DecodeRaw has length {size} that is not a multiple of "
                 f"{dtype.itemsize}, the size of {out_type.name}"
             )
-            raise OpError(message)
         decoded = elements_from_bytes(b"".join(flat), dtype, little_endian)
         return decoded.reshape((*texts.shape, size // dtype.itemsize))
 
@@ -281,14 +273,12 @@ class DecodePaddedRaw(Op):
         dtype = out_type.numpy
         size = int(length)
         if size <= 0:
-            message = f"fixed_length ({size}) must be greater than zero."
-            raise OpError(message)
+            raise OpError(f"fixed_length ({size}) must be greater than zero.")
         if size % dtype.itemsize:
-            message = (
+            raise OpError(
                 f"fixed_length ({size}) must be a multiple of the size of out_type "
                 f"({dtype.itemsize})"
             )
-            raise OpError(message)
         flat = [text[:size].ljust(size, b"\0") for text in texts.ravel().tolist()]
         decoded = elements_from_bytes(b"".join(flat), dtype, little_endian)
         return decoded.reshape((*texts.shape, size // dtype.itemsize))

@@ -57,8 +57,7 @@ class TensorArray(Resource):
         name: str = "",
     ) -> None:
         if size < 0:
-            message = f"Size should be >= 0, not {size}."
-            raise OpError(message)
+            raise OpError(f"Size should be >= 0, not {size}.")
         reserve(16 * size, "the array")
         self.dtype = dtype
         self.dynamic = dynamic
@@ -269,8 +268,7 @@ class TensorArray(Resource):
         self._fail(f"Could not write to TensorArray index {index} because {why}")
 
     def _fail(self, detail: str) -> NoReturn:
-        message = f"TensorArray {self.name}: {detail}"
-        raise OpError(message)
+        raise OpError(f"TensorArray {self.name}: {detail}")
 
     def __repr__(self) -> str:
         return f"<TensorArray {self.name!r} of {len(self._values)} {self.dtype}>"

@@ -118,11 +118,10 @@ class TensorArrayUnpack(TensorArrayOp):
         xp: ModuleType, T: DType, /, step: Any, array: TensorArray, value: Any, flow: Any
     ) -> Any:
         if value.ndim == 0 or (len(value) != array.size and not array.dynamic):
-            message = (
+            raise OpError(
                 f"Input value must have first dimension equal to the array size "
                 f"({Shape(value.shape)} vs. {array.size})"
             )
-            raise OpError(message)
         array.mark(len(value))
         write_elements(array, range(len(value)), unstack_value(value), T)
         return flow

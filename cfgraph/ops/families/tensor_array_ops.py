@@ -276,10 +276,9 @@ class TensorArrayGatherV3(TensorArrayOp):
 
         def gather(step: Any, array: TensorArray, indices: Any, flow: Any) -> Any:
             if indices.ndim != 1:
-                message = (
+                raise OpError(
                     f"Expected indices to be a vector, but received shape: {Shape(indices.shape)}"
                 )
-                raise OpError(message)
             return stack_elements(xp, array, indices.tolist(), dtype, shape)
 
         return gather
@@ -297,25 +296,22 @@ def stack_elements(
     array.narrow(shape)
     values = array.get_many(indices, dtype)
     if not values and not shape.is_full:
-        message = (
+        raise OpError(
             f"TensorArray has size zero, but element shape {shape} is not fully defined. "
             f"Currently only static shapes are supported when packing zero-size TensorArrays."
         )
-        raise OpError(message)
     first: Any = values[0].shape if values else shape.dims
     if not shape.accepts(first):
-        message = (
+        raise OpError(
             f"TensorArray was passed element_shape {shape} which does not match the element at "
             f"index 0: {Shape(first)}"
         )
-        raise OpError(message)
     for index, value in enumerate(values):
         if value.shape != first:
-            message = (
+            raise OpError(
                 f"TensorArray has inconsistent shapes.  Index 0 has shape: {Shape(first)} but "
                 f"index {index} has shape: {Shape(value.shape)}"
             )
-            raise OpError(message)
     return stack_values(xp, dtype, values, first)
 
 
@@ -335,11 +331,10 @@ class TensorArrayScatterV3(TensorArrayOp):
 
         def scatter(step: Any, array: TensorArray, indices: Any, value: Any, flow: Any) -> Any:
             if indices.ndim != 1 or value.ndim == 0 or len(indices) != len(value):
-                message = (
+                raise OpError(
                     f"Expected a vector of indices and as many slices of the value, but the "
                     f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
                 )
-                raise OpError(message)
             numbers = indices.tolist()
             write_elements(array, numbers, unstack_value(value), dtype)
             if not array.is_gradient:
@@ -357,8 +352,7 @@ def write_elements(
     if array.dynamic:
         array.grow_to(size)
     elif size > array.size:
-        message = f"Max scatter index must be < array size ({size - 1} vs. {array.size})"
-        raise OpError(message)
+        raise OpError(f"Max scatter index must be < array size ({size - 1} vs. {array.size})")
     array.put_many(indices, values, dtype)
 
 
@@ -393,28 +387,25 @@ def _concat_elements(
     values = array.get_many(range(array.packed_size), dtype)
     for index, value in enumerate(values):
         if value.ndim == 0:
-            message = (
+            raise OpError(
                 f"Concat saw a scalar shape at index {index} but requires at least vectors.  "
                 f"Did you mean to call pack?"
             )
-            raise OpError(message)
         if value.shape[1:] != values[0].shape[1:] or not row_shape.accepts(value.shape[1:]):
-            message = (
+            raise OpError(
                 f"TensorArray has inconsistent shapes.  Index 0 has shape: "
                 f"{Shape(values[0].shape)} but index {index} has shape: {Shape(value.shape)}, "
                 f"and all after the first dimension should be {row_shape}"
             )
-            raise OpError(message)
     if values:
         return xp.concatenate(values), np.array([len(value) for value in values], np.int64)
     if not row_shape.is_full:
-        message = (
+        raise OpError(
             f"TensorArray has size zero, but element_shape_except0 {row_shape} is not fully "
             "defined. "
             f"Currently only static shapes are supported when concatenating zero-size "
             f"TensorArrays."
         )
-        raise OpError(message)
     return zeros_of_dtype(xp, dtype, (0, *(size or 0 for size in row_shape))), np.zeros(0, np.int64)
 
 
@@ -437,11 +428,10 @@ class TensorArraySplitV3(TensorArrayOp):
             if array.dynamic:
                 array.grow_to(len(pieces))
             if array.size != len(pieces):
-                message = (
+                raise OpError(
                     f"TensorArray's size is not equal to the size of lengths ({array.size} vs. "
                     f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
                 )
-                raise OpError(message)
             array.mark(len(pieces))
             for index, piece in enumerate(pieces):
                 array.put(index, piece, dtype)

@@ -179,18 +179,16 @@ class TensorList:
         """Elementwise sum of two lists. Raises OpError if dtype, length, or shapes differ."""
         other = tensor_list_of(other)
         if self.element_dtype is not other.element_dtype:
-            message = (
+            raise OpError(
                 f"Trying to add two lists of tensors of different dtypes. One is "
                 f"{self.element_dtype} and the other is {other.element_dtype}"
             )
-            raise OpError(message)
         left, right = self.all().copy(), other.all()
         if len(left) != len(right):
-            message = (
+            raise OpError(
                 f"Trying to add two lists of tensors with different lengths. One is {len(left)} "
                 f"and the other is {len(right)}"
             )
-            raise OpError(message)
         shape = merge_shapes(self.element_shape, other.element_shape)
         return self.replaced(list(map(_sum_elements, left, right)), shape)
 
@@ -210,13 +208,11 @@ def tensor_list_of(handle: Any, dtype: DType | None = None) -> TensorList:
         if isinstance(handle, np.ndarray) and not handle.ndim:
             handle = handle[()]
         if not isinstance(handle, TensorList):
-            message = f"Input handle is not a list. Saw: {handle!r}"
-            raise OpError(message)
+            raise OpError(f"Input handle is not a list. Saw: {handle!r}")
     if dtype is not None and handle.element_dtype is not dtype:
-        message = (
+        raise OpError(
             f"Invalid data types; op elements {dtype} but list elements {handle.element_dtype}"
         )
-        raise OpError(message)
     return handle
 
 
@@ -236,9 +232,7 @@ def element_shape_of(value: Any) -> Shape:
     if isinstance(sizes, int):
         if sizes == -1:
             return Shape(None)
-        message = f"The only valid scalar shape tensor is -1, the unknown rank, not {sizes}"
-        raise OpError(message)
+        raise OpError(f"The only valid scalar shape tensor is -1, the unknown rank, not {sizes}")
     if any(size < -1 for size in sizes):
-        message = f"Dimensions must be >= -1, not {sizes}"
-        raise OpError(message)
+        raise OpError(f"Dimensions must be >= -1, not {sizes}")
     return Shape(None if size < 0 else size for size in sizes)

@@ -42,19 +42,17 @@ def _stack_elements(
             return stack_values(xp, dtype, values, first)
     shape = known_element_shape(handle, shape_input, values)
     if shape.dims is None or not shape.is_full:
-        message = (
+        raise OpError(
             f"Tried to stack elements of an empty list, or uninitialized ones, with "
             f"non-fully-defined element_shape: {shape}"
         )
-        raise OpError(message)
     dims = tuple(int(size or 0) for size in shape)
     full = [zeros_of_dtype(xp, dtype, dims) if value is None else value for value in values]
     for value in full:
         if value.shape != dims:
-            message = (
+            raise OpError(
                 f"Tried to stack elements of differing shapes: {Shape(value.shape)} and {shape}"
             )
-            raise OpError(message)
     return stack_values(xp, dtype, full, dims)
 
 
@@ -73,11 +71,10 @@ class TensorListStack(TensorListOp):
         handle = tensor_list_of(handle, element_dtype)
         values = handle.all()
         if num_elements not in (-1, len(values)):
-            message = (
+            raise OpError(
                 f"Operation expected a list with {num_elements} elements but got a list with "
                 f"{len(values)} elements."
             )
-            raise OpError(message)
         return _stack_elements(xp, handle, element_dtype, values, shape)
 
     @classmethod
@@ -145,14 +142,12 @@ class TensorListFromTensor(TensorListOp):
 def _static_row_shape(value: Any, shape: Any) -> Shape:
     element_shape = element_shape_of(shape)
     if value.ndim == 0:
-        message = "Tensor must be at least a vector, but saw shape: []"
-        raise OpError(message)
+        raise OpError("Tensor must be at least a vector, but saw shape: []")
     if not element_shape.accepts(value.shape[1:]):
-        message = (
+        raise OpError(
             f"Specified a list with shape {element_shape} from a tensor with shape "
             f"{Shape(value.shape)}"
         )
-        raise OpError(message)
     return element_shape
 
 
@@ -173,8 +168,7 @@ class TensorListScatter(TensorListOp):
         def scatter(value: Any, indices: Any, shape: Any, count: Any = -1) -> TensorList:
             element_shape = _static_row_shape(value, shape)
             if count < -1:
-                message = f"TensorListScatter expects num_elements >= -1, found: {count}"
-                raise OpError(message)
+                raise OpError(f"TensorListScatter expects num_elements >= -1, found: {count}")
             size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
             reserve(8 * size, "the list")
             return TensorList(
@@ -186,15 +180,13 @@ class TensorListScatter(TensorListOp):
 
 def _scatter_elements(elements: list[Any], value: Any, indices: Any) -> list[Any]:
     if indices.size != len(value):
-        message = (
+        raise OpError(
             f"Specified {indices.size} indices, but the tensor to scatter has shape "
             f"{Shape(value.shape)}"
         )
-        raise OpError(message)
     for index, row in zip(indices.reshape(-1).tolist(), unstack_value(value), strict=True):
         if not 0 <= index < len(elements):
-            message = f"Trying to scatter at index {index} in list with size {len(elements)}"
-            raise OpError(message)
+            raise OpError(f"Trying to scatter at index {index} in list with size {len(elements)}")
         elements[index] = row
     return elements
 
@@ -223,14 +215,12 @@ class TensorListScatterIntoExistingList(TensorListOp):
     ) -> TensorList:
         handle = tensor_list_of(handle, element_dtype)
         if value.ndim == 0 or not handle.element_shape.accepts(value.shape[1:]):
-            message = (
+            raise OpError(
                 f"Specified a list with shape {handle.element_shape} from a tensor with shape "
                 f"{Shape(value.shape)}"
             )
-            raise OpError(message)
         if indices.ndim != 1:
-            message = f"Expected indices to be a vector, but received {Shape(indices.shape)}"
-            raise OpError(message)
+            raise OpError(f"Expected indices to be a vector, but received {Shape(indices.shape)}")
         elements = handle.all().copy()
         elements += [None] * (max(indices.tolist(), default=-1) + 1 - len(elements))
         return handle.replaced(_scatter_elements(elements, value, indices))
@@ -292,20 +282,18 @@ def _concat_elements(
         if value is not None:
             _check_not_scalars(Shape(value.shape))
             if shape.dims and shape.dims[0] not in (None, len(value)):
-                message = (
+                raise OpError(
                     f"First entry of element_shape input does not match the first dim of a list "
                     f"element. Expected: {shape.dims[0]} Actual: {len(value)}"
                 )
-                raise OpError(message)
             piece_shape = merge_shapes(piece_shape, _unknown_length_shape(Shape(value.shape)))
     row = piece_shape[1:]
     blank = any(value is None for value in values)
     if (not values or blank) and not row.is_full:
-        message = (
+        raise OpError(
             f"All except the first dimension must be fully defined when concating an empty tensor "
             f"list, or uninitialized elements. element_shape: {shape}"
         )
-        raise OpError(message)
     lengths = _element_lengths(values, merge_shapes(shape, handle.element_shape), leading)
     pieces = [
         zeros_of_dtype(xp, dtype, (length, *row)) if value is None else value
@@ -317,8 +305,7 @@ def _concat_elements(
 
 def _check_not_scalars(*shapes: Shape) -> None:
     if any(shape.rank == 0 for shape in shapes):
-        message = "Concat requires elements to be at least vectors, found scalars instead."
-        raise OpError(message)
+        raise OpError("Concat requires elements to be at least vectors, found scalars instead.")
 
 
 def _element_lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]) -> list[int]:
@@ -337,11 +324,10 @@ def _element_lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]
         if value is None and index < len(leading):
             length = leading[index]
         if length is None:
-            message = (
+            raise OpError(
                 f"List contains uninitialized tensor at index {index} but leading_dims has only "
                 f"{len(leading)} elements."
             )
-            raise OpError(message)
         lengths.append(length)
     return lengths
 
@@ -362,14 +348,12 @@ class TensorListSplit(TensorListOp):
     ) -> TensorList:
         element_shape = element_shape_of(shape)
         if element_shape.rank == 0:
-            message = "TensorListSplit requires element_shape to be at least of rank 1, not []"
-            raise OpError(message)
+            raise OpError("TensorListSplit requires element_shape to be at least of rank 1, not []")
         if value.ndim and not _unknown_length_shape(element_shape).accepts(value.shape):
-            message = (
+            raise OpError(
                 f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "
                 f"{element_shape}"
             )
-            raise OpError(message)
         return TensorList(element_dtype, element_shape, split_lengths(value, lengths))
 
 
@@ -386,11 +370,10 @@ class TensorListConcatLists(TensorListOp):
 
         def concat(left: Any, right: Any) -> Any:
             if left.shape != right.shape:
-                message = (
+                raise OpError(
                     f"input_a and input_b must have the same shape, not {Shape(left.shape)} and "
                     f"{Shape(right.shape)}"
                 )
-                raise OpError(message)
             return (
                 map_objects(concat, left, right) if left.ndim else _concat_lists(left, right, dtype)
             )
@@ -403,9 +386,8 @@ class TensorListConcatLists(TensorListOp):
 def _concat_lists(left: TensorList, right: TensorList, dtype: DType) -> TensorList:
     left, right = tensor_list_of(left, dtype), tensor_list_of(right, dtype)
     if left.element_shape.dims != right.element_shape.dims:
-        message = (
+        raise OpError(
             f"input_a and input_b TensorList element shapes are not identical. Saw "
             f"{left.element_shape} vs. {right.element_shape}"
         )
-        raise OpError(message)
     return left.replaced(left.all() + right.all())

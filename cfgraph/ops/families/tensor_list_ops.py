@@ -168,11 +168,10 @@ def check_element(handle: TensorList, value: Any) -> None:
     """Raise OpError unless the shape of `value` fits the list's element shape."""
     shape = handle.element_shape
     if shape.dims != value.shape and not shape.accepts(value.shape):
-        message = (
+        raise OpError(
             f"Tried to put a tensor with incompatible shape into a list. Op element shape: "
             f"{Shape(value.shape)} list shape: {handle.element_shape}"
         )
-        raise OpError(message)
 
 
 def known_element_shape(handle: TensorList, shape_input: Any, values: Sequence[Any]) -> Shape:
@@ -191,11 +190,10 @@ def zero_element(
     """Zeros in place of a reserved element without a value."""
     shape = known_element_shape(handle, shape_input, values)
     if shape.dims is None or not shape.is_full:
-        message = (
+        raise OpError(
             f"Trying to read an uninitialized tensor but element_shape is not fully defined: "
             f"{shape}"
         )
-        raise OpError(message)
     return zeros_of_dtype(xp, handle.element_dtype, [int(size or 0) for size in shape])
 
 
@@ -245,11 +243,10 @@ def _push_element(handle: TensorList, value: Any, dtype: DType) -> TensorList:
     handle = tensor_list_of(handle, dtype)
     check_element(handle, value)
     if 0 <= handle.max_elements <= handle.length:
-        message = (
+        raise OpError(
             f"Tried to push item into a full list list size: {handle.length} max_num_elements: "
             f"{handle.max_elements}"
         )
-        raise OpError(message)
     return handle.pushed(value)
 
 
@@ -262,11 +259,10 @@ class TensorListPushBackBatch(TensorListOp):
     @staticmethod
     def kernel(xp: ModuleType, element_dtype: DType, /, handles: Any, values: Any) -> Any:
         if values.ndim == 0 or handles.shape != values.shape[:1]:
-            message = (
+            raise OpError(
                 f"Expected tensor.shape[0] == input_handles.size, but the shapes are "
                 f"{Shape(values.shape)} and {Shape(handles.shape)}"
             )
-            raise OpError(message)
         result = np.empty(handles.shape, object)
         for index, value in enumerate(unstack_value(values)):
             result[index] = _push_element(handles[index], value, element_dtype)
@@ -292,8 +288,7 @@ class TensorListPopBack(TensorListOp):
         handle = tensor_list_of(handle, element_dtype)
         values = handle.all()
         if not values:
-            message = "Trying to pop from an empty list."
-            raise OpError(message)
+            raise OpError("Trying to pop from an empty list.")
         value = values[-1]
         if value is None:
             value = zero_element(xp, handle, shape, ())
@@ -337,8 +332,7 @@ class TensorListElementShape(TensorListOp):
 def _resize_list(handle: TensorList, size: Any) -> TensorList:
     size = int(size)
     if size < 0:
-        message = f"TensorListResize expects size to be non-negative. Got: {size}"
-        raise OpError(message)
+        raise OpError(f"TensorListResize expects size to be non-negative. Got: {size}")
     check_bytes(8 * size, "the list")
     return tensor_list_of(handle).resized(size)
 

@@ -43,8 +43,7 @@ def draw_interval(
         proposed, accepted = propose(stream, groups)
         places = np.flatnonzero(accepted)[:count]
         if len(places) == 0 or _most_rejections(places) > MAX_REJECTIONS:
-            message = "TruncatedNormal rejection sampler failed to accept a sample."
-            raise OpError(message)
+            raise OpError("TruncatedNormal rejection sampler failed to accept a sample.")
         parts.append(proposed.reshape(-1)[places])
         count -= len(places)
         used = groups if count else int(places[-1]) // proposed.shape[1] + 1
@@ -150,10 +149,9 @@ class StatelessParameterizedTruncatedNormal(Op):
         if samples:
             for index, values in enumerate(zip(*(x.reshape(-1) for x in flat), strict=True)):
                 if not has_samples(float_namespace, *values[1:]):
-                    message = (
+                    raise OpError(
                         "Invalid parameters: stddev must be positive, and minval less than maxval"
                     )
-                    raise OpError(message)
                 interval = NormalInterval.from_bounds(float_namespace, *values)
                 result[index], stream = draw_interval(interval, stream, samples)
         return xp.asarray(result.T.reshape(sizes))

@@ -103,8 +103,7 @@ class UnicodeReader:
             start += 1 if char == _INVALID else len(char.encode(encoding))
             invalid = char == _INVALID
             if invalid and self.errors == "strict":
-                message = "Invalid formatting on input string"
-                raise OpError(message)
+                raise OpError("Invalid formatting on input string")
             if invalid or (self.replaces_controls and code <= _LAST_CONTROL):
                 if self.errors == "ignore":
                     continue
@@ -118,16 +117,14 @@ def _codec_name(name: str) -> str:
         info = codecs.lookup(name)
         b"a".decode(info.name, "cfgraph.mark_invalid")
     except (LookupError, UnicodeError) as error:
-        message = f"Could not create converter for input encoding: {name}"
-        raise OpError(message) from error
+        raise OpError(f"Could not create converter for input encoding: {name}") from error
     return info.name
 
 
 def check_code_point(code: int) -> None:
     """Raise OpError for a number that is no code point."""
     if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        message = f"replacement_char out of unicode codepoint range: {code}"
-        raise OpError(message)
+        raise OpError(f"replacement_char out of unicode codepoint range: {code}")
 
 
 class UnicodeDecodeWithOffsets(Op):
@@ -179,8 +176,7 @@ def _encode(codes: Sequence[int], encoding: str, errors: str, replacement: int) 
     for code in codes:
         valid = 0 <= code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
         if not valid and errors == "strict":
-            message = f"Code point is out of range for Unicode, or a noncharacter: {code}"
-            raise OpError(message)
+            raise OpError(f"Code point is out of range for Unicode, or a noncharacter: {code}")
         if valid or errors != "ignore":
             chars.append(chr(code if valid else replacement))
     return "".join(chars).encode(encoding)

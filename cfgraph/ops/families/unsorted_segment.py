@@ -52,14 +52,12 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
         def unsorted_segment(data: Any, ids: Any, num_segments: Any) -> Any:
             count = int(num_segments)
             if count < 0:
-                message = "Input num_segments == " + str(count) + " must not be negative."
-                raise OpError(message)
+                raise OpError("Input num_segments == " + str(count) + " must not be negative.")
             if data.shape[: ids.ndim] != ids.shape:
-                message = (
+                raise OpError(
                     f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
                     f"{list(ids.shape)}"
                 )
-                raise OpError(message)
             rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
             if xp is not np:
                 defer_check(lambda: flat < count)
@@ -79,8 +77,7 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
         data, ids = context.inputs[:2]
         count = static_int(context, 2)
         if count is not None and count < 0:
-            message = f"num_segments must not be negative, got {count}"
-            raise ShapeError(message)
+            raise ShapeError(f"num_segments must not be negative, got {count}")
         if data.dims is None or ids.rank is None:
             return [UNKNOWN_SHAPE]
         data[: ids.rank].merge(ids)

@@ -75,11 +75,10 @@ class Variable(Resource):
         current = self.value
         current_shape = (self.shape.dims or ()) if current is None else current.shape
         if current_shape != value.shape:
-            message = (
+            raise OpError(
                 f"Assign requires shapes of both tensors to match. "
                 f"lhs shape= {Shape(current_shape)} rhs shape= {Shape(value.shape)}"
             )
-            raise OpError(message)
 
     def copy(self) -> Variable:
         """An independent variable with the same value."""
@@ -114,10 +113,9 @@ def find_variable(
     """
     resource = step.resource(container, name, make)
     if not isinstance(resource, Variable) or resource.dtype is not dtype:
-        message = (
+        raise OpError(
             f"Trying to access resource {name} as a variable of {dtype}, but it is {resource!r}"
         )
-        raise OpError(message)
     return resource
 
 
@@ -167,8 +165,7 @@ class TemporaryVariable(Op):
         dtype, shape = node.attr("dtype"), node.attr("shape")
         name = decode_key(node.attr("var_name")) or node.name
         if not shape.is_full:
-            message = f"TemporaryVariable needs a known shape, got {shape}"
-            raise OpError(message)
+            raise OpError(f"TemporaryVariable needs a known shape, got {shape}")
         reserve_array([size or 0 for size in shape.dims or ()], dtype.numpy.itemsize)
         start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
         return lambda step: Variable(dtype, shape, name, value=start)
@@ -241,11 +238,10 @@ class AssignUpdateOp(Op, abstract=True):
     def kernel(cls, xp: ModuleType, step: Any, cell: Variable, value: Any) -> Variable:
         current = cell.read()
         if current.shape != value.shape:
-            message = (
+            raise OpError(
                 f"lhs and rhs must have the same shape, "
                 f"not {Shape(current.shape)} and {Shape(value.shape)}"
             )
-            raise OpError(message)
         cell.value = cls.combine(current, value)
         return cell
 
@@ -279,11 +275,9 @@ class CountUpTo(Op):
     def kernel(xp: ModuleType, limit: int, /, step: Any, cell: Variable) -> Any:
         value = cell.read()
         if value.shape != ():
-            message = f"The value must be a scalar, not of shape {Shape(value.shape)}"
-            raise OpError(message)
+            raise OpError(f"The value must be a scalar, not of shape {Shape(value.shape)}")
         if value >= limit:
-            message = f"Reached limit of {limit}"
-            raise OpError(message)
+            raise OpError(f"Reached limit of {limit}")
         cell.value = value + value.dtype.type(1)
         return value
 

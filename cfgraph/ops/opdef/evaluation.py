@@ -272,12 +272,10 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
             if (node in static or traced is None) and all(map(is_known, inputs)):
                 return known(*inputs)
             if traced is None:
-                message = f"{node.op} cannot be traced"
-                raise Unsupported(message)
+                raise Unsupported(f"{node.op} cannot be traced")
             for slot in constant:
                 if not is_known(inputs[slot]):
-                    message = f"input {slot} of {node.op} is not a compile-time constant"
-                    raise Unsupported(message)
+                    raise Unsupported(f"input {slot} of {node.op} is not a compile-time constant")
             return traced(
                 *(
                     xp.asarray(value)

@@ -117,8 +117,7 @@ def same_attrs(g: GradientBuilder, op: str, node: Node, *inputs: Output) -> Outp
 def reject_gradients(node: Node, others: Sequence[Output | None], what: str) -> None:
     """Reject gradients of outputs that do not propagate them. Raises Unsupported."""
     if any(others):
-        message = f"there is no gradient through {what}"
-        raise Unsupported(message, node=node, code="CFG502")
+        raise Unsupported(f"there is no gradient through {what}", node=node, code="CFG502")
 
 
 def conjugate(g: GradientBuilder, x: Output) -> Output:

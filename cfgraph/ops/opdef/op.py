@@ -197,8 +197,7 @@ class Op:
         if function is not None:
             return getattr(xp, function) if isinstance(function, str) else function
         if kernel is None:
-            message = f"{cls.name} has no kernel"
-            raise TypeError(message)
+            raise TypeError(f"{cls.name} has no kernel")
         return partial(kernel, xp, *map(node.attr, _named_attributes(kernel)))
 
     @classmethod
@@ -212,8 +211,7 @@ class Op:
     @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
         """Compute the outputs of a stateful node."""
-        message = f"{cls.name} has no kernel"
-        raise TypeError(message)
+        raise TypeError(f"{cls.name} has no kernel")
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

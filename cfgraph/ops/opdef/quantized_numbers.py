@@ -123,8 +123,7 @@ def interval(dtype: Any, low: Any, high: Any) -> QuantizedInterval:
     bounds = [np.asarray(bound, _F32) for bound in (low, high)]
     for bound in bounds:
         if bound.size != 1:
-            message = f"the bounds of a range must be scalars, got shape {list(bound.shape)}"
-            raise OpError(message)
+            raise OpError(f"the bounds of a range must be scalars, got shape {list(bound.shape)}")
     low, high = (bound.reshape(())[()] for bound in bounds)
     return QuantizedInterval(quantized_type(dtype), low, high)
 

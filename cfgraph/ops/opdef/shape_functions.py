@@ -60,8 +60,7 @@ class InferenceContext:
 def static_axis(axis: int, rank: int) -> int:
     """An axis of inference, counted from the front. Raises ShapeError if out of range."""
     if not -rank <= axis < rank:
-        message = f"axis {axis} is out of the range [{-rank}, {rank})"
-        raise ShapeError(message)
+        raise ShapeError(f"axis {axis} is out of the range [{-rank}, {rank})")
     return axis % rank
 
 
@@ -71,8 +70,7 @@ def runtime_axis(axis: Any, rank: int, what: str = "axis") -> int:
     if index < 0:
         index += rank
     if not 0 <= index < rank:
-        message = f"{what} {operator.index(axis)} is out of the range [{-rank}, {rank})"
-        raise OpError(message)
+        raise OpError(f"{what} {operator.index(axis)} is out of the range [{-rank}, {rank})")
     return index
 
 
@@ -92,24 +90,21 @@ def static_ints(context: InferenceContext, slot: int) -> list[int] | None:
 def shape_of_rank(rank: int | None) -> Shape:
     """A shape of this rank and unknown sizes. Raises ShapeError above `LARGEST_RANK`."""
     if rank is not None and rank > LARGEST_RANK:
-        message = f"a tensor cannot have {rank} dimensions"
-        raise ShapeError(message)
+        raise ShapeError(f"a tensor cannot have {rank} dimensions")
     return UNKNOWN_SHAPE if rank is None else Shape([None] * rank)
 
 
 def require_rank(shape: Shape, rank: int) -> Shape:
     """Refine a shape to this rank. Raises ShapeError if its rank differs."""
     if shape.rank not in (None, rank):
-        message = f"shape {shape} must have rank {rank}"
-        raise ShapeError(message)
+        raise ShapeError(f"shape {shape} must have rank {rank}")
     return shape.merge(shape_of_rank(rank))
 
 
 def require_rank_at_least(shape: Shape, rank: int) -> Shape:
     """The shape unchanged. Raises ShapeError if its rank is known and smaller."""
     if shape.rank is not None and shape.rank < rank:
-        message = f"shape {shape} must be at least of rank {rank}"
-        raise ShapeError(message)
+        raise ShapeError(f"shape {shape} must be at least of rank {rank}")
     return shape
 
 

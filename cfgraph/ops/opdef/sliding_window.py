@@ -89,8 +89,7 @@ class SlidingWindow(NamedTuple):
             return None
         extent = (window - 1) * self.dilations[d] + 1
         if size + sum(self.explicit[d]) < extent:
-            message = f"a window of {extent} does not fit into an image of {size}"
-            raise ShapeError(message)
+            raise ShapeError(f"a window of {extent} does not fit into an image of {size}")
         count, _ = self.output_size_and_padding(d, size, extent)
         return count
 
@@ -101,12 +100,11 @@ def _grid(slide: SlidingWindow, sizes: tuple[int, ...], window: tuple[int, ...])
     for d, (size, extent) in enumerate(zip(sizes, slide.extents(window), strict=True)):
         count, pad = slide.output_size_and_padding(d, size, extent)
         if count < 0:
-            message = (
+            raise OpError(
                 f"Computed output size would be negative: {count} "
                 f"[input_size: {size}, effective_filter_size: {extent}, "
                 f"stride: {slide.strides[d]}]"
             )
-            raise OpError(message)
         out.append(count)
         pads.append(pad)
     return WindowGrid(slide, tuple(window), tuple(sizes), tuple(out), tuple(pads))
@@ -284,13 +282,11 @@ def sliding_window(
     _require_size("dilations", dilations, layout.rank)
     _require_size("explicit_paddings", flat, 2 * layout.rank)
     if any(step != 1 for d, step in enumerate(steps) if d not in layout.spatial):
-        message = (
+        raise OpError(
             "Current implementation does not yet support strides in the batch and depth dimensions."
         )
-        raise OpError(message)
     if any(step < 1 for step in steps):
-        message = f"strides must be positive, got {list(steps)}"
-        raise OpError(message)
+        raise OpError(f"strides must be positive, got {list(steps)}")
     return SlidingWindow(
         tuple(int(steps[d]) for d in layout.spatial),
         tuple(dilations[d] for d in layout.spatial),
@@ -301,8 +297,7 @@ def sliding_window(
 
 def _require_size(name: str, sizes: Sequence[int], expected: int) -> None:
     if len(sizes) != expected:
-        message = f"{name} has {len(sizes)} numbers, expected {expected}"
-        raise OpError(message)
+        raise OpError(f"{name} has {len(sizes)} numbers, expected {expected}")
 
 
 def windowed_shape(

@@ -24,8 +24,7 @@ def zeros_like_value(value: Any) -> Any:
 def zeros_like_element(value: Any) -> Any:
     """Zeros like an element of a list. Raises OpError for strings."""
     if isinstance(value, np.ndarray) and any(isinstance(v, bytes) for v in value.flat[:1]):
-        message = "Trying to compute zeros_like for unsupported dtype string"
-        raise OpError(message)
+        raise OpError("Trying to compute zeros_like for unsupported dtype string")
     return zeros_like_value(value)
 
 
@@ -38,13 +37,11 @@ def add_values(a: Any, b: Any) -> Any:
     if isinstance(a, np.ndarray) and a.dtype == object and not a.ndim:
         a = a[()]
     if isinstance(a, bytes):
-        message = "cannot add strings"
-        raise OpError(message)
+        raise OpError("cannot add strings")
     if hasattr(a, "add"):
         return a.add(b)
     if a.shape != b.shape:
-        message = f"Cannot add tensors of shapes {Shape(a.shape)} and {Shape(b.shape)}"
-        raise OpError(message)
+        raise OpError(f"Cannot add tensors of shapes {Shape(a.shape)} and {Shape(b.shape)}")
     return a + b if a.dtype != object else map_objects(add_values, a, b)
 
 
@@ -65,13 +62,11 @@ class EmptyVariant:
 
     def zeros_like(self) -> Any:
         """Raise OpError, since an empty variant has no value."""
-        message = "an empty variant has no zeros"
-        raise OpError(message)
+        raise OpError("an empty variant has no zeros")
 
     def add(self, other: Any) -> Any:
         """Raise OpError, since an empty variant has no value."""
-        message = "an empty variant has no sum"
-        raise OpError(message)
+        raise OpError("an empty variant has no sum")
 
     def __repr__(self) -> str:
         return "<empty variant>"
@@ -89,8 +84,7 @@ def zeros_of_dtype(xp: ModuleType, dtype: DType, shape: Sequence[int]) -> Any:
     if dtype.kind == "variant":
         return np.full(shape, EMPTY_VARIANT, object) if len(shape) else EMPTY_VARIANT
     if dtype.is_object:
-        message = f"type {dtype} has no zero"
-        raise OpError(message)
+        raise OpError(f"type {dtype} has no zero")
     return xp.zeros(shape, dtype.numpy)
 
 
