@@ -169,60 +169,46 @@ class ResourceScatterNd(ScatterPositions, abstract=True):
     signature = "ref: resource, indices: host Tindices, updates: T ->"
 
 
-# suffix of the names, function, and description of each change
+# suffix of the names, function, description, types, and whether there is a form of slices
 _CHANGES: Final = (
-    ("Update", scatter_replace, "Replace {rows}"),
-    ("Add", scatter_add, "Add to {rows}"),
-    ("Sub", scatter_subtract, "Subtract from {rows}"),
-    ("Mul", scatter_multiply, "Multiply {rows}"),
-    ("Div", scatter_divide, "Divide {rows}"),
-    ("Min", scatter_min, "Set {rows} to min({row}, update)"),
-    ("Max", scatter_max, "Set {rows} to max({row}, update)"),
+    ("Update", scatter_replace, "Replace {rows}", "", True),
+    ("Add", scatter_add, "Add to {rows}", f"T: {NUMERIC}", True),
+    ("Sub", scatter_subtract, "Subtract from {rows}", f"T: {NUMERIC}", True),
+    ("Mul", scatter_multiply, "Multiply {rows}", f"T: {NUMERIC}", False),
+    ("Div", scatter_divide, "Divide {rows}", f"T: {NUMERIC}", False),
+    ("Min", scatter_min, "Set {rows} to min({row}, update)", _ORDERED, True),
+    ("Max", scatter_max, "Set {rows} to max({row}, update)", _ORDERED, True),
 )
 
 
-def _define_of_rows(suffix: str, change: ScatterFunction, description: str) -> None:
+def _define_of_rows(suffix: str, change: ScatterFunction, description: str, types: str) -> None:
     """Define the update of rows by a change, through a reference and through a resource."""
     doc = description.format(rows="some rows of a variable", row="row")
-    types = _ORDERED if suffix in ("Min", "Max") else f"T: {NUMERIC}"
-    attrs = f"{types}, {INDICES}, use_locking: bool = false"
-    resource_attrs = f"dtype: {NUMERIC}, {INDICES}"
-    if suffix == "Update":
-        attrs, resource_attrs = f"{INDICES}, use_locking: bool = true", INDICES
-    by_reference = f"{doc}; the output is its reference."
-    facts = {"change": staticmethod(change)}
-    define_op(__name__, f"Scatter{suffix}", ScatterRows, by_reference, attrs=attrs, **facts)
-    define_op(
-        __name__,
-        f"ResourceScatter{suffix}",
-        ResourceScatterRows,
-        f"{doc}.",
-        attrs=resource_attrs,
-        **facts,
-    )
+    attrs, resource_attrs = f"{INDICES}, use_locking: bool = true", INDICES
+    if types:
+        attrs = f"{types}, {INDICES}, use_locking: bool = false"
+        resource_attrs = f"dtype: {NUMERIC}, {INDICES}"
+    _define(f"Scatter{suffix}", ScatterRows, change, f"{doc}; the output is its reference.", attrs)
+    _define(f"ResourceScatter{suffix}", ResourceScatterRows, change, f"{doc}.", resource_attrs)
 
 
-def _define_of_slices(suffix: str, change: ScatterFunction, description: str) -> None:
+def _define_of_slices(suffix: str, change: ScatterFunction, description: str, types: str) -> None:
     """Define the update of slices by a change, through a reference and through a resource."""
     doc = description.format(rows="the slices of a variable at index vectors", row="slice")
     resource_attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    attrs = resource_attrs
-    if suffix != "Update":
-        attrs = f"T: {NUMERIC}, {attrs.replace('true', 'false')}"
+    attrs = f"T: {NUMERIC}, {resource_attrs.replace('true', 'false')}" if types else resource_attrs
     by_reference = f"{doc}; the output is its reference."
-    facts = {"change": staticmethod(change)}
-    define_op(__name__, f"ScatterNd{suffix}", ScatterPositions, by_reference, attrs=attrs, **facts)
-    define_op(
-        __name__,
-        f"ResourceScatterNd{suffix}",
-        ResourceScatterNd,
-        f"{doc}.",
-        attrs=resource_attrs,
-        **facts,
-    )
+    _define(f"ScatterNd{suffix}", ScatterPositions, change, by_reference, attrs)
+    _define(f"ResourceScatterNd{suffix}", ResourceScatterNd, change, f"{doc}.", resource_attrs)
 
 
-for _change in _CHANGES:
-    _define_of_rows(*_change)
-    if _change[0] not in ("Mul", "Div"):
-        _define_of_slices(*_change)
+def _define(
+    name: str, base: type[ScatterRows], change: ScatterFunction, doc: str, attrs: str
+) -> None:
+    define_op(__name__, name, base, doc, attrs=attrs, change=staticmethod(change))
+
+
+for _suffix, _change, _description, _types, _has_slices in _CHANGES:
+    _define_of_rows(_suffix, _change, _description, _types)
+    if _has_slices:
+        _define_of_slices(_suffix, _change, _description, _types)
