@@ -4,6 +4,7 @@ Draws lines of the product at random, changes one of each (an inverted compariso
 one, a call removed, ...), and runs tests until one fails. `--tests` names a stage of tests as
 arguments of pytest; a mutant that passes a stage goes on to the next, and survives if it passes
 all. The file is changed in place and restored; a later call with the same seed and log continues.
+Tests that run for longer than `--timeout` or need more memory than a test may have fail.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import ast
 import json
 import random
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -28,6 +31,8 @@ _INVERSE: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult},
     **{ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd},
 }
+# of the tests of a mutant, which may allocate in an endless loop
+_ADDRESS_SPACE = 12 << 30
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", flags=re.MULTILINE)
 
 
@@ -136,6 +141,7 @@ def first_failure(mutant: Mutant, stages: list[str], timeout: float) -> str | No
             run = subprocess.run(
                 [sys.executable, "-m", "pytest", *arguments],
                 capture_output=True, text=True, timeout=timeout, check=False,
+                preexec_fn=_limit_memory,
             )  # fmt: skip
             if run.returncode:
                 failed = _FAILED.search(run.stdout)
@@ -145,6 +151,10 @@ def first_failure(mutant: Mutant, stages: list[str], timeout: float) -> str | No
     finally:
         mutant.path.write_bytes(source)
     return None
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
 
 
 def main() -> None:
@@ -157,6 +167,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=900, help="seconds per stage")
     parser.add_argument("--log", type=Path, default=Path("build/mutation.jsonl"))
     options = parser.parse_args()
+    # a terminated run restores the file as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.log.parent.mkdir(parents=True, exist_ok=True)
     logged = options.log.read_text().splitlines() if options.log.exists() else []
     results = {row["mutant"]: row["failure"] for row in map(json.loads, logged)}
