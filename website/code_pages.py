@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cfgraph.analysis.findings import Code, catalog
 from website.transcripts import (
     ROOT,
     Transcript,
-    copy_graph,
-    empty_folder,
     in_parallel,
+    sample_folder,
     transcript,
 )
 
@@ -29,17 +29,28 @@ SECTIONS: Final = {
     "7": "Runs",
     "8": "Comparisons",
 }
-_FOLDER: Final = ROOT / "fixtures" / "errors"
+_FIXTURES: Final = ROOT / "fixtures"
+_TABLE: Final = ROOT / "website" / "code_examples.toml"
+_EXPECTATION: Final = re.compile(r"^# expect .*\n", flags=re.MULTILINE)
+
+
+class Sample(NamedTuple):
+    """A graph that has a fault, by the name of its file, and the commands that report it."""
+
+    name: str
+    text: str
+    commands: tuple[str, ...]
 
 
 def code_pages() -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each page."""
     yield "errors/index.md", _index()
-    files = sample_files()
-    checked = dict(zip(_all(files), in_parallel(checked_sample, _all(files)), strict=True))
+    groups = samples()
+    every = [sample for group in groups.values() for sample in group]
+    shown = dict(zip(every, in_parallel(reported, every), strict=True))
     for code, entry in catalog().items():
-        samples = [(file, *checked[file]) for file in files.get(code, [])]
-        yield f"errors/{code}.md", _page(entry, samples)
+        pairs = [(sample, shown[sample]) for sample in groups.get(code, [])]
+        yield f"errors/{code}.md", _page(entry, pairs)
 
 
 def code_paths() -> list[str]:
@@ -47,16 +58,28 @@ def code_paths() -> list[str]:
     return ["errors/index.md", *(f"errors/{code}.md" for code in catalog())]
 
 
-def _all(files: Mapping[str, Sequence[Path]]) -> list[Path]:
-    return [file for group in files.values() for file in group]
-
-
-def sample_files() -> dict[str, list[Path]]:
-    """Graphs that have a fault, by its code."""
-    found: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(_FOLDER.iterdir()):
-        found[file.name[: len("CFG000")]].append(file)
+def samples() -> dict[str, list[Sample]]:
+    """The samples of each code: the graphs of fixtures/errors/, and the table next to this file."""
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for file in sorted((_FIXTURES / "errors").iterdir()):
+        text = _EXPECTATION.sub("", file.read_text(encoding="utf-8"))
+        found[file.name[: len("CFG000")]].append(
+            Sample(file.name, text, (f"cfgraph check {file.name}",))
+        )
+    for code, entry in tomllib.loads(_TABLE.read_text(encoding="utf-8")).items():
+        text = entry.get("graph", "").lstrip()
+        found[code].append(Sample(f"{code}.graph", text, tuple(entry["run"])))
     return found
+
+
+def reported(sample: Sample) -> list[Transcript]:
+    """Run the commands of a sample in a folder that has its graph, and other samples."""
+    with sample_folder() as folder:
+        for file in (_FIXTURES / "messages").iterdir():
+            (folder / file.name).symlink_to(file)
+        if sample.text:
+            (folder / sample.name).write_text(sample.text, encoding="utf-8")
+        return [transcript(line, folder) for line in sample.commands]
 
 
 def code_sections() -> list[dict[str, list[dict[str, str]]]]:
@@ -84,24 +107,17 @@ def _index() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _page(entry: Code, samples: Sequence[tuple[Path, str, Transcript]]) -> str:
+def _page(entry: Code, pairs: Sequence[tuple[Sample, Sequence[Transcript]]]) -> str:
     parts = [
         f'---\ndescription: "{entry.code}: {entry.title}"\n---\n',
         f"# {entry.code}: {entry.title}\n",
         f"**{entry.level.capitalize()}.** {entry.explanation}\n",
         f"## How to mend it\n\n{entry.fix}\n",
     ]
-    if samples:
-        start = "Graphs that have" if len(samples) > 1 else "A graph that has"
-        parts.append(f"## {start} the fault\n")
-    for file, text, check in samples:
-        parts.append(f'```text title="{file.name}"\n{text.rstrip()}\n```\n')
-        parts.append(f"{check.as_markdown()}\n")
+    if pairs:
+        parts.append(f"## {'Examples' if len(pairs) > 1 else 'Example'}\n")
+    for sample, shown in pairs:
+        if sample.text:
+            parts.append(f'```text title="{sample.name}"\n{sample.text.rstrip()}\n```\n')
+        parts += [f"{line.as_markdown()}\n" for line in shown]
     return "\n".join(parts)
-
-
-def checked_sample(file: Path) -> tuple[str, Transcript]:
-    """The text of a sample graph, and the transcript of its check."""
-    with empty_folder() as folder:
-        text = copy_graph(file, folder)
-        return text, transcript(f"cfgraph check {file.name}", folder)

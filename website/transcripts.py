@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -44,19 +45,22 @@ class Transcript(NamedTuple):
         return "\n".join(["```console", *self.lines(), "```"])
 
 
-@contextmanager
-def empty_folder() -> Iterator[Path]:
-    """A temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="cfgraph-site-") as name:
-        yield Path(name)
+@cache
+def _samples() -> Path:
+    """A folder with the files of `cfgraph examples`, of which each transcript has a copy."""
+    folder = Path(tempfile.mkdtemp(prefix="cfgraph-samples-"))
+    atexit.register(shutil.rmtree, folder)
+    done = run(["cfgraph", "examples", "."], folder)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @contextmanager
 def sample_folder() -> Iterator[Path]:
     """A temporary folder with the files of `cfgraph examples` and the fixtures."""
-    with empty_folder() as folder:
-        done = run(["cfgraph", "examples", "."], folder)
-        assert done.returncode == 0, done.stderr
+    with tempfile.TemporaryDirectory(prefix="cfgraph-site-") as name:
+        folder = Path(name)
+        shutil.copytree(_samples(), folder, dirs_exist_ok=True)
         (folder / "fixtures").symlink_to(ROOT / "fixtures")
         yield folder
 
@@ -78,14 +82,3 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> li
     """Call a function that waits for transcripts on each item, on all cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
-
-
-def copy_graph(file: Path, folder: Path) -> str:
-    """Copy a graph without the line that states the expected finding; return its text."""
-    target = folder / file.name
-    if file.suffix != ".graph":
-        shutil.copy(file, target)
-        return ""
-    text = re.sub(r"^# expect .*\n", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    target.write_text(text, encoding="utf-8")
-    return text
