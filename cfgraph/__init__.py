@@ -2,8 +2,8 @@
 
 Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
-Passes     lower, gradients, place, partition, cluster, extract, optimize: in place, each returns a
-           report; Pipeline runs several from a text
+Passes     lower, gradients, place, partition, cluster, extract, optimize, freeze: in place, each
+           returns a report; Pipeline runs several from a text
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cfgraph.passes.cluster.cluster import cluster as cluster
     from cfgraph.passes.derivatives import gradients as gradients
     from cfgraph.passes.extract import extract as extract
+    from cfgraph.passes.freeze.freeze import freeze as freeze
     from cfgraph.passes.functionalize.functionalize import functionalize as functionalize
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.optimize.optimize import optimize as optimize
@@ -81,6 +82,7 @@ _HOMES = {
     "diff": "cfgraph.compare.diff",
     "dumps": "cfgraph.ir.files",
     "extract": "cfgraph.passes.extract",
+    "freeze": "cfgraph.passes.freeze.freeze",
     "functionalize": "cfgraph.passes.functionalize.functionalize",
     "gradients": "cfgraph.passes.derivatives",
     "limited": "cfgraph.limits",

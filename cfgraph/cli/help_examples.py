@@ -65,6 +65,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph optimize power.pb --fetch y --skip fold --to graph",
         "cfgraph optimize rnn.pb --only cse,fold -v -o fast.pb",
     ),
+    "freeze": (
+        "cfgraph freeze mismatch.graph --fetch merge --set p=true --to graph",
+        "cfgraph freeze count.graph --fetch exit --set n=3 -o three.pb",
+        "cfgraph freeze rnn.pb --fetch loss --verify -o frozen.pb",
+    ),
     "reduce": (
         "cfgraph reduce count.graph -o small.graph --status 0 -- grep -q Exit {}",
         "cfgraph reduce count.graph -o small.graph --status 0 --match Less -- cat {}",

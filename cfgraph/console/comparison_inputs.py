@@ -105,7 +105,10 @@ def _restore_from(
 
 @dataclass(frozen=True, slots=True)
 class RunInputs:
-    """Feeds, fetches, number of cases, limits, and tolerances; all as the user wrote them."""
+    """Feeds, fetches, number of cases, limits, and tolerances; all as the user wrote them.
+
+    With `signature_outputs`, the fetches are by default the outputs of the default signature.
+    """
 
     fetches: Sequence[str] = ()
     targets: Sequence[str] = ()
@@ -121,6 +124,7 @@ class RunInputs:
     variables: str | None = None
     allow_io: bool = False
     signature: str | None = None
+    signature_outputs: bool = False
 
     @property
     def is_set(self) -> bool:

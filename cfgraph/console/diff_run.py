@@ -51,7 +51,8 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
     request = Fetches(graph, names.outputs)
     for name in inputs.fetches:
         request.fetch(name)
-    if inputs.signature is not None and not (inputs.fetches or inputs.targets):
+    by_signature = inputs.signature is not None or inputs.signature_outputs
+    if by_signature and not (inputs.fetches or inputs.targets):
         request.default()
     for name in inputs.targets:
         request.target(name)

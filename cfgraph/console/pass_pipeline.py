@@ -33,6 +33,7 @@ from cfgraph.passes.outcome import op_counts, unchanged_on_error
 _PASSES: Final[dict[str, tuple[str, str, str]]] = {
     "cluster": ("cfgraph.console.cluster", "ClusteredGraph", "ClusterOptions"),
     "extract": ("cfgraph.console.extract", "ExtractedGraph", "ExtractOptions"),
+    "freeze": ("cfgraph.console.freeze", "FrozenGraph", "FreezeOptions"),
     "functionalize": (
         "cfgraph.console.functionalize",
         "FunctionalizedGraph",

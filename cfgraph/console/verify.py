@@ -53,18 +53,23 @@ class Verification:
     """Compares the result of a command with its input, if `enabled`.
 
     It is None for a command that cannot verify, or whose inputs have another use. Imports inside: a
-    command that does not verify must not load the runtime.
+    command that does not verify must not load the runtime. With `shares_names` the signature and
+    the variables are also options of the pass.
     """
 
     inputs: RunInputs = field(default_factory=RunInputs)
     enabled: bool | None = False
+    shares_names: bool = False
     _original: Graph | None = field(default=None, init=False)
     _options: ComparisonRunOptions | None = field(default=None, init=False)
 
     def before(self, source: Source, quiet: bool) -> None:
         """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
         if not self.enabled:
-            if self.enabled is not None and self.inputs.is_set:
+            own = self.inputs
+            if self.shares_names:
+                own = replace(own, signature=None, variables=None, allow_io=False)
+            if self.enabled is not None and own.is_set:
                 message = "feeds and other run options require --verify"
                 raise UsageError(message, hint="add --verify")
             return

@@ -57,6 +57,11 @@ LINES = {
         "optimize lstm.pb --fetch loss --only prune -o o.pb",
         "optimize cond_functional.pb --verify -o o.pb",
     ],
+    "freeze": [
+        "freeze counter.pb --fetch count --set n=3 --verify -o o.pb",
+        "freeze counter.pb --fetch count --set n=3 -o o.pb",
+        "freeze counter.pb -o o.pb",
+    ],
     "reduce": [
         "reduce counter.pb --against other.graph --feed n=3 -o o.pb",
         "reduce counter.pb -o o.pb false {}",

@@ -9,7 +9,8 @@
 
 The first line names the pass and its options. Each `# run` feeds, fetches and compares on the graph
 before and after the pass, before it only what is there already; the runs of one file share their
-variables. A comment that is no run is just that.
+variables, which start with the values of the option `variables`. A comment that is no run is just
+that.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from typing import Any
 import numpy as np
 
 import cfgraph
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ops.families.resource_variables import VarHandleOp
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import is_a
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 
@@ -55,7 +60,7 @@ class GoldenFile:
     @property
     def is_idempotent(self) -> bool:
         """True if a second run of the pass is possible and changes nothing."""
-        return self.name not in _ADDS and "functions" not in self.options
+        return self.name not in _ADDS and not {"functions", "values"} & {*self.options}
 
     def graph(self) -> Graph:
         """The graph before the pass."""
@@ -71,7 +76,7 @@ class GoldenFile:
 
     def check_runs(self, graph: Graph) -> None:
         """Compare the values of the runs with those in the file."""
-        state = State()
+        state = self.initial_state(graph)
         for feeds, expected in self.runs:
             present = [name for name in expected if _node(name) in graph]
             fetches = [name for name in present if not name.startswith("^")]
@@ -79,12 +84,30 @@ class GoldenFile:
             if not present:
                 continue
             values = Session(graph, state=state, soft_placement=True).run(
-                fetches, {name: _fed(graph, name, value) for name, value in feeds.items()}, targets
+                fetches,
+                {
+                    name: _fed(graph, name, value)
+                    for name, value in feeds.items()
+                    if _node(name) in graph
+                },
+                targets,
             )
             values_by_name = {
                 name: _plain(value) for name, value in zip(fetches, values, strict=True)
             }
             assert values_by_name == {name: expected[name] for name in fetches}
+
+    def initial_state(self, graph: Graph) -> State:
+        """The state before the runs: variables of the option of this name."""
+        state, values = State(), self.options.get("variables", {})
+        for node in filter(is_variable, graph):
+            container, name = variable_key(node)
+            if name in values:
+                dtype, shape = node.attr("dtype"), node.attr("shape")
+                value, resource = np.asarray(values[name], dtype.numpy), is_a(node, VarHandleOp)
+                made = Variable(dtype, shape, name, value=value, resource=resource)
+                state.get_or_make(container, name, lambda made=made: made)
+        return state
 
     def check_all_ran(self, graph: Graph) -> None:
         """Check that all fetches of the runs are in the graph."""

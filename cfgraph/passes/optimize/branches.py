@@ -3,6 +3,7 @@
     Switch(x, true):1                    is x
     Merge(dead, y)                       becomes Identity(y)
     Merge(Switch(x, p):0, Switch(x, p):1) is x
+    If(true, x, then=f, else=g)          becomes a call of f
 
 Nodes that never run disappear with their last reader. A Merge loses an input only if all others but
 one are proven dead too, because its second output is the number of the input that arrived.
@@ -14,12 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
-from cfgraph.ops.opdef.op import is_identity, role_of
+from cfgraph.ops.opdef.op import function_calls, is_identity, role_of
+from cfgraph.passes.optimize.calls import LOWERED_ATTR, call_op, has_effects
+from cfgraph.passes.optimize.fold import known_value
 from cfgraph.passes.optimize.rewriting import (
     RewriteContext,
     inherited_annotations,
@@ -28,6 +31,7 @@ from cfgraph.passes.optimize.rewriting import (
 
 RULE: Final = "branches"
 _MAX_STEPS: Final = 20
+_CONDITIONALS: Final = ("if", "case")
 
 
 def branches(context: RewriteContext) -> None:
@@ -35,6 +39,9 @@ def branches(context: RewriteContext) -> None:
     for node in context.nodes():
         check_deadline()
         role = role_of(node)
+        if function_calls(node.op).kind in _CONDITIONALS:
+            _call_branch(context, node)
+            continue
         if role not in (Role.SWITCH, Role.MERGE) or not is_function_of_inputs(node):
             continue
         if node in context.never_live:
@@ -43,6 +50,32 @@ def branches(context: RewriteContext) -> None:
             _bypass_switch(context, node)
         elif not any(role_of(tensor.node) is Role.NEXT_ITERATION for tensor in node.inputs):
             _simplify_merge(context, node)
+
+
+def _call_branch(context: RewriteContext, node: Node) -> None:
+    """Replace a functional conditional with a constant selector by a call of its branch."""
+    known = known_value(context, node.inputs[0])
+    calls = function_calls(node.op)
+    values = [node.attrs.get(key) for key in calls.functions]
+    funcs = [part for value in values for part in (value if type(value) is tuple else (value,))]
+    if (
+        known is None
+        or np.ndim(known.array)
+        or (not np.issubdtype(known.array.dtype, np.number) and (known.array.dtype != np.bool_))
+    ):
+        return
+    number = int(known.array) if calls.kind == "case" else int(not known.array)
+    func = funcs[number if 0 <= number < len(funcs) else -1]
+    function = context.library.get(func.name) if isinstance(func, Func) else None
+    if function is None or (node.attrs.get(LOWERED_ATTR) and has_effects(function, optional=True)):
+        return
+    graph, op = context.graph, node.op
+    source = node.inputs[0].node
+    attrs = {key: value for key, value in node.attrs.items() if key in ("Tin", "Tout", "_class")}
+    graph.connect(node, node.inputs[1:], dict.fromkeys((*node.controls, *known.guards)))
+    graph.set_op(node, call_op(function), attrs | {"f": func})
+    context.log(RULE, node, op, func.name)
+    context.discard([source])
 
 
 def _bypass_switch(context: RewriteContext, node: Node) -> None:

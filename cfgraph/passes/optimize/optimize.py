@@ -43,6 +43,8 @@ PRUNE: Final = "prune"
 UNROLL: Final = "unroll"
 # rules with a module of the same name, in the order in which they run
 _REPEATED: Final = ("fold", "arithmetic", "branches", "cse", "licm")
+# modules of the rule that unrolls, for lowered and for functional loops
+_UNROLLERS: Final = (UNROLL, "unroll_calls")
 RULE_NAMES: Final = (PRUNE, *_REPEATED)
 _MAX_ROUNDS: Final = 10
 _NO_FETCHES: Final = "prune removes what no fetch needs, and no fetch is named (--fetch NAME)"
@@ -200,9 +202,10 @@ def _apply_rules(context: RewriteContext, rules: Collection[str], limit: int | N
 
 
 def _unroll(context: RewriteContext, limit: int) -> None:
-    """Unroll loops; the other rules of the round analyze the result."""
-    rule: Callable[[RewriteContext, int], None] = _rule(UNROLL)
-    rule(context, limit)
+    """Unroll lowered and functional loops; the other rules of the round analyze the result."""
+    context.kept_loops.clear()
+    for name in _UNROLLERS:
+        _rule(name)(context, limit)
     context.new_round()
 
 

@@ -31,7 +31,6 @@ from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import has_effect, lookup, role_of
 from cfgraph.passes.lower.lower import drop_dangling_colocation, remove_unread, restore_order
 from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext, colocated_name
-from cfgraph.passes.optimize.unroll_calls import unroll_calls
 
 RULE: Final = "unroll"
 # nodes that an iteration replaces by their inputs
@@ -40,7 +39,6 @@ _FORWARDED: Final = (Role.MERGE, Role.SWITCH, Role.NEXT_ITERATION, Role.LOOP_CON
 
 def unroll(context: RewriteContext, limit: int) -> None:
     """Replace loops of at most `limit` iterations by straight lines, inner loops first."""
-    context.kept_loops.clear()
     groups: dict[Node, list[Node]] = {}
     outdated: set[Frame] = set()
     names = FrameNames(context.graph)
@@ -67,7 +65,6 @@ def unroll(context: RewriteContext, limit: int) -> None:
                 if present(node.name) is node
             },
         )
-    unroll_calls(context, limit, RULE)
 
 
 class LoopUnroller:

@@ -7,23 +7,26 @@ The trip count is that of the lowered loop, whose inputs are constants where the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.loops.while_loop import static_trip_count
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, TensorValue
-from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.limits import check_deadline, current_limits
-from cfgraph.ops.opdef.op import lookup, may_write
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.lower.lower import inline_calls, lower, restore_order
+from cfgraph.passes.optimize.calls import LOWERED_ATTR, call_op, has_effects
 from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext
 
+RULE: Final = "unroll"
 
-def unroll_calls(context: RewriteContext, limit: int, rule: str) -> None:
+
+def unroll_calls(context: RewriteContext, limit: int) -> None:
     """Replace functional loops of at most `limit` iterations by the bodies of their iterations."""
     groups: dict[Node, list[Node]] = {}
     for node in list(context.nodes()):
@@ -36,7 +39,7 @@ def unroll_calls(context: RewriteContext, limit: int, rule: str) -> None:
         if isinstance(count, str) or reason is not None:
             context.kept_loops.append(KeptLoop(node.name, str(reason), context.function))
             continue
-        context.log(rule, node, node.op, f"{count} iterations")
+        context.log(RULE, node, node.op, f"{count} iterations")
         groups[node] = _replace(context, node, count)
     if groups:
         calls = [call for group in groups.values() for call in group]
@@ -69,26 +72,14 @@ def _obstacle(context: RewriteContext, node: Node, count: int, limit: int) -> st
     body = _function(context, node, "body")
     if body is None:
         return "its body is not in the library"
-    if _has_effects(_function(context, node, "cond")):
+    if has_effects(_function(context, node, "cond")):
         return "its condition has effects"
-    if node.attrs.get("_lower_using_switch_merge") and _has_effects(body, optional=True):
+    if node.attrs.get(LOWERED_ATTR) and has_effects(body, optional=True):
         return "lowering omits effects of its body that no control output requires"
     size = len(context.graph) + count * len(body.definition.nodes)
     if size > current_limits().max_nodes:
         return f"would grow the graph to {size} nodes, more than --max-nodes"
     return None
-
-
-def _has_effects(function: Function | None, *, optional: bool = False) -> bool:
-    """True for a function with effects, or with `optional` ones that no control output requires."""
-    nodes = () if function is None else function.definition.nodes
-    required = {*function.definition.control_returns.values()} if function and optional else set()
-    return any(_changes_state(node) for node in nodes if node.name not in required)
-
-
-def _changes_state(node: BodyNode) -> bool:
-    op = lookup(node.op)
-    return may_write(node) and not (op is not None and op.effects.random)
 
 
 def _trip_count(context: RewriteContext, node: Node) -> int | str:
@@ -129,13 +120,12 @@ def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
     assert body is not None
     types = tuple(registry.output_types(node) or ())
     stateful = body.definition.stateful
-    op = "StatefulPartitionedCall" if stateful else "PartitionedCall"
     values, controls = list(node.inputs), list(node.controls)
     calls: list[Node] = []
     for number in range(count):
         name = graph.unique_name(f"{node.name}/iteration_{number}")
         attrs = {"Tin": types, "Tout": types, "f": node.attrs["body"]}
-        call = graph.create(name, op, values, controls, attrs, node.device)
+        call = graph.create(name, call_op(body), values, controls, attrs, node.device)
         calls.append(call)
         values = [call.output(port) for port in range(len(types))]
         controls = [call] if stateful or not types else []

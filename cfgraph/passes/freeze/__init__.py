@@ -1,0 +1,1 @@
+"""Freezing: variables that nothing assigns, and inputs of one value, become constants."""

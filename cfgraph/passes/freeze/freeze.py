@@ -1,0 +1,364 @@
+"""Freeze a graph: the values of variables that nothing assigns become constants.
+
+    v ──▶ ReadVariableOp ──▶ MatMul        becomes        Const ──▶ MatMul
+
+Inputs with a fixed value become constants, too. Calls are inlined, `optimize` removes branches that
+are never taken, and a variable that only such a branch assigned is a constant after all. Handles
+that loops and conditionals pass to their functions become values. Tables stay, with the nodes that
+initialize them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from cfgraph.analysis.effects import EffectAnalysis
+from cfgraph.analysis.resource_handles import is_variable, variable_key
+from cfgraph.analysis.verify.verify import require_valid
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.gc_pause import paused_gc
+from cfgraph.ir.graph import Graph, Node, Output, require_graph
+from cfgraph.ir.library import remove_uncalled_functions
+from cfgraph.ir.names import first_names, name_list
+from cfgraph.ir.node import node_name
+from cfgraph.ir.registry import output_count
+from cfgraph.ir.shapes import Shape
+from cfgraph.ir.traversal import ancestors, is_partitioned, topological_order
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.control_flow import NoOp
+from cfgraph.ops.families.lookup_tables import TableHandle
+from cfgraph.ops.opdef.op import is_a, is_identity, lookup
+from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
+from cfgraph.passes.freeze.values import ValuePassing
+from cfgraph.passes.lower.lower import inline_calls
+from cfgraph.passes.optimize.optimize import optimize
+from cfgraph.passes.optimize.rewriting import Rewrite
+from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
+from cfgraph.stack_position import LOCATORS, pass_position
+
+_BRANCHES: Final = "branches"
+_MAX_NAMES: Final = 4
+Key = tuple[str, str]
+
+
+class StoredVariable(Protocol):
+    """A variable of a state."""
+
+    @property
+    def value(self) -> Any:
+        """Its value, None if it has none."""
+
+
+class VariableStore(Protocol):
+    """Values of variables by container and name, such as the state that `restore` returns."""
+
+    def variables(self) -> Iterator[tuple[Key, StoredVariable]]:
+        """The variables with their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenVariable:
+    """A variable: a constant now, or the reason why it is not, and the node that needs it."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    bytes: int = 0
+    frozen: bool = True
+    reason: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable:
+    """A table that stays, and the nodes that initialize it."""
+
+    name: str
+    initializers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen(Report):
+    """Report of `freeze`.
+
+    `inputs` are the tensors that are constants now, `branches` the rewrites that removed a branch.
+    """
+
+    variables: tuple[FrozenVariable, ...] = ()
+    inputs: tuple[str, ...] = ()
+    branches: tuple[Rewrite, ...] = ()
+    tables: tuple[KeptTable, ...] = ()
+
+
+def freeze(
+    graph: Graph,
+    variables: VariableStore | Mapping[str, Any] | None = None,
+    *,
+    outputs: str | Iterable[str],
+    values: Mapping[str, Any] | None = None,
+    keep_variables: Iterable[str] = (),
+) -> Frozen:
+    """Replace variables by their values, in place, and remove what the outputs do not need.
+
+    Args:
+        variables: the values: a state, as `restore` returns it, or arrays by name of the variable.
+        outputs: tensors to compute, and nodes to run as `^node`.
+        values: arrays for inputs, or for other tensors, by name, which are constants then.
+        keep_variables: names of variables that stay variables.
+
+    Returns a report on every variable. Raises InvalidInput for an invalid graph, UsageError for an
+    unknown name or a value that does not fit, Unsupported for a partitioned graph; the graph is
+    unchanged then.
+    """
+    require_graph(graph)
+    require_valid(graph)
+    if is_partitioned(graph):
+        message = "a partitioned graph is not frozen"
+        raise Unsupported(message, hint="freeze the graph before it is partitioned")
+    wanted = name_list(outputs)
+    if not wanted:
+        raise UsageError("no outputs to freeze for", hint="name a tensor, or a node as ^node")
+    for name in wanted:
+        _ = graph[node_name(name)]
+    before, size = op_counts(graph), len(graph)
+    with paused_gc(nodes=size), unchanged_on_error(graph):
+        freezer = _Freezer(graph, _values_by_key(variables), wanted, list(keep_variables))
+        freezer.set_inputs(values or {})
+        freezer.run()
+        require_valid(graph)
+    return Frozen(
+        rewrites=freezer.count,
+        names=freezer.names,
+        warnings=tuple(freezer.warnings()),
+        before=before,
+        after=op_counts(graph),
+        variables=tuple(freezer.outcomes()),
+        inputs=tuple(freezer.inputs),
+        branches=tuple(item for item in freezer.applied if item.rule == _BRANCHES),
+        tables=tuple(freezer.tables),
+    )
+
+
+LOCATORS[freeze.__code__] = pass_position
+
+
+def _values_by_key(variables: VariableStore | Mapping[str, Any] | None) -> dict[Key, Any]:
+    if variables is None:
+        return {}
+    if isinstance(variables, Mapping):
+        return {("", name): np.asarray(value) for name, value in variables.items()}
+    return {key: found.value for key, found in variables.variables()}
+
+
+@dataclass(slots=True)
+class _Freezer:
+    """The state of one freeze."""
+
+    graph: Graph
+    values: Mapping[Key, Any]
+    outputs: list[str]
+    kept: list[str]
+    inputs: list[str] = field(default_factory=list)
+    frozen: dict[Key, FrozenVariable] = field(default_factory=dict)
+    remaining: dict[Key, FrozenVariable] = field(default_factory=dict)
+    applied: list[Rewrite] = field(default_factory=list)
+    tables: list[KeptTable] = field(default_factory=list)
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    count: int = 0
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def set_inputs(self, values: Mapping[str, Any]) -> None:
+        """Replace tensors by constants. Raises UsageError for a value that does not fit."""
+        for name, value in values.items():
+            tensor = self.graph.tensor(name)
+            array = _fitting(tensor, value)
+            attrs = {"dtype": tensor.dtype, "value": TensorValue(array)}
+            self._replace_by_constant(tensor, attrs)
+            self.inputs.append(tensor.name)
+            self.count += 1
+
+    def _replace_by_constant(self, tensor: Output, attrs: dict[str, Any]) -> None:
+        graph, node = self.graph, tensor.node
+        if output_count(node) == 1 and not node.controls:
+            graph.set_inputs(node, ())
+            graph.set_op(node, "Const", attrs)
+            return
+        name = graph.unique_name(f"{node.name}/value")
+        constant = graph.create(name, "Const", (), node.controls, attrs, node.device)
+        graph.replace_uses(tensor, constant.output())
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Inline calls, and freeze and optimize until nothing changes."""
+        self.count += inline_calls(self.graph).rewrites
+        self.tables = list(self._used_tables())
+        while True:
+            kept = [*self.outputs, *(f"^{n}" for table in self.tables for n in table.initializers)]
+            report = optimize(self.graph, fetches=kept)
+            self.applied += report.applied
+            self.names.update(report.names)
+            self.count += report.rewrites
+            inlined = inline_calls(self.graph).rewrites
+            changed = self._freeze_variables() + self._drop_idle_controls()
+            self.count += inlined + changed
+            if not inlined + changed:
+                break
+        remove_uncalled_functions(self.graph)
+
+    def _used_tables(self) -> Iterator[KeptTable]:
+        """The tables that outputs need, with the nodes that write them."""
+        graph = self.graph
+        needed = set(ancestors(graph, [graph[node_name(name)] for name in self.outputs]))
+        handles = [node for node in needed if is_a(node, TableHandle)]
+        if not handles:
+            return
+        writers: dict[Any, dict[Node, None]] = {}
+        keys: dict[Node, Any] = {}
+        for access in EffectAnalysis().accesses(graph):
+            handle = graph.nodes.get(access.name)
+            if handle is not None and is_a(handle, TableHandle):
+                keys[handle] = access.resource
+                if access.writes and access.node not in needed:
+                    writers.setdefault(access.resource, {})[access.node] = None
+        for node in graph:
+            if node in needed and is_a(node, TableHandle):
+                found = writers.get(keys.get(node), {})
+                yield KeptTable(node.name, tuple(writer.name for writer in found))
+
+    def _inputs_of(self, table: KeptTable) -> Iterator[Node]:
+        """The inputs of the graph that initialize a table."""
+        nodes = [self.graph[name] for name in table.initializers]
+        for node in ancestors(self.graph, nodes):
+            op = lookup(node.op)
+            if op is not None and op.effects.is_input:
+                yield node
+
+    def _freeze_variables(self) -> int:
+        """Freeze the variables of the graph that can be; returns their number."""
+        graph = self.graph
+        uses = HandleUses(graph.functions)
+        nodes: dict[Key, list[Node]] = {}
+        for node in graph:
+            if is_variable(node):
+                nodes.setdefault(variable_key(node), []).append(node)
+        self.remaining = {}
+        handles: dict[Output, tuple[DType, list[Output]]] = {}
+        found: list[tuple[Node, Any]] = []
+        for key, group in nodes.items():
+            blocker, flows = self._flows(key, group, uses)
+            outcome = _outcome(group[0], key, self.values.get(key), blocker)
+            if blocker is not None:
+                self.remaining[key] = outcome
+                continue
+            self.frozen[key] = outcome
+            handles.update(flows)
+            found += [(node, self.values[key]) for node in group]
+        for node, value in found:
+            dtype = node.attr("dtype").base
+            attrs = {key: item for key, item in node.attrs.items() if key == "_class"}
+            tensor = TensorValue(np.asarray(value, dtype.numpy))
+            graph.set_op(node, "Const", {"dtype": dtype, "value": tensor, **attrs})
+        ValuePassing(graph, uses).replace(graph, handles)
+        return len(found)
+
+    def _flows(
+        self, key: Key, group: list[Node], uses: HandleUses
+    ) -> tuple[Blocker | None, dict[Output, tuple[DType, list[Output]]]]:
+        """The reason why a variable stays, or the uses of its handles."""
+        flows: dict[Output, tuple[DType, list[Output]]] = {}
+        if key[1] in self.kept:
+            return Blocker("", "kept by --keep-variables"), flows
+        named = set(map(node_name, self.outputs))
+        for node in group:
+            blocker, outputs = uses.handles(node.output())
+            if blocker is not None:
+                return blocker, flows
+            output = next((x.node.name for x in outputs if x.node.name in named), None)
+            if output is not None:
+                return Blocker(output, "an output of the graph is its handle"), flows
+            flows[node.output()] = node.attr("dtype").base, outputs
+        if self.values.get(key) is None:
+            return Blocker("", "has no value"), flows
+        return None, flows
+
+    def _drop_idle_controls(self) -> int:
+        """Drop control edges from nodes that wait for nothing but constants and inputs."""
+        graph, count = self.graph, 0
+        idle: set[Node] = set()
+        for node in topological_order(graph).nodes:
+            awaited = [control for control in node.controls if control not in idle]
+            sources = [item.node for item in node.inputs]
+            if len(awaited) < len(node.controls) and not _is_primitive(node):
+                count += len(node.controls) - len(awaited)
+                graph.set_controls(node, awaited)
+            if not awaited and all(x in idle for x in sources) and _does_nothing(node):
+                idle.add(node)
+        return count
+
+    # -- report ----------------------------------------------------------------------------------
+
+    def outcomes(self) -> Iterator[FrozenVariable]:
+        """All variables that the outputs need, in the order of their names."""
+        everything = {**self.remaining, **self.frozen}
+        return (everything[key] for key in sorted(everything))
+
+    def warnings(self) -> Iterator[str]:
+        """Facts about the result that a person should know."""
+        unknown = sorted({*self.kept} - {name for _, name in (*self.frozen, *self.remaining)})
+        if unknown:
+            yield f"no output needs a variable named {first_names(unknown, _MAX_NAMES)}"
+        for table in self.tables:
+            if table.initializers:
+                names = ", ".join(f"--init {name}" for name in table.initializers)
+                fed = first_names([node.name for node in self._inputs_of(table)], _MAX_NAMES)
+                feeds = f", which needs {fed}" if fed else ""
+                yield f"table {table.name} is empty until its initializer runs: {names}{feeds}"
+            else:
+                yield f"table {table.name} has no initializer in the graph"
+
+
+def _is_primitive(node: Node) -> bool:
+    """True for a node of control flow, which may wait in a frame."""
+    op = lookup(node.op)
+    return op is None or op.role is not None
+
+
+def _does_nothing(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and (
+        issubclass(op, (Const, NoOp)) or op.effects.is_input or is_identity(node)
+    )
+
+
+def _outcome(node: Node, key: Key, value: Any, blocker: Blocker | None) -> FrozenVariable:
+    size = 0 if value is None else int(np.asarray(value).nbytes)
+    name, dtype, shape = key[1], node.attr("dtype").base, node.attr("shape")
+    if blocker is None:
+        return FrozenVariable(name, dtype, Shape(np.shape(value)), size)
+    return FrozenVariable(name, dtype, shape, size, False, blocker.reason, blocker.node)
+
+
+def _fitting(tensor: Output, value: Any) -> Any:
+    """The array of a value for a tensor. Raises UsageError for another type or shape."""
+    dtype = tensor.dtype
+    if dtype is None or dtype.is_ref or dtype.is_handle or dtype.kind == "variant":
+        message = f"{tensor.name} is {dtype or 'of unknown type'}, of which there is no constant"
+        raise UsageError(message, node=tensor.node)
+    try:
+        array = np.asarray(value, dtype.numpy)
+    except (TypeError, ValueError):
+        message = f"the value of {tensor.name} is not {dtype}"
+        raise UsageError(message, node=tensor.node) from None
+    declared = tensor.node.attrs.get("shape")
+    if isinstance(declared, Shape) and not declared.accepts(array.shape):
+        message = f"the value of {tensor.name} has shape {list(array.shape)}, expected {declared}"
+        raise UsageError(message, node=tensor.node)
+    return array

@@ -1,0 +1,175 @@
+"""Values in place of handles: what reads a variable reads a tensor, also in functions.
+
+    v ──▶ If(branch) ──▶ y                 Const ──▶ If(branch') ──▶ y
+    branch(v) = ReadVariableOp(v)          branch'(v) = Identity(v)
+
+A function whose arguments change is copied, once per set of arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.dtypes import DType, bool_
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import function_from_nodes
+from cfgraph.ops.families.resource_variables import (
+    VariableRead,
+    VariableShape,
+    VarIsInitializedOp,
+)
+from cfgraph.ops.families.variables import IsVariableInitialized
+from cfgraph.ops.opdef.op import function_calls, is_a, lookup, role_of
+from cfgraph.passes.freeze.handle_uses import HandleUses, called_names
+
+# annotations that describe outputs as handles
+_HANDLE_ANNOTATIONS: Final = ("_output_shapes", "_handle_dtypes", "_handle_shapes")
+_REFERENCE: Final = "Ref"
+Types = Mapping[int, DType]
+
+
+@dataclass(slots=True)
+class ValuePassing:
+    """Rewrites the uses of handles in a graph, and copies the functions that take them."""
+
+    graph: Graph
+    uses: HandleUses
+    _copies: dict[tuple[str, tuple[tuple[int, DType], ...]], str] = field(default_factory=dict)
+
+    def replace(
+        self, graph: Graph, handles: Mapping[Output, tuple[DType, Collection[Output]]]
+    ) -> None:
+        """Make the readers of handles read values.
+
+        `handles` maps each handle, whose node is a value already, to the type of the value and all
+        outputs that forward it.
+        """
+        by_node: dict[Node, dict[int, DType]] = {}
+        for dtype, outputs in handles.values():
+            for tensor in outputs:
+                for use in tensor.node.readers(tensor.port):
+                    by_node.setdefault(use.node, {})[use.slot] = dtype
+        for node, types in by_node.items():
+            self._replace_use(graph, node, types)
+
+    def _replace_use(self, graph: Graph, node: Node, types: Types) -> None:
+        op, calls = lookup(node.op), function_calls(node.op)
+        assert op is not None
+        if issubclass(op, VariableRead):
+            graph.set_op(node, op.value_op, op.value_attrs(node) or {})
+        elif issubclass(op, VariableShape):
+            attrs = {"T": types[0], "out_type": node.attr("out_type")}
+            graph.set_op(node, "Shape", attrs)
+        elif calls.kind:
+            offset = calls.first_argument
+            self._pass_values(graph, node, {slot - offset: dtype for slot, dtype in types.items()})
+        elif role_of(node) is not None or op.aliasing.is_identity:
+            _forward_values(graph, node, types)
+        elif is_a(node, VarIsInitializedOp, IsVariableInitialized):
+            controls = dict.fromkeys([*(x.node for x in node.inputs), *node.controls])
+            graph.connect(node, (), controls)
+            value = TensorValue(np.array(True))
+            graph.set_op(node, "Const", {"dtype": bool_, "value": value})
+
+    def _pass_values(self, graph: Graph, node: Node, types: Types) -> None:
+        """Make a functional node pass values to copies of its functions."""
+        calls, attrs = function_calls(node.op), dict(node.attrs)
+        for key in _HANDLE_ANNOTATIONS:
+            attrs.pop(key, None)
+        for key in calls.functions:
+            value = attrs[key]
+            if isinstance(value, tuple):
+                attrs[key] = tuple(self._copied(func, types) for func in value)
+            else:
+                attrs[key] = self._copied(value, types)
+        op = lookup(node.op)
+        assert op is not None
+        signature = op.parsed()
+        inputs, outputs = signature.inputs[-1].type_attr, signature.outputs[-1].type_attr
+        returned = self._returned(called_names(node, calls), types)
+        changes = [(inputs, types)] if inputs == outputs else [(inputs, types), (outputs, returned)]
+        for attr, changed in changes:
+            if attr is not None:
+                listed = attrs[attr]
+                attrs[attr] = tuple(changed.get(slot, dtype) for slot, dtype in enumerate(listed))
+        graph.set_op(node, node.op, attrs)
+
+    def _returned(self, names: Collection[str], types: Types) -> dict[int, DType]:
+        """The types of the outputs that are values now."""
+        return {
+            port: dtype
+            for name in names
+            for index, dtype in types.items()
+            for port in self.uses.flow(name, index, "").outputs
+        }
+
+    def _copied(self, func: Func, types: Types) -> Func:
+        key = func.name, tuple(sorted(types.items()))
+        if key not in self._copies:
+            self._copies[key] = self._copy(func.name, types)
+        return Func(self._copies[key], func.attrs)
+
+    def _copy(self, name: str, types: Types) -> str:
+        """Copy a function with values in place of the handles of some arguments."""
+        library = self.graph.functions
+        function = library[name]
+        # the bodies of the analysis stay as they are
+        body = HandleUses(library).body(name)
+        assert not isinstance(body, str)
+        handles: dict[Output, tuple[DType, Collection[Output]]] = {}
+        for index, dtype in types.items():
+            argument = body.arguments[index]
+            _, outputs = self.uses.handles(argument.output())
+            handles[argument.output()] = dtype, outputs
+        for index, dtype in types.items():
+            body.graph.set_attr(body.arguments[index], "T", dtype)
+        self.replace(body.graph, handles)
+        made = _unused_name(library, f"{name}_frozen")
+        definition = function.definition
+        written = function_from_nodes(
+            made,
+            body.graph,
+            {
+                arg.name: node.output()
+                for arg, node in zip(definition.inputs, body.arguments, strict=True)
+            },
+            {arg.name: x for arg, x in zip(definition.outputs, body.returns, strict=True)},
+            dict(zip(definition.control_outputs, body.control_returns, strict=True)),
+            library,
+        )
+        attrs = {index: _argument_attrs(found) for index, found in definition.arg_attrs.items()}
+        library[made] = Function(
+            made, replace(written.definition, attrs=definition.attrs, arg_attrs=attrs)
+        )
+        return made
+
+
+def _forward_values(graph: Graph, node: Node, types: Types) -> None:
+    """Change the type of a node that forwards a handle; a reference becomes a value."""
+    attrs = {key: value for key, value in node.attrs.items() if key not in _HANDLE_ANNOTATIONS}
+    listed = attrs.get("T")
+    if isinstance(listed, tuple):
+        attrs["T"] = tuple(types.get(slot, dtype) for slot, dtype in enumerate(listed))
+    else:
+        attrs["T"] = next(iter(types.values()))
+    op = lookup(node.op)
+    takes_ref = op is not None and any(arg.is_ref for arg in op.parsed().inputs)
+    graph.set_op(node, node.op.removeprefix(_REFERENCE) if takes_ref else node.op, attrs)
+
+
+def _argument_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attrs.items() if key not in _HANDLE_ANNOTATIONS}
+
+
+def _unused_name(library: Mapping[str, Function], base: str) -> str:
+    name, number = base, 0
+    while name in library:
+        number += 1
+        name = f"{base}_{number}"
+    return name

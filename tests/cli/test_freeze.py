@@ -1,0 +1,124 @@
+"""`cfgraph freeze`: reports, verification, and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ops.opdef.op import function_calls, role_of
+
+TRAINING = """
+x = Placeholder() {dtype=float32, shape=[]}
+is_training = PlaceholderWithDefault(yes) {dtype=bool, shape=[]}
+yes = Const() {dtype=bool, value=bool[]:true}
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+steps = VarHandleOp() {dtype=float32, shape=[], shared_name="steps"}
+one = Const() {dtype=float32, value=float32[]:1}
+count = AssignAddVariableOp(steps, one) {dtype=float32}
+read = ReadVariableOp(w) {dtype=float32}
+product = Mul(x, read)
+switch = Switch(product, is_training)
+dropped = Neg(switch:1)
+merged = Merge(switch:0, dropped)
+y = Identity(merged)
+counted = Identity(merged, ^count)
+"""
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Path:
+    path = tmp_path / "training.graph"
+    path.write_text(TRAINING)
+    state = cfgraph.Session(cfgraph.loads(TRAINING.encode())).state
+    builder = cfgraph.loads(
+        TRAINING.encode()
+        + b"set = AssignVariableOp(w, two) {dtype=float32}\n"
+        + b"two = Const() {dtype=float32, value=float32[]:2}\n"
+        + b"zero = AssignVariableOp(steps, one) {dtype=float32}\n"
+    )
+    session = cfgraph.Session(builder, state=state)
+    session.run(targets=["set", "zero"])
+    cfgraph.save_variables(session.state, tmp_path / "weights")
+    return path
+
+
+def test_a_training_graph_ends_without_branches(command: Any, training: Path) -> None:
+    folder = training.parent
+    line = ("freeze", training, "--variables", folder / "weights", "--set", "is_training=false")
+    done = command(*line, "--fetch", "y", "--verify", "-o", folder / "o.pb")
+    assert done.code == 0, done.err
+    assert "1 variable, 4 B: constant now" in done.err
+    assert "constants in place of inputs: is_training:0" in done.err
+    assert "merged  Merge   Identity" in done.err
+    frozen = cfgraph.load(folder / "o.pb")
+    assert {node.op for node in frozen} == {"Placeholder", "Const", "Mul", "Identity"}
+    assert cfgraph.Session(frozen).run(["y"], {"x": 4.0}) == [8.0]
+
+
+def test_a_variable_that_stays_is_explained(command: Any, training: Path) -> None:
+    line = ("freeze", training, "--variables", training.parent / "weights")
+    done = command(*line, "--fetch", "counted", "--json", "-o", training.parent / "o.pb")
+    assert done.code == 0, done.err
+    by_name = {item["name"]: item for item in done.json["result"]["variables"]}
+    assert by_name["steps"]["node"] == "count"
+    assert by_name["steps"]["reason"] == "assigned by count (AssignAddVariableOp)"
+    assert by_name["w"]["constant"]
+    kept = command(*line, "--fetch", "y", "--keep-variables", "w", "--to", "graph").err
+    assert "kept by --keep-variables" in kept
+    warned = command(*line, "--fetch", "y", "--keep-variables", "u", "--to", "graph").err
+    assert "warning: no output needs a variable named u" in warned
+
+
+def test_missing_values_and_outputs_are_usage_errors(command: Any, training: Path) -> None:
+    done = command("freeze", training, "--fetch", "y", "-o", "-")
+    assert (done.code, "no values of the variables w" in done.err) == (2, True)
+    assert "--variables PATH" in done.err
+    done = command("freeze", training, "-o", "-")
+    assert (done.code, "--fetch NAME" in done.err) == (2, True)
+    line = ("freeze", training, "--fetch", "y", "--variables", training.parent / "weights")
+    done = command(*line, "--set", "is_training=[1]", "-o", "-")
+    assert done.code == 2
+
+
+def test_a_pipeline_freezes(command: Any, training: Path) -> None:
+    passes = f"freeze{{fetch=y set=is_training=false variables={training.parent / 'weights'}}}"
+    done = command("pipeline", training, "-p", passes, "--to", "graph")
+    assert done.code == 0, done.err
+    assert "Switch" not in done.out
+
+
+@pytest.mark.parametrize("signature", [None, "scale"])
+def test_saved_models_agree_on_their_signature(
+    command: Any, fixtures: Path, tmp_path: Path, signature: str | None
+) -> None:
+    name = "saved_model" if signature is None else "saved_model_tables"
+    line = ["freeze", fixtures / name, "--verify", "-o", tmp_path / "o.pb"]
+    done = command(*line, *(["--signature", signature] if signature else []))
+    assert done.code == 0, done.err
+    frozen = cfgraph.load(tmp_path / "o.pb")
+    assert not {"VarHandleOp", "ReadVariableOp"} & frozen.ops
+
+
+def test_tables_stay_with_their_initializers(command: Any, fixtures: Path, tmp_path: Path) -> None:
+    line = ("freeze", fixtures / "saved_model_tables", "--feed", 'serving_default_words=["b"]')
+    done = command(*line, "--verify", "-o", tmp_path / "o.pb")
+    assert done.code == 0, done.err
+    assert "table hash_table is empty until its initializer runs" in done.err
+    frozen = cfgraph.load(tmp_path / "o.pb")
+    session = cfgraph.Session(frozen, allow_io=True)
+    vocabulary = str(fixtures / "saved_model_tables" / "assets" / "vocab.txt")
+    targets = [node.name for node in frozen if node.op in TABLE_WRITERS]
+    assert len(targets) == len(TABLE_WRITERS)
+    session.run(targets=targets, feeds={"asset_path_initializer": vocabulary})
+    words = np.array(["b", "y", "?"], object)
+    outputs = ["StatefulPartitionedCall_1:0", "StatefulPartitionedCall_1:1"]
+    found = session.run(outputs, {"serving_default_words": words})
+    assert [value.tolist() for value in found] == [[2, -1, -1], [-1, 1, -1]]
+    assert not any(role_of(node) or function_calls(node.op).kind for node in frozen)
+
+
+TABLE_WRITERS = {"LookupTableImportV2", "InitializeTableFromTextFileV2"}
