@@ -2,7 +2,8 @@
 
 Without a section, all are measured. `--models` names recordings for the sections
 `models` and `optimize`.
-`python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead.
+`python -m benchmarks papers [--measure]` rewrites docs/papers.md and its pictures instead, and
+`python -m benchmarks hunt --with tensorflow:autojit` searches TensorFlow's modes for faults.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks import (
     first_runs,
     gradients,
     growth,
+    hunt,
     kernels,
     loading,
     lowering,
@@ -76,6 +78,8 @@ def main(words: Sequence[str]) -> None:
     if words[:1] == ["papers"]:
         papers.main(words[1:])
         return
+    if words[:1] == ["hunt"]:
+        raise SystemExit(hunt.main(words[1:]))
     options = parse(words)
     if options.models is not None:
         SECTIONS["models"] = models.Section(options.models)

@@ -52,10 +52,10 @@ Against = Annotated[
         help="Compare with this mode of TensorFlow instead of cfgraph.",
     ),
 ]
-ModeTimeout = Annotated[
+RunTimeout = Annotated[
     float | None,
     typer.Option(
-        "--mode-timeout",
+        "--run-timeout",
         metavar="SECONDS",
         min=0,
         callback=options.reject_nan,
@@ -85,7 +85,7 @@ def main(
     run: Run = False,
     with_: With = None,
     against: Against = None,
-    mode_timeout: ModeTimeout = None,
+    run_timeout: RunTimeout = None,
     fetch: options.Fetch = [],
     target: options.Target = [],
     feed: options.Feed = [],
@@ -138,10 +138,10 @@ def main(
     if with_ is not None:
         from cfgraph.console.diff_modes import ModeOptions, diff_modes
 
-        modes = ModeOptions.parse(with_, against, mode_timeout)
+        modes = ModeOptions.parse(with_, against, run_timeout)
         raise options.Exit(diff_modes(a, b, modes, request))
-    if against is not None or mode_timeout is not None or b is None:
-        raise missing_side(against is None and mode_timeout is None)
+    if against is not None or run_timeout is not None or b is None:
+        raise missing_side(against is None and run_timeout is None)
     compare = compare_nodes
     if run:
         from cfgraph.console.diff_run import compare_by_run as compare

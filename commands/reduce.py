@@ -21,7 +21,17 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="B",
-        help="Reduce GRAPH and B together, while runs of both differ; instead of a command.",
+        help="Reduce GRAPH and B together, while runs of both differ; instead of a command. "
+        "With --with, a mode of TensorFlow to compare with instead of cfgraph.",
+    ),
+]
+With = Annotated[
+    str | None,
+    typer.Option(
+        "--with",
+        metavar="tensorflow:MODE",
+        help="Reduce GRAPH while TensorFlow runs it wrongly in a MODE: graph, grappler, autojit, "
+        "jit, or lite.",
     ),
 ]
 ReducedOutput = Annotated[
@@ -78,7 +88,8 @@ RunTimeout = Annotated[
         min=0,
         callback=options.reject_nan,
         help="End a command after this time; the graph then does not count. "
-        "Default: 10 s, and 10 times the time for GRAPH.",
+        "Default: 10 s, and 10 times the time for GRAPH. A run of TensorFlow then hangs. "
+        "Default: 60 s.",
         rich_help_panel=options.ADVANCED,
     ),
 ]
@@ -88,6 +99,7 @@ def main(
     graph: options.Graph,
     command: CommandLine = None,
     against: Against = None,
+    with_: With = None,
     output: ReducedOutput = None,
     against_out: AgainstOut = None,
     to: options.To = None,
@@ -138,6 +150,12 @@ def main(
     )
     written = OutputOptions(output, to, None, "json" if json else "text", quiet)
     tested = CommandOptions(command or [], status, match, run_timeout)
+    if with_ is not None:
+        from cfgraph.console.diff_modes import ModeOptions
+        from cfgraph.console.reduce_modes import reduce_in_mode
+
+        modes = ModeOptions.parse(with_, against, run_timeout)
+        raise options.Exit(reduce_in_mode(graph, modes, inputs, written))
     if against is None:
         raise options.Exit(reduce_command(graph, tested, inputs, written, against_out, jobs))
     raise options.Exit(reduce_against(graph, against, tested, inputs, written, against_out, jobs))

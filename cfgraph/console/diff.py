@@ -293,7 +293,7 @@ def missing_side(no_mode_options: bool) -> UsageError:
         return UsageError(
             "a second graph is missing", hint="name it, or add --run --with tensorflow"
         )
-    message = "--against and --mode-timeout apply to a comparison with TensorFlow"
+    message = "--against and --run-timeout apply to a comparison with TensorFlow"
     return UsageError(message, hint="add --with tensorflow")
 
 

@@ -94,7 +94,7 @@ def reduce_command(
     if against_out is not None:
         message = "--against-out is the reduced graph of --against"
         raise UsageError(message, hint="add --against B")
-    output = _require_file(outputs, path)
+    output = require_file(outputs, path)
     source = read_graph(path, quiet=outputs.quiet)
     form = output_format(output, outputs.to)
     width = jobs or os.cpu_count() or 1
@@ -109,9 +109,9 @@ def reduce_command(
         search = reduce_graph(subject, oracle, options, files.on_success)
     status = result.status if result.status is not None else 0
     if not outputs.quiet:
-        _print_reduction(before, search.best.nodes, search.tests)
+        print_reduction(before, search.best.nodes, search.tests)
         page(stream=sys.stderr).line(f"`{command_text(tested.command)}` exits with {status}")
-    _print_json(
+    print_reduction_json(
         outputs,
         [source],
         files,
@@ -140,7 +140,7 @@ def reduce_against(
     if jobs is not None:
         message = "--jobs applies to a command; graphs are compared in this process"
         raise UsageError(message, hint="remove --jobs")
-    output = _require_file(outputs, path, second)
+    output = require_file(outputs, path, second)
     other = against_out or _second_path(output)
     _require_other_path(other, path, second)
     require_distinct_paths(output, other, "reduced second graph")
@@ -158,11 +158,11 @@ def reduce_against(
     a, b = search.best.graphs
     delta = compare_runs(a, b, replace(oracle.options_for(a), locate=True))
     if not outputs.quiet:
-        _print_reduction(before, after, search.tests)
+        print_reduction(before, after, search.tests)
         out = page(stream=sys.stderr)
         print_runs(out, delta, search.best.graphs)
         out.line(f"the reduced B is in {other}", "dim")
-    _print_json(
+    print_reduction_json(
         outputs,
         sources,
         files,
@@ -172,7 +172,7 @@ def reduce_against(
     return 0
 
 
-def _require_file(outputs: OutputOptions, *inputs: str) -> str:
+def require_file(outputs: OutputOptions, *inputs: str) -> str:
     """Return the path of the result. Raises UsageError for a stream, and for an input."""
     if outputs.output is None or outputs.output == STDIN:
         message = "the smallest graph so far is written to a file"
@@ -196,18 +196,20 @@ def _second_path(output: str) -> str:
     return str(path.with_name(f"{stem}{_SECOND}{dot}{suffixes}"))
 
 
-def _print_reduction(before: int, after: int, tests: int) -> None:
+def print_reduction(before: int, after: int, tests: int) -> None:
+    """Print the numbers of nodes and tests."""
     out = page(stream=sys.stderr)
     out.heading("reduced", f"{after} of {before} nodes, {tests} test{'s' * (tests != 1)}")
 
 
-def _print_json(
+def print_reduction_json(
     outputs: OutputOptions,
     sources: Sequence[Source],
     files: ReducedFiles,
     counts: tuple[int, int, int],
     members: dict[str, Any],
 ) -> None:
+    """Print the JSON document of a reduction if it is requested."""
     if not outputs.json:
         return
     before, after, tests = counts

@@ -14,6 +14,8 @@ from cfgraph.compare.sample_point import SampleOptions
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool
+from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
+from cfgraph.errors import UsageError
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -64,3 +66,30 @@ def test_a_dead_fetch_is_dead_in_tensorflow(pool: ModePool, dtype: str) -> None:
     )
     for name in ("graph", "grappler", "autojit"):
         assert not compare_modes(pool, graph, MODES[name], options=CASES), name
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "options", "op"),
+    [
+        ("while_reshape.graph", "autojit", X1, "Reshape"),
+        ("growing_tensor_array.graph", "jit", CASES, "TensorListSetItem"),
+    ],
+)
+def test_a_public_fault_is_reduced_to_ten_nodes(
+    pool: ModePool, root: Path, name: str, mode: str, options: ComparisonRunOptions, op: str
+) -> None:
+    graph = fixture(root, name)
+    oracle, delta = start_oracle(pool, graph, MODES[mode], None, options)
+    search = reduce_mode(oracle, graph, delta)
+    (reduced,) = search.best.graphs
+    assert search.best.nodes <= 10
+    assert oracle.compare(reduced)
+    assert op in {
+        n.op for function in reduced.functions.values() for n in function.definition.nodes
+    }
+
+
+def test_modes_that_agree_leave_nothing_to_reduce(pool: ModePool, root: Path) -> None:
+    graph = fixture(root, "while_reshape.graph")
+    with pytest.raises(UsageError, match="nothing to reduce"):
+        start_oracle(pool, graph, MODES["jit"], None, X1)

@@ -34,6 +34,13 @@ _MAX_SCANNED: Final = 48
 _DEAD: Final = "live in A, dead in B, which returns an empty array"
 
 
+class ModeFailed(ExecutionError):
+    """A failure of TensorFlow; `signature` is equal for failures of the same kind."""
+
+    kind: str = ""
+    signature: tuple[str, ...] = ()
+
+
 def compare_modes(
     pool: ModePool,
     graph: Graph,
@@ -229,7 +236,7 @@ def _reject_variables(graph: Graph, roots: Sequence[Node]) -> None:
         raise Unsupported(message, node=node, hint="feed what is read from it: --feed NAME=VALUE")
 
 
-def _mode_error(mode: Mode, failure: ModeFailure) -> CfgraphError:
+def _mode_error(mode: Mode, failure: ModeFailure) -> ModeFailed:
     """Return a failure of TensorFlow as an error.
 
     Raises Unsupported if the mode cannot run the graph.
@@ -239,7 +246,9 @@ def _mode_error(mode: Mode, failure: ModeFailure) -> CfgraphError:
     if failure.kind == "unsupported":
         raise Unsupported(f"TensorFlow ({mode.name}) cannot run the graph: {lines[0]}")
     message = f"TensorFlow ({mode.name}) {_FAILURE_VERBS[failure.kind]} {lines[0]}"
-    return ExecutionError(message, hint="\n".join(failure.log) or None)
+    error = ModeFailed(message, hint="\n".join(failure.log) or None)
+    error.kind, error.signature = failure.kind, failure.signature
+    return error
 
 
 _FAILURE_VERBS: Final = {

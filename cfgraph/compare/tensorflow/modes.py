@@ -12,12 +12,16 @@ ENGINE: Final = "tensorflow"
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One way of TensorFlow to run a graph; `flags` are those of XLA, `rewrites` Grappler's."""
+    """One way of TensorFlow to run a graph; `flags` are those of XLA, `rewrites` Grappler's.
+
+    An executor returns an empty array for a dead tensor (`has_dead_values`).
+    """
 
     name: str
     description: str
     flags: str = ""
     rewrites: bool = False
+    has_dead_values: bool = True
 
     @property
     def text(self) -> str:
@@ -36,8 +40,12 @@ MODES: Final = {
             "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit",
             rewrites=True,
         ),
-        Mode("jit", "the whole function compiled by XLA (jit_compile)"),
-        Mode("lite", "converted, and run by the interpreter of TensorFlow Lite"),
+        Mode("jit", "the whole function compiled by XLA (jit_compile)", has_dead_values=False),
+        Mode(
+            "lite",
+            "converted, and run by the interpreter of TensorFlow Lite",
+            has_dead_values=False,
+        ),
     )
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import math
 import os
 import resource
@@ -28,6 +29,7 @@ from cfgraph.compare.tensorflow.modes import MODES, Mode
 _PR_SET_PDEATHSIG: Final = 1
 # begins the names of inputs of a converted function
 _SERVED: Final = "serving_default_"
+_REQUESTS: Final = itertools.count()
 Answer = Callable[[Mode, ProcessMessage], ProcessMessage]
 
 
@@ -127,6 +129,31 @@ def _run(tf: Any, mode: Mode, request: ProcessMessage) -> ProcessMessage:
     return GraphCall(tf, mode, request).run(request.header["fetches"])
 
 
+def rename_functions(graph_def: Any, suffix: str) -> None:
+    """Give the functions of a graph new names: a process keeps those of all its requests."""
+    library = graph_def.library
+    names = {function.signature.name for function in library.function}
+    for function in library.function:
+        function.signature.name += suffix
+    for gradient in library.gradient:
+        gradient.function_name += suffix
+        gradient.gradient_func += suffix
+    bodies = (function.node_def for function in library.function)
+    for node in itertools.chain(graph_def.node, *bodies):
+        if node.op in names:
+            node.op += suffix
+        for value in node.attr.values():
+            for called in _calls(value):
+                if called.name in names:
+                    called.name += suffix
+
+
+def _calls(value: Any) -> list[Any]:
+    """Return the functions in an attribute, without setting the field by reading it."""
+    kind = value.WhichOneof("value")
+    return [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
+
+
 class GraphCall:
     """Calls of one graph: feeds are the arguments of a function, fetches its results."""
 
@@ -134,6 +161,7 @@ class GraphCall:
         self.tf, self.mode = tf, mode
         self.graph_def = tf.compat.v1.GraphDef()
         self.graph_def.ParseFromString(request.arrays["graph"].tobytes())
+        rename_functions(self.graph_def, f"_r{next(_REQUESTS)}")
         self.targets = list(request.header.get("targets", ()))
         self.feeds = {item["name"]: item["shape"] for item in request.header["feeds"]}
         self.declared: dict[str, tuple[Any, Any]] = {}
@@ -150,7 +178,7 @@ class GraphCall:
         """
         values = dict(zip(names, self.call(names), strict=True))
         empty = [name for name, value in values.items() if value.shape == (0,)]
-        if self.mode.name in ("jit", "lite"):
+        if not self.mode.has_dead_values:
             empty = []
         dead = [name for name in empty if not self.is_possible(name, values[name])]
         header = {"dead": dead, "empty": [name for name in empty if name not in dead]}

@@ -1,0 +1,162 @@
+"""Search TensorFlow's modes for faults: `python -m benchmarks hunt --with tensorflow:autojit`.
+
+Each seed is a random structured program, built by the generator of `make agree` without variables
+and half precision. It runs in cfgraph and in each mode. The log receives one JSON line per
+program; a later call with the same log continues there. A fault is a wrong value, a hang, or a
+crash; an error that a mode reports is counted as a refusal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import cfgraph
+from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.sample_point import SampleOptions
+from cfgraph.compare.tensorflow.mode_comparison import compare_modes
+from cfgraph.compare.tensorflow.modes import ENGINE, Mode, parse_modes
+from cfgraph.compare.tensorflow.processes import ModePool
+from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir.graph import Graph
+
+# XLA computes functions of floats in its own way
+_RTOL, _ATOL = 1e-3, 1e-4
+_HALF: Final = ("float16", "bfloat16")
+# a program of these sizes that runs longer hangs
+_SECONDS: Final = 20.0
+_MAX_ITERATIONS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HuntedProgram:
+    """A random program: its graph, feeds, and fetches."""
+
+    seed: int
+    graph: Graph
+    feeds: dict[str, Any]
+    fetches: tuple[str, ...]
+
+    def options(self) -> ComparisonRunOptions:
+        """Return the options of its comparison."""
+        setting = SampleOptions(self.feeds, max_iterations=_MAX_ITERATIONS)
+        return ComparisonRunOptions(
+            setting, self.fetches, cases=1, rtol=_RTOL, atol=_ATOL, locate=False
+        )
+
+
+def hunted_program(seed: int) -> HuntedProgram | None:
+    """Build the program of a seed, None if it computes in half precision."""
+    from tests.conformance.agree.programs import _ORDER, ProgramWriter, control_flow, tf
+
+    writer = ProgramWriter(seed)
+    if any(slot.dtype in _HALF for slot in writer.slots):
+        return None
+    with control_flow(v2=seed % 2 == 1), tf.Graph().as_default() as graph:
+        inputs = {
+            slot: tf.placeholder(slot.dtype, writer.shape(slot), name=slot.name)
+            for slot in writer.slots
+        }
+        after = writer.block({**inputs, _ORDER: tf.constant(0)}, writer.slots, 2)
+        outputs = [tf.identity(after[slot], name=f"{slot.name}_out") for slot in writer.slots]
+        feeds = {inputs[slot].name: writer.array(slot) for slot in inputs}
+    data = graph.as_graph_def(add_shapes=True).SerializeToString()
+    return HuntedProgram(seed, cfgraph.loads(data), feeds, tuple(item.name for item in outputs))
+
+
+@dataclass(slots=True)
+class Hunt:
+    """Programs tried so far, and what happened in each mode."""
+
+    pool: ModePool
+    modes: tuple[Mode, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def try_seed(self, seed: int) -> dict[str, Any]:
+        """Run the program of a seed in all modes; returns the line of the log."""
+        record: dict[str, Any] = {"seed": seed}
+        program = hunted_program(seed)
+        if program is None:
+            return {**record, "skipped": True}
+        self.counts["programs"] += 1
+        for mode in self.modes:
+            outcome = self.outcome(program, mode)
+            self.counts[f"{mode.name}: {outcome['kind']}"] += 1
+            if outcome["kind"] != "agrees":
+                record[mode.name] = outcome
+        return record
+
+    def outcome(self, program: HuntedProgram, mode: Mode) -> dict[str, str]:
+        """Compare a program in one mode."""
+        try:
+            delta = compare_modes(self.pool, program.graph, mode, options=program.options())
+        except Unsupported as error:
+            return {"kind": "unsupported", "message": error.message[:200]}
+        except CfgraphError as error:
+            return {"kind": "cfgraph fails", "message": error.message[:200]}
+        if delta.failure is not None:
+            kind = "refused"
+            for word, verb in (("hang", "hangs"), ("crash", "is ended"), ("crash", "ends with")):
+                kind = word if f") {verb}" in delta.failure.message else kind
+            return {"kind": kind, "message": delta.failure.message[:300]}
+        if delta.gaps:
+            gap = delta.gaps[0]
+            return {"kind": "value", "message": f"{gap.what}: {gap.message}"}
+        return {"kind": "agrees"}
+
+
+def main(words: Sequence[str]) -> int:
+    """Try programs for some time; returns 1 if one of them found a fault."""
+    options = parse(words)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    texts = options.modes or [ENGINE]
+    modes = tuple(dict.fromkeys(mode for text in texts for mode in parse_modes(text, "--with")))
+    seed = max(options.seed, logged_end(options.log))
+    deadline = time.monotonic() + options.seconds
+    with ModePool(seconds=_SECONDS) as pool:
+        hunt = Hunt(pool, modes)
+        while time.monotonic() < deadline:
+            record = hunt.try_seed(seed)
+            if options.log:
+                with options.log.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
+            seed += 1
+    print(json.dumps(dict(sorted(hunt.counts.items()))))
+    kinds = ("value", "hang", "crash", "cfgraph fails")
+    return int(any(key.endswith(kinds) for key in hunt.counts))
+
+
+def logged_end(path: Path | None) -> int:
+    """Return the seed after the last one in a log."""
+    if path is None or not path.exists():
+        return 0
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return 1 + max((json.loads(line)["seed"] for line in lines), default=-1)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks hunt", description=__doc__)
+    parser.add_argument(
+        "--with",
+        dest="modes",
+        action="append",
+        metavar="tensorflow[:MODE]",
+        help="modes that run each program, repeatable; default: all",
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="default: 60")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="append to FILE, and continue it")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

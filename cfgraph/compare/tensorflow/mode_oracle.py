@@ -1,0 +1,85 @@
+"""Test of a reduction: graphs for which a mode of TensorFlow still differs in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.feeds_and_fetches import must_be_fed
+from cfgraph.compare.differences import RunDiff
+from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.reduce.subject import Subject
+from cfgraph.compare.tensorflow.mode_comparison import ModeFailed, compare_modes
+from cfgraph.compare.tensorflow.modes import Mode
+from cfgraph.compare.tensorflow.processes import ModePool
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.node import node_name
+from cfgraph.limits import check_deadline
+
+
+def difference_kind(delta: RunDiff, mode: Mode) -> tuple[str, ...]:
+    """Return what a smaller graph must have in common with a difference, empty without one.
+
+    For a failure its signature, else `empty` (or dead), `type`, `shape`, or `value`.
+    """
+    if isinstance(delta.failure, ModeFailed):
+        return delta.failure.signature
+    if not delta.gaps:
+        return ()
+    gap = delta.gaps[0]
+    before, after = np.asarray(gap.before), np.asarray(gap.after)
+    if "dead" in gap.message or (mode.has_dead_values and after.shape == (0,) != before.shape):
+        return ("empty",)
+    if before.dtype != after.dtype:
+        return ("type",)
+    return ("value",) if before.shape == after.shape else ("shape",)
+
+
+@dataclass(slots=True)
+class ModeOracle:
+    """Comparison of a candidate in a mode; `feeds` are values for its placeholders by name."""
+
+    pool: ModePool
+    mode: Mode
+    against: Mode | None
+    options: ComparisonRunOptions
+    kind: tuple[str, ...]
+    feeds: Mapping[str, Any]
+    width: int = 1
+
+    def first_interesting(self, candidates: Sequence[Subject]) -> int | None:
+        """Return the index of the first graph that differs in the same way."""
+        return next((n for n, item in enumerate(candidates) if self.is_interesting(item)), None)
+
+    def is_interesting(self, subject: Subject) -> bool:
+        """Return true if a mode still differs."""
+        try:
+            delta = self.compare(subject.graphs[0])
+        except CfgraphError:
+            check_deadline()
+            return False
+        return difference_kind(delta, self.mode) == self.kind
+
+    def compare(self, graph: Graph, *, locate: bool = False) -> RunDiff:
+        """Compare the outputs of a graph."""
+        options = replace(self.options_for(graph), locate=locate)
+        return compare_modes(self.pool, graph, self.mode, self.against, options)
+
+    def options_for(self, graph: Graph) -> ComparisonRunOptions:
+        """Return the options with the names that a graph contains."""
+        setting = self.options.setting
+        inputs = {f"{node.name}:0" for node in graph if must_be_fed(node)}
+        feeds = {name: value for name, value in self.feeds.items() if name in inputs}
+        inits = [name for name in setting.inits if node_name(name) in graph.nodes]
+        targets = [name for name in self.options.targets if node_name(name) in graph.nodes]
+        return replace(
+            self.options,
+            setting=replace(setting, feeds=feeds, inits=inits),
+            fetches=(),
+            targets=targets,
+            cases=1,
+        )

@@ -1,0 +1,58 @@
+"""The `reduce --with tensorflow:MODE` command: the smallest graph in which a mode is wrong."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+from cfgraph.cli.output import page
+from cfgraph.compare.differences import RunDiff
+from cfgraph.compare.reduce.search import Search
+from cfgraph.compare.reduce.subject import Subject
+from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
+from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
+from cfgraph.console.comparison_inputs import RunInputs
+from cfgraph.console.diff_modes import ModeOptions
+from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
+from cfgraph.console.graph_files import OutputOptions, read_graph
+from cfgraph.console.reduce import ReducedFiles, print_reduction, print_reduction_json, require_file
+from cfgraph.errors import UsageError
+
+
+def reduce_in_mode(path: str, modes: ModeOptions, inputs: RunInputs, outputs: OutputOptions) -> int:
+    """Reduce a graph that a mode of TensorFlow runs wrongly. Returns the exit code, 0.
+
+    Raises UsageError if the mode agrees.
+    """
+    if len(modes.modes) > 1:
+        message = "a graph is reduced in one mode"
+        raise UsageError(message, hint="write --with tensorflow:autojit")
+    output = require_file(outputs, path)
+    source = read_graph(path, quiet=outputs.quiet)
+    options = replace(comparison_options(inputs, source, outputs.quiet), locate=False)
+    files = ReducedFiles((output,), outputs.to, outputs.quiet)
+    with modes.pool() as pool, files.kept_on_interruption():
+        oracle, delta = start_oracle(pool, source.graph, modes.modes[0], modes.against, options)
+        search = reduce_mode(oracle, source.graph, delta, files.on_success)
+        files.write(search.best)
+        final = oracle.compare(search.best.graphs[0], locate=True)
+        version = pool.host.version
+    before = Subject((source.graph,)).nodes
+    if not outputs.quiet:
+        print_reduction(before, search.best.nodes, search.tests)
+        print_mode_difference(search, oracle, final, version)
+    members: dict[str, Any] = {"command": None, "status": None}
+    members["runs"] = runs_json(final, search.best.graphs * 2)
+    print_reduction_json(
+        outputs, [source], files, (before, search.best.nodes, search.tests), members
+    )
+    return 0
+
+
+def print_mode_difference(search: Search, oracle: ModeOracle, delta: RunDiff, version: str) -> None:
+    """Print how the modes differ in the smallest graph."""
+    out = page(stream=sys.stderr)
+    reference = oracle.against.text if oracle.against else "cfgraph"
+    out.line(f"A: {reference}, B: {oracle.mode.text} {version}", "bold")
+    print_runs(out, delta, search.best.graphs * 2)

@@ -1,0 +1,72 @@
+"""Operators on the bodies of functions, and on the variables of functional loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.analysis.verify.verify import verify
+from cfgraph.compare.reduce.body_operators import BodyOperator, FunctionalVariableOperator
+from cfgraph.compare.reduce.node_operators import BypassOperator, NodeOperator
+from cfgraph.compare.reduce.removal import StandIns
+from cfgraph.compare.reduce.search import Operator
+from cfgraph.compare.reduce.subject import Subject
+
+X1 = {"x1:0": np.float32([4, 5, 6, 7])}
+COUNTERS = {"while/loop_counter:0": np.int32(0), "while/maximum_iterations:0": np.int32(-1)}
+OPERATORS = [
+    BodyOperator(NodeOperator(StandIns(fallback="zeros"))),
+    BodyOperator(BypassOperator()),
+    FunctionalVariableOperator({**COUNTERS, "Const:0": np.int32(0)}),
+]
+
+
+@pytest.fixture
+def subject(root: Path) -> Subject:
+    path = root / "fixtures" / "tensorflow_modes" / "while_reshape.graph"
+    return Subject((cfgraph.load(path),))
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_every_candidate_is_valid_and_keeps_the_calls(operator: Operator, subject: Subject) -> None:
+    before = cfgraph.dumps(subject.graphs[0])
+    candidates = [operator.candidate(subject, [item]) for item in operator.items(subject)]
+    changed = [item.graphs[0] for item in candidates if item is not None]
+    assert changed
+    assert not [
+        finding for graph in changed for finding in verify(graph) if finding.level == "error"
+    ]
+    assert all(graph["while"].op == "StatelessWhile" for graph in changed)
+    assert cfgraph.dumps(subject.graphs[0]) == before
+
+
+def test_a_loop_without_its_counters_computes_the_same(subject: Subject) -> None:
+    operator = FunctionalVariableOperator(COUNTERS)
+    items = [item for item in operator.items(subject) if not item[1].startswith("while_placeh")]
+    smaller = operator.candidate(subject, items)
+    assert smaller is not None
+    (graph,) = smaller.graphs
+    assert len(graph["while"].inputs) == 2
+    assert graph["Identity"].inputs[0].name == "while:1"
+    (value,) = cfgraph.Session(graph).run(["Identity:0"], X1)
+    assert value.ravel().tolist() == [128, 160, 192, 224]
+
+
+def test_a_variable_that_was_dropped_is_no_item_of_the_rest(subject: Subject) -> None:
+    operator = FunctionalVariableOperator(COUNTERS)
+    items = operator.items(subject)
+    smaller = operator.candidate(subject, items[:1])
+    assert smaller is not None
+    assert operator.candidate(smaller, items[:1]) is None
+    assert operator.items(smaller) == items[1:]
+
+
+def test_a_bypass_in_a_body_removes_what_only_it_needs(subject: Subject) -> None:
+    operator = BodyOperator(BypassOperator())
+    smaller = operator.candidate(subject, [("while_body_8", ("while/add_2", 0))])
+    assert smaller is not None
+    names = [node.name for node in smaller.graphs[0].functions["while_body_8"].definition.nodes]
+    assert "while/add_2/y" not in names
