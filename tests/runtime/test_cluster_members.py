@@ -148,7 +148,7 @@ d = Mul(a, r)
 @pytest.mark.parametrize("jit", [None, "numpy"])
 def test_a_cluster_does_not_wait_for_what_the_fetches_do_not_need(jit: str | None) -> None:
     graph = cfgraph.loads(PARTLY_NEEDED.encode())
-    report = cfgraph.cluster(graph)
+    report = cfgraph.cluster(graph, fetches=["b", "c", "d"])
     assert [set(cluster.nodes) for cluster in report.clusters] == [set("abcdr")]
     session = cfgraph.Session(graph, jit=jit)
     assert session.run(["b"], {"x": 2.0}) == [4.0]

@@ -70,8 +70,8 @@ def cluster(
 
     `fetches` names the tensors that will be fetched together: only their ancestors are clustered.
     Without it, nodes without consumers remain fetchable, and nodes stay separate if a run could
-    need one of them without the side effects that the other depends on. Nodes named in `feeds` are
-    not clustered.
+    need one of them without the variables and side effects that the other depends on. Nodes named
+    in `feeds` are not clustered.
 
     `explain` adds to the report the reason for each edge that remains between clusters, and the
     gain in clustered nodes if XLA compiled one more op, for frequent ops, each of which plans

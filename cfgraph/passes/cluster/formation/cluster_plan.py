@@ -31,7 +31,7 @@ from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, Comp
 from cfgraph.passes.cluster.formation.merge_conflicts import (
     ClusterCandidate,
     ClusterSizes,
-    FetchEffects,
+    RunRequirements,
     merge_conflict,
 )
 from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport
@@ -57,23 +57,24 @@ class ClusterGrowth:
         self.candidates: dict[Vertex, ClusterCandidate] = {}
         self._transfers = {n for n in liveness.frames.order if role_of(n) in (Role.SEND, Role.RECV)}
         effects = EffectAnalysis()
-        # known fetches run together, so that side effects separate nothing
-        fetch_effects = FetchEffects(
-            liveness.frames.order if rules.constraints.needed is None else (), effects
-        )
         for node in liveness.frames.order:
             if node in self.cheap_constants:
                 continue
             reason = rules.rejection(node) or self._liveness_rejection(node)
             if reason is not None:
                 self.reasons[node] = reason
+        # known fetches run together, so that they need the same
+        order = liveness.frames.order if rules.constraints.needed is None else ()
+        requirements = RunRequirements(order, self.reasons, effects)
+        for node in liveness.frames.order:
+            if node in self.cheap_constants or node in self.reasons:
                 continue
             candidate = ClusterCandidate(
                 liveness.frames.of[node],
                 _parsed_device(node),
                 node,
                 rules.constraints.functionalized.get(node, 1),
-                fetch_effects.effect_set(node),
+                requirements[node],
             )
             candidate.accesses.extend(effects.accesses([node]))
             self.candidates[self.dependencies.vertex_of[node]] = candidate

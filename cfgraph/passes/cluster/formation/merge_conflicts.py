@@ -5,24 +5,26 @@
     frame      they run in different loops
     device     they are on different devices
     deadness   they are not live under the same condition
-    effects    a run that fetches only one of them would trigger side effects upstream of the other
+    effects    a run that fetches only one of them would need what is upstream of the other
     size       the cluster would exceed the maximum size
     handles    the cluster would receive one variable by two handles
     resource   a variable would be read after a write in the same cluster
 
 The effects conflict exists because fetches of later runs may be unknown, and a cluster waits for
-everything that its nodes wait for. Two nodes may therefore share a cluster only if they depend on
-the same side effects (variable writes, assertions, printing) or are needed by the same outputs of
-the graph.
+everything that its nodes wait for: side effects (variable writes, assertions, printing), and
+variables, which may have no value yet. `RunRequirements` finds what every run needs anyway that
+needs a node; two nodes may share a cluster only if that is the same. Merges then leave it unchanged
+for all other nodes.
 
 One conflict concerns more than the two: a path from one to the other over a third node, which
 would make the cluster wait for itself. `ClusterGrowth.rejection` adds it (`cycle_graph`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import reduce
+from operator import and_
 
 from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.liveness_rules import LivenessRule
@@ -31,11 +33,8 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
-from cfgraph.ops.opdef.op import lookup, may_write
+from cfgraph.ops.opdef.op import Op, lookup, may_write
 from cfgraph.passes.functionalize.report import RejectionReason
-
-# above this number of outputs, no two nodes are considered needed by the same outputs
-_MAX_OUTPUTS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +55,6 @@ class ClusterSizes:
 
 
 @dataclass(slots=True)
-class EffectSet:
-    """Bit sets of a node or cluster: the side effects upstream, and the outputs that need it.
-
-    `needed_by` is None if unknown, or if not all nodes of the cluster are needed by the same
-    outputs.
-    """
-
-    upstream: int = 0
-    needed_by: int | None = None
-
-    def update(self, other: EffectSet) -> None:
-        """Add the effects of a cluster that is merged into this one."""
-        self.upstream |= other.upstream
-        self.needed_by = self.needed_by if self.needed_by == other.needed_by else None
-
-    def conflicts_with(self, other: EffectSet) -> bool:
-        """True if a run may need only one of the two and would then trigger more effects."""
-        same_outputs = self.needed_by is not None and self.needed_by == other.needed_by
-        return self.upstream != other.upstream and not same_outputs
-
-
-@dataclass(slots=True)
 class ClusterCandidate:
     """Nodes that compile together so far, with the properties that later merges must match."""
 
@@ -85,13 +62,12 @@ class ClusterCandidate:
     device: DeviceName
     first: Node
     size: int = 1
-    effects: EffectSet = field(default_factory=EffectSet)
+    required: int = 0
     accesses: list[ResourceAccess] = field(default_factory=list)
 
     def absorb(self, other: ClusterCandidate) -> None:
         """Add the nodes of another candidate."""
         self.size += other.size
-        self.effects.update(other.effects)
         self.accesses.extend(other.accesses)
 
 
@@ -118,7 +94,7 @@ def merge_conflict(
         live = ("always" if x == "true" else f"when {x}" for x in conditions)
         text = f"one is live {' and the other '.join(live)}"
         return RejectionReason("deadness", text, {"conditions": conditions})
-    if a.effects.conflicts_with(b.effects):
+    if a.required != b.required:
         ends = [a.first.name, b.first.name]
         return RejectionReason("effects", " and ".join(ends), {"nodes": ends})
     size = a.size + b.size
@@ -149,48 +125,73 @@ def _resource_handles(access: ResourceAccess) -> set[object]:
     }
 
 
-class FetchEffects:
-    """Effect sets of all nodes of a graph; an empty `order` means that the fetches are known."""
+class RunRequirements:
+    """The effects and variables that every run needs which needs a node, as bit sets.
 
-    def __init__(self, order: Sequence[Node], effects: EffectAnalysis) -> None:
-        writers = [node for node in order if _has_lasting_effect(node, effects)]
-        self._upstream: Mapping[Node, int] = {}
-        self._needed_by: Mapping[Node, int] = {}
-        if writers:
-            self._upstream = _propagate_bits(order, writers, _predecessors)
-            outputs = [node for node in order if not node.uses]
-            if len(outputs) <= _MAX_OUTPUTS:
-                self._needed_by = _propagate_bits(order[::-1], outputs, _successors)
+    Any sink of the graph and any of the nodes `outside` clusters may be fetched by itself. An empty
+    `order` means that the fetches are known, and are run together.
 
-    def effect_set(self, node: Node) -> EffectSet:
-        """Return the side effects upstream of a node and the outputs that need it."""
-        return EffectSet(self._upstream.get(node, 0), self._needed_by.get(node))
+        read x ─▶ h ─▶ pred                h, pred: {x}
+                  └──▶ loss ◀─ read y      loss: {x, y}
+    """
+
+    def __init__(
+        self, order: Sequence[Node], outside: Collection[Node], effects: EffectAnalysis
+    ) -> None:
+        numbers: dict[Hashable, int] = {}
+        marked: dict[Node, int] = {}
+        for node in order:
+            for key in _needs(node, effects):
+                bit = 1 << numbers.setdefault(key, len(numbers))
+                marked[node] = marked.get(node, 0) | bit
+        upstream = _propagate_bits(order, marked) if marked else {}
+        self._required: dict[Node, int] = {}
+        for node in reversed(order if marked else ()):
+            bits = upstream[node]
+            if node not in outside and node.uses:
+                bits = reduce(and_, [self._required[use.node] for use in node.uses])
+            self._required[node] = bits
+
+    def __getitem__(self, node: Node) -> int:
+        return self._required.get(node, 0)
 
 
-def _propagate_bits(
-    order: Iterable[Node], marked: Iterable[Node], neighbors: Callable[[Node], Iterable[Node]]
-) -> dict[Node, int]:
-    """Give each marked node a bit; return the bits of all marked nodes that reach each node."""
+def _needs(node: Node, effects: EffectAnalysis) -> Iterator[Hashable]:
+    """Keys of what a run may lack, or may not trigger, unless it needs the node."""
+    op = lookup(node.op)
+    is_check = op is not None and (op.effects.only_checks or _only_checks(op, node))
+    if is_check or _has_lasting_effect(node, effects):
+        yield node
+    elif op is not None and not op.placement.swap_role:
+        for access in effects.accesses([node]):
+            if access.origin is None:  # the resource outlasts the run
+                yield access.resource
+
+
+def _only_checks(op: type[Op], node: Node) -> bool:
+    """True for a node that returns its input, or fails."""
+    return op.aliasing.is_identity and op.can_fail(node) and not op.role
+
+
+def _propagate_bits(order: Iterable[Node], marked: Mapping[Node, int]) -> dict[Node, int]:
+    """The bits of all marked nodes that reach each node."""
     reached = dict.fromkeys(order, 0)
-    reached.update((node, 1 << number) for number, node in enumerate(marked))
+    reached.update(marked)
+    known: dict[int, int] = {}  # equal sets share their memory
     changed = True
     while changed:  # loops need one more round per nesting level
         changed = False
         for node, bits in reached.items():
             new = bits
-            for source in neighbors(node):
+            for source in _predecessors(node):
                 new |= reached.get(source, 0)
             if new != bits:
-                reached[node], changed = new, True
+                reached[node], changed = known.setdefault(new, new), True
     return reached
 
 
 def _predecessors(node: Node) -> list[Node]:
     return [*(tensor.node for tensor in node.inputs), *node.controls]
-
-
-def _successors(node: Node) -> list[Node]:
-    return [use.node for use in node.uses]
 
 
 def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:

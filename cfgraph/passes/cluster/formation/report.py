@@ -39,7 +39,7 @@ EDGE_REASONS: Final[Mapping[str, str]] = {
     "device": "the ends are on different devices",
     "deadness": "the ends are not live under the same condition",
     "size": "the cluster would exceed the maximum size",
-    "effects": "only one end depends on side effects, and may be fetched without the other",
+    "effects": "a run may need one end without the effects or variables that the other needs",
     "resource": "a variable would be read after a write in the same cluster",
     "handles": "the cluster would receive one variable by two handles",
     "cycle": "the cluster would wait for itself by a path over other nodes",
