@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli import options, run_options
+from cfgraph.cli import options
+from cfgraph.cli.transform_options import ComparedInputs
 
 First = Annotated[
     str,
@@ -63,12 +64,6 @@ RunTimeout = Annotated[
         rich_help_panel=options.ADVANCED,
     ),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed", metavar="N", help="Seed of random inputs.", rich_help_panel=options.ADVANCED
-    ),
-]
 Format = Annotated[
     str,
     typer.Option(
@@ -79,6 +74,7 @@ Format = Annotated[
 
 def main(
     a: First,
+    inputs: ComparedInputs,
     b: Second = None,
     by: By = "name",
     ignore: Ignore = "",
@@ -86,20 +82,6 @@ def main(
     with_: With = None,
     against: Against = None,
     run_timeout: RunTimeout = None,
-    fetch: options.Fetch = [],
-    target: options.Target = [],
-    feed: options.Feed = [],
-    feeds: options.Feeds = [],
-    init: options.Init = [],
-    signature: options.Signature = None,
-    variables: options.Variables = None,
-    allow_io: run_options.AllowIo = False,
-    size: options.Size = [],
-    cases: options.Cases = None,
-    seed: Seed = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
-    max_iterations: run_options.MaxIterations = None,
     html: options.Html = None,
     format: Format = "text",
     full: options.Full = False,
@@ -108,33 +90,16 @@ def main(
     color: options.ColorChoice = options.Color.auto,
 ) -> None:
     """Compare two graphs node by node, or with --run by the values they compute."""
-    from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files, missing_side
 
     format = "json" if json else format
-    runs = RunInputs(
-        fetch,
-        target,
-        feed,
-        feeds,
-        init,
-        size,
-        cases,
-        seed,
-        rtol,
-        atol,
-        max_iterations,
-        variables,
-        allow_io,
-        signature,
-    )
     write_page = None
     if html:
         from cfgraph.console.picture.difference import DifferencePage
 
         write_page = DifferencePage(html).write
     ignored = options.split_list(ignore)
-    request = DiffOptions(by, ignored, run, runs, format, full, quiet, color, write_page)
+    request = DiffOptions(by, ignored, run, inputs, format, full, quiet, color, write_page)
     if with_ is not None:
         from cfgraph.console.diff_modes import ModeOptions, diff_modes
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cfgraph.cli.options import (
+    AllowIo,
     Color,
     ColorChoice,
     Feed,
@@ -18,10 +19,11 @@ from cfgraph.cli.options import (
     Full,
     Init,
     Json,
+    MaxIterations,
     Signature,
     Variables,
 )
-from cfgraph.cli.run_options import AllowIo, Devices, MaxIterations, Seed
+from cfgraph.cli.run_options import Devices, Seed
 
 GraphOrCode = Annotated[
     str,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli import options, run_options
+from cfgraph.cli import options
+from cfgraph.cli.transform_options import FolderOutput, PipelineInputs
 
 Passes = Annotated[
     str,
@@ -50,36 +51,15 @@ VerifyEach = Annotated[
 def main(
     graph: options.Graph,
     passes: Passes,
-    output: options.OutputOrFolder = None,
-    to: options.To = None,
+    outputs: FolderOutput,
+    inputs: PipelineInputs,
     print_after: PrintAfter = [],
     dump_dir: DumpDir = None,
     time_passes: TimePasses = False,
     verify_each: VerifyEach = False,
-    feed: options.Feed = [],
-    init: options.Init = [],
-    signature: options.Signature = None,
-    variables: options.Variables = None,
-    allow_io: run_options.AllowIo = False,
-    size: options.Size = [],
-    cases: options.Cases = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Run several passes in one process, and print or save the graph between them."""
-    from cfgraph.console.comparison_inputs import RunInputs
-    from cfgraph.console.graph_files import OutputOptions
     from cfgraph.console.pipeline import PipelineOptions, pipeline_file
 
     request = PipelineOptions(passes, print_after, dump_dir, time_passes, verify_each)
-    inputs = RunInputs(
-        feeds=feed,
-        inits=init,
-        sizes=size,
-        cases=cases,
-        variables=variables,
-        allow_io=allow_io,
-        signature=signature,
-    )
-    outputs = OutputOptions(output, to, format="json" if json else "text", quiet=quiet)
     raise options.Exit(pipeline_file(graph, request, inputs, outputs))

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.cli import options, run_options
+from cfgraph.cli import options
+from cfgraph.cli.transform_options import ReducedInputs, ReducedOutput
 
 CommandLine = Annotated[
     list[str] | None,
@@ -32,15 +33,6 @@ With = Annotated[
         metavar="tensorflow:MODE",
         help="Reduce GRAPH while TensorFlow runs it wrongly in a MODE: graph, grappler, autojit, "
         "jit, or lite.",
-    ),
-]
-ReducedOutput = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the smallest graph so far to FILE, each time that there is a smaller one.",
     ),
 ]
 AgainstOut = Annotated[
@@ -97,65 +89,31 @@ RunTimeout = Annotated[
 
 def main(
     graph: options.Graph,
+    outputs: ReducedOutput,
+    inputs: ReducedInputs,
     command: CommandLine = None,
     against: Against = None,
     with_: With = None,
-    output: ReducedOutput = None,
     against_out: AgainstOut = None,
-    to: options.To = None,
     status: Status = None,
     match: Match = None,
     jobs: Jobs = None,
     run_timeout: RunTimeout = None,
-    fetch: options.Fetch = [],
-    target: options.Target = [],
-    feed: options.Feed = [],
-    feeds: options.Feeds = [],
-    init: options.Init = [],
-    signature: options.Signature = None,
-    variables: options.Variables = None,
-    allow_io: run_options.AllowIo = False,
-    size: options.Size = [],
-    cases: options.Cases = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
-    max_iterations: run_options.MaxIterations = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Reduce a graph to the smallest one for which a command fails, or that differs from another.
 
     The command fails for a graph if it exits with the same status as for GRAPH.
     """
-    from cfgraph.console.comparison_inputs import RunInputs
     from cfgraph.console.failing_command import CommandOptions
-    from cfgraph.console.graph_files import OutputOptions
     from cfgraph.console.reduce import reduce_against, reduce_command
 
-    inputs = RunInputs(
-        fetch,
-        target,
-        feed,
-        feeds,
-        init,
-        size,
-        cases,
-        None,
-        rtol,
-        atol,
-        max_iterations,
-        variables,
-        allow_io,
-        signature,
-    )
-    written = OutputOptions(output, to, None, "json" if json else "text", quiet)
     tested = CommandOptions(command or [], status, match, run_timeout)
     if with_ is not None:
         from cfgraph.console.diff_modes import ModeOptions
         from cfgraph.console.reduce_modes import reduce_in_mode
 
         modes = ModeOptions.parse(with_, against, run_timeout)
-        raise options.Exit(reduce_in_mode(graph, modes, inputs, written))
+        raise options.Exit(reduce_in_mode(graph, modes, inputs, outputs))
     if against is None:
-        raise options.Exit(reduce_command(graph, tested, inputs, written, against_out, jobs))
-    raise options.Exit(reduce_against(graph, against, tested, inputs, written, against_out, jobs))
+        raise options.Exit(reduce_command(graph, tested, inputs, outputs, against_out, jobs))
+    raise options.Exit(reduce_against(graph, against, tested, inputs, outputs, against_out, jobs))

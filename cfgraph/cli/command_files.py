@@ -31,6 +31,7 @@ from cfgraph.cli.environment import (
     require_expected_word,
     variable_that_sets,
 )
+from cfgraph.cli.option_groups import expand_groups
 from cfgraph.cli.options import (
     ADVANCED,
     VERBOSITY,
@@ -218,7 +219,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
         app.command(name, cls=FileCommand, epilog=_examples_text(self.examples.get(name, ())))(
-            module.main
+            expand_groups(module.main)
         )
         command = get_command(app)
         assert isinstance(command, FileCommand)

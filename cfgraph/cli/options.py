@@ -232,6 +232,21 @@ SaveVariables = Annotated[
         help="Write the variables as a checkpoint, DIR/variables, after a run that succeeds.",
     ),
 ]
+AllowIo = Annotated[
+    bool,
+    typer.Option(
+        "--allow-io",
+        help="Let the graph read and write any file. Default: it reads only inside the SavedModel "
+        "and --variables, and writes nothing.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+MaxIterations = Annotated[
+    int | None,
+    typer.Option(
+        "--max-iterations", metavar="N", min=0, help="Stop a run when a loop exceeds N iterations."
+    ),
+]
 Cases = Annotated[
     int | None,
     typer.Option(
@@ -288,6 +303,11 @@ def split_list(text: str) -> tuple[str, ...]:
 def split_names(texts: Iterable[str]) -> list[str]:
     """Split repeated comma-separated lists of names."""
     return [name for text in texts for name in split_list(text)]
+
+
+def feed_names(texts: Iterable[str]) -> list[str]:
+    """Split repeated lists of names, each of which may have a value: NAME=VALUE."""
+    return split_names(text.partition("=")[0] for text in texts)
 
 
 def use_color(choice: Color, stream: IO[Any] | None) -> bool:

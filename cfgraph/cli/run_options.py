@@ -89,12 +89,6 @@ Spread = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
-MaxIterations = Annotated[
-    int | None,
-    typer.Option(
-        "--max-iterations", metavar="N", min=0, help="Stop a run when a loop exceeds N iterations."
-    ),
-]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
 ]
@@ -159,15 +153,6 @@ Calibrate = Annotated[
         "--calibrate",
         metavar="FILE.toml",
         help="Write the measured kernel times as a cost model for --costs.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-AllowIo = Annotated[
-    bool,
-    typer.Option(
-        "--allow-io",
-        help="Let the graph read and write any file. Default: it reads only inside the SavedModel "
-        "and --variables, and writes nothing.",
         rich_help_panel=ADVANCED,
     ),
 ]

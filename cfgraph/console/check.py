@@ -14,8 +14,9 @@ from cfgraph.analysis.findings import LEVELS, Finding, catalog, similar_code_hin
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Column, OutputTable, Page, page, tab_separated
+from cfgraph.cli.transform_options import STDIN
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
-from cfgraph.console.graph_files import STDIN, Source, read_graph
+from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.printable import clean_lines
 

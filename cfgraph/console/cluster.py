@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from cfgraph.cli.options import split_names
+from cfgraph.cli.options import feed_names, split_names
 from cfgraph.cli.output import Column, OutputTable, Page, flowed, page
+from cfgraph.cli.pass_options import ClusterOptions
+from cfgraph.cli.transform_options import STDIN, OutputOptions
 from cfgraph.console.dot import cluster_dot
-from cfgraph.console.graph_files import STDIN, OutputOptions
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
@@ -180,26 +182,9 @@ def _plural(number: int, what: str) -> str:
 FORMATS: Final = ("text", "json", "dot")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterOptions:
-    """Options of the pass, named as those of the command, and the requested reports."""
-
-    deadness: str
-    min_size: int
-    max_size: int | None
-    only_ops: Sequence[str]
-    exclude_ops: Sequence[str]
-    fetch: Sequence[str]
-    feed: Sequence[str]
-    regions: bool = False
-    explain: bool = False
-    what_if: Sequence[str] = ()
-    draws: bool = False
-
-    @property
-    def is_report(self) -> bool:
-        """True if the report, not the graph, is the result."""
-        return self.explain or bool(self.what_if)
+def _is_report(options: ClusterOptions) -> bool:
+    """True if the report, not the graph, is the result."""
+    return options.explain or bool(options.what_if)
 
 
 @dataclass(slots=True)
@@ -210,16 +195,18 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     whole: Graph | None
 
     @classmethod
-    def require_valid(cls, options: ClusterOptions, outputs: OutputOptions) -> None:
+    def require_valid(
+        cls, options: ClusterOptions, outputs: OutputOptions, verification: Verification
+    ) -> None:
         """Raise UsageError if two results would be written to one place."""
-        if outputs.format not in FORMATS:
-            message = f"unknown format {outputs.format!r}"
+        if options.format not in FORMATS:
+            message = f"unknown format {options.format!r}"
             raise UsageError(message, hint=f"use one of {', '.join(FORMATS)}")
-        report = options.is_report or outputs.format != "text"
+        report = _is_report(options) or outputs.json or options.format != "text"
         if report and outputs.output == STDIN:
             message = "the report is written to standard output"
             raise UsageError(message, hint="write the graph to a file: -o FILE")
-        if outputs.json and not options.is_report and outputs.output is None:
+        if outputs.json and not _is_report(options) and outputs.output is None:
             message = "the JSON document is written to standard output"
             raise UsageError(
                 message, hint="write the graph to a file: -o FILE; or request a report: --explain"
@@ -229,7 +216,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
     def apply(cls, graph: Graph, options: ClusterOptions, names: SignatureNames) -> Self:
         """Cluster a graph; a signature may name fetches and feeds."""
         whole: Graph | None = None
-        if options.draws:
+        if options.format == "dot":
             lower(graph)
             whole = copy_graph(graph, graph)
         fetches = [names.outputs.get(name, name) for name in split_names(options.fetch)]
@@ -241,7 +228,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
             only_ops=split_names(options.only_ops),
             exclude_ops=split_names(options.exclude_ops),
             fetches=fetches or None,
-            feeds=[names.inputs.get(name, name) for name in split_names(options.feed)],
+            feeds=[names.inputs.get(name, name) for name in feed_names(options.feed)],
             explain=options.explain,
             what_if=split_names(options.what_if),
             regions=options.regions,
@@ -250,7 +237,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
 
     def is_written(self, outputs: OutputOptions) -> bool:
         """False for a requested report or drawing without a file for the graph."""
-        return outputs.output is not None or not (self.options.is_report or self.whole)
+        return outputs.output is not None or not (_is_report(self.options) or self.whole)
 
     def rows(self) -> OutputTable:
         """The clusters."""
@@ -304,5 +291,5 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
             return
         if self.whole is not None:
             print("\n".join(cluster_dot(self.whole, self.report)))
-        elif self.options.is_report or not outputs.quiet:
-            self.show(page(stream=sys.stdout if self.options.is_report else sys.stderr))
+        elif _is_report(self.options) or not outputs.quiet:
+            self.show(page(stream=sys.stdout if _is_report(self.options) else sys.stderr))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cfgraph.cli.output import note
@@ -101,42 +101,3 @@ def _restore_from(
         hint = "a checkpoint of a SavedModel uses other names: pass the folder of the SavedModel"
         raise UsageError(message, path=path, hint=hint)
     return state
-
-
-@dataclass(frozen=True, slots=True)
-class RunInputs:
-    """Feeds, fetches, number of cases, limits, and tolerances; all as the user wrote them.
-
-    With `signature_outputs`, the fetches are by default the outputs of the default signature.
-    """
-
-    fetches: Sequence[str] = ()
-    targets: Sequence[str] = ()
-    feeds: Sequence[str] = ()
-    archives: Sequence[str] = ()
-    inits: Sequence[str] = ()
-    sizes: Sequence[str] = ()
-    cases: int | None = None
-    seed: int | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    max_iterations: int | None = None
-    variables: str | None = None
-    allow_io: bool = False
-    signature: str | None = None
-    signature_outputs: bool = False
-
-    @property
-    def is_set(self) -> bool:
-        """True if any of the options was used."""
-        lists = (self.fetches, self.targets, self.feeds, self.archives, self.inits, self.sizes)
-        scalars = (
-            self.cases,
-            self.seed,
-            self.rtol,
-            self.atol,
-            self.max_iterations,
-            self.variables,
-            self.signature,
-        )
-        return self.allow_io or any(lists) or any(value is not None for value in scalars)

@@ -19,11 +19,11 @@ from cfgraph.analysis.summary import initializers
 from cfgraph.analysis.verify.verify import require_analyzable
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import note, page
+from cfgraph.cli.transform_options import STDIN
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import GraphDiff
 from cfgraph.console.diff import diff_json, print_diff
 from cfgraph.console.graph_files import (
-    STDIN,
     Source,
     artifact,
     output_format,

@@ -10,11 +10,11 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.options import Color
 from cfgraph.cli.output import Page, page
+from cfgraph.cli.transform_options import STDIN, RunInputs
 from cfgraph.compare.diff import MATCH_MODES, diff, is_default_attr
 from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff, diff_findings
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
-from cfgraph.console.comparison_inputs import RunInputs
-from cfgraph.console.graph_files import STDIN, Source, read_graph
+from cfgraph.console.graph_files import Source, read_graph
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType

@@ -63,7 +63,7 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
     if not options.run:
         raise UsageError("--with compares runs", hint="add --run")
     source = read_graph(path, quiet=options.quiet)
-    require_single_stdin(source, options.inputs.feeds)
+    require_single_stdin(source, options.inputs.feed)
     run_options = comparison_options(options.inputs, source, options.quiet)
     deltas: dict[Mode, RunDiff] = {}
     unsupported: dict[Mode, Unsupported] = {}

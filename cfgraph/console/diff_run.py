@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.options import split_list
 from cfgraph.cli.output import Page, page
+from cfgraph.cli.transform_options import RunInputs
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change, Divergence, RunDiff, ValueMismatch, run_findings
 from cfgraph.compare.equivalence import (
@@ -21,7 +22,7 @@ from cfgraph.compare.equivalence import (
     first_race,
 )
 from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
-from cfgraph.console.comparison_inputs import RunInputs, VariableSource
+from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.diff import (
     DiffOptions,
     DiffResult,
@@ -49,22 +50,22 @@ def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> Compar
     graph = source.graph
     names = signature_names(source, inputs.signature, inputs.variables)
     request = Fetches(graph, names.outputs)
-    for name in inputs.fetches:
+    for name in inputs.fetch:
         request.fetch(name)
     by_signature = inputs.signature is not None or inputs.signature_outputs
-    if by_signature and not (inputs.fetches or inputs.targets):
+    if by_signature and not (inputs.fetch or inputs.target):
         request.default()
-    for name in inputs.targets:
+    for name in inputs.target:
         request.target(name)
-    inits = [graph[name.removeprefix("^")] for name in inputs.inits]
+    inits = [graph[name.removeprefix("^")] for name in inputs.init]
     named = [*(item.node for item in request.tensors), *request.targets]
     needed = [*named, *inits] if named else None
     limit = inputs.max_iterations
     variables = VariableSource(inputs.variables, quiet, inputs.allow_io)
     setting = SampleOptions(
-        read_feeds(graph, inputs.feeds, inputs.archives, inputs.seed or 0, names.inputs),
-        tuple(inputs.inits),
-        read_sizes(graph, inputs.sizes, names.inputs),
+        read_feeds(graph, inputs.feed, inputs.feeds, inputs.seed or 0, names.inputs),
+        tuple(inputs.init),
+        read_sizes(graph, inputs.size, names.inputs),
         DEFAULT_MAX_ITERATIONS if limit is None else limit,
         state=variables.state(source, needed),
         io=variables.io_policy(source),
@@ -261,7 +262,7 @@ def _run_side_json(value: Any, full: bool) -> Any:
 def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     """Compare the values that two graphs compute."""
     for source in sources:
-        require_single_stdin(source, options.inputs.feeds)
+        require_single_stdin(source, options.inputs.feed)
     graphs = sources[0].graph, sources[1].graph
     delta = compare_runs(*graphs, _pair_options(sources, options))
     return print_diff_result(

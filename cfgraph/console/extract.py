@@ -9,9 +9,12 @@ from typing import Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
 from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
-from cfgraph.console.comparison_inputs import RunInputs, VariableSource
+from cfgraph.cli.pass_options import ExtractOptions
+from cfgraph.cli.transform_options import RunInputs
+from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
@@ -34,54 +37,49 @@ _MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractOptions:
-    """Tensors between which the graph is extracted; fields are named as options of the command.
+class CutOptions(ExtractOptions):
+    """Resolved tensors, with values of cut ones in `iterations` of the loops of the outputs."""
 
-    `values` of cut tensors are those of a run, in `iterations` of the loops of the outputs.
-    """
-
-    outputs: Sequence[str] = ()
-    inputs: Sequence[str] = ()
-    iteration: str | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     iterations: str | None = None
 
-    def resolve(self, names: SignatureNames) -> ExtractOptions:
-        """Replace names of a signature by those of its tensors."""
-        outputs = [names.outputs.get(name, name) for name in split_names(self.outputs)]
-        inputs = [names.inputs.get(name, name) for name in split_names(self.inputs)]
-        return replace(self, outputs=outputs, inputs=inputs)
 
-    def needs_run(self, runs: RunInputs) -> bool:
-        """True if the graph is run first."""
-        lists = (runs.feeds, runs.archives, runs.inits)
-        return any(lists) or self.iteration is not None or runs.variables is not None
+def _resolved(options: ExtractOptions, names: SignatureNames) -> ExtractOptions:
+    """Replace names of a signature by those of its tensors."""
+    outputs = [names.outputs.get(name, name) for name in split_names(options.outputs)]
+    inputs = [names.inputs.get(name, name) for name in split_names(options.inputs)]
+    return replace(options, outputs=outputs, inputs=inputs)
 
-    def iterations_of(self, frame: Frame) -> dict[Frame, int]:
-        """Return the iteration of a loop, and of each loop that contains it.
 
-        Raises UsageError for outputs outside of loops, and for more numbers than loops.
-        """
-        text = self.iteration or "0"
-        chain: list[Frame] = []
-        current: Frame | None = frame
-        while current is not None and current.parent is not None:
-            chain.append(current)
-            current = current.parent
-        if not _ITERATIONS.fullmatch(text):
-            message = f"invalid --iteration {text!r}"
-            raise UsageError(message, hint="write N, or one number per nested loop: OUTER,INNER")
-        numbers = [int(number) for number in reversed(text.split(","))]
-        if self.iteration is not None and len(numbers) > len(chain):
-            loops = ("in no loop", "in one loop", f"in {len(chain)} nested loops")[
-                min(len(chain), 2)
-            ]
-            message = f"--iteration {text}, but the outputs are {loops}"
-            hint = "write one number per loop that contains the outputs"
-            if not chain:
-                hint = "name outputs inside of the loop; run `cfgraph lower` for functional loops"
-            raise UsageError(message, hint=hint)
-        return dict(zip(chain, numbers + [0] * len(chain), strict=False))
+def _needs_run(options: ExtractOptions, runs: RunInputs) -> bool:
+    """True if the graph is run first."""
+    lists = (runs.feed, runs.feeds, runs.init)
+    return any(lists) or options.iteration is not None or runs.variables is not None
+
+
+def _iterations_of(options: ExtractOptions, frame: Frame) -> dict[Frame, int]:
+    """Return the iteration of a loop, and of each loop that contains it.
+
+    Raises UsageError for outputs outside of loops, and for more numbers than loops.
+    """
+    text = options.iteration or "0"
+    chain: list[Frame] = []
+    current: Frame | None = frame
+    while current is not None and current.parent is not None:
+        chain.append(current)
+        current = current.parent
+    if not _ITERATIONS.fullmatch(text):
+        message = f"invalid --iteration {text!r}"
+        raise UsageError(message, hint="write N, or one number per nested loop: OUTER,INNER")
+    numbers = [int(number) for number in reversed(text.split(","))]
+    if options.iteration is not None and len(numbers) > len(chain):
+        loops = ("in no loop", "in one loop", f"in {len(chain)} nested loops")[min(len(chain), 2)]
+        message = f"--iteration {text}, but the outputs are {loops}"
+        hint = "write one number per loop that contains the outputs"
+        if not chain:
+            hint = "name outputs inside of the loop; run `cfgraph lower` for functional loops"
+        raise UsageError(message, hint=hint)
+    return dict(zip(chain, numbers + [0] * len(chain), strict=False))
 
 
 @dataclass
@@ -142,7 +140,7 @@ def captured_values(
             wanted.setdefault(tensor.node.name, []).append(tensor)
     observer = CutValues(plan.frames, iterations, wanted)
     nodes = [graph[name] for name in wanted]
-    inits = [graph[name].name for name in run.inits]
+    inits = [graph[name].name for name in run.init]
     if nodes:
         require_feeds(graph, [], nodes, set(fed))
         variables = VariableSource(run.variables, allow_io=run.allow_io)
@@ -184,6 +182,7 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
 
     command = "extract"
     before: int
+    cut: CutOptions
 
     @classmethod
     def prepare(
@@ -195,33 +194,33 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         quiet: bool,
     ) -> ExtractOptions:
         """Run the graph if requested, for the values at the cut."""
-        options, runs = options.resolve(names), verification.inputs
-        require_single_stdin(source, runs.feeds)
-        if not options.needs_run(runs):
+        options, runs = _resolved(options, names), verification.inputs
+        require_single_stdin(source, runs.feed)
+        if not _needs_run(options, runs):
             return options
         graph = source.graph
-        feeds = read_feeds(graph, runs.feeds, runs.archives, names=names.inputs)
+        feeds = read_feeds(graph, runs.feed, runs.feeds, names=names.inputs)
         plan = ExtractionPlan(graph, options.outputs, options.inputs)
         if not plan.cut:
             cut = [graph.tensor(name).name for name in feeds]
             plan = ExtractionPlan(graph, options.outputs, cut)
-        iterations = options.iterations_of(plan.frame)
+        iterations = _iterations_of(options, plan.frame)
         values = captured_values(source, plan, iterations, runs, feeds)
         numbers = ",".join(map(str, reversed(iterations.values()))) or None
         cut = [tensor.name for tensor in plan.cut]
-        return replace(options, inputs=cut, values=values, iterations=numbers)
+        return extended_group(CutOptions, options, inputs=cut, values=values, iterations=numbers)
 
     @classmethod
     def apply(cls, graph: Graph, options: ExtractOptions, names: SignatureNames) -> Self:
         """Extract the subgraph. Raises UsageError for a cut that breaks a loop or a conditional."""
-        options, before = options.resolve(names), len(graph)
-        outputs, inputs, values = options.outputs, options.inputs, options.values
-        report = extract(graph, outputs=outputs, inputs=inputs, values=values)
-        return cls(graph, options, report, before)
+        options, before = _resolved(options, names), len(graph)
+        cut = options if isinstance(options, CutOptions) else extended_group(CutOptions, options)
+        report = extract(graph, outputs=cut.outputs, inputs=cut.inputs, values=cut.values)
+        return cls(graph, options, report, before, cut)
 
     def rows(self) -> OutputTable:
         """The inputs of the part."""
-        graph, values = self.graph, self.options.values
+        graph, values = self.graph, self.cut.values
         shapes = infer_shapes(graph)
         columns = [
             Column("input"),
@@ -247,7 +246,7 @@ class ExtractedGraph(PassResult[ExtractOptions, Extraction]):
         report = self.report
         return {
             "frame": report.frame,
-            "iteration": self.options.iterations,
+            "iteration": self.cut.iterations,
             "inputs": self.rows().to_json(),
             "outputs": report.outputs,
             "loops": report.loops,

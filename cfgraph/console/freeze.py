@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.pass_options import FreezeOptions
 from cfgraph.console.lower import node_totals
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
@@ -23,17 +24,6 @@ from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.restore import RequiredState, required_state, restore_for_graph
 
 _MAX_NAMES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class FreezeOptions:
-    """Options of the pass, named as those of the command."""
-
-    fetch: Sequence[str] = ()
-    set: Sequence[str] = ()
-    keep_variables: Sequence[str] = ()
-    variables: str | None = None
-    allow_io: bool = False
 
 
 @dataclass(slots=True)

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Self
 
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.pass_options import FunctionalizeOptions
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionalizeOptions:
-    """Options of the pass, named as those of the command."""
-
-    fetch: Sequence[str] = ()
-    tensor_arrays: str = "lists"
-    dead_as: str | None = None
-    explain: bool = False
-    strict: bool = False
 
 
 class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):

@@ -9,8 +9,11 @@ from typing import Any, Self
 
 from cfgraph.analysis.gradient_paths import default_xs
 from cfgraph.analysis.summary import sinks
+from cfgraph.cli.option_groups import extended_group
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import OutputTable, Page, page
+from cfgraph.cli.pass_options import GradOptions
+from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.grad_check import (
     Comparisons,
     FiniteDifferenceCheck,
@@ -24,9 +27,9 @@ from cfgraph.console.grad_report import (
     gradients_table,
     print_gradients,
 )
-from cfgraph.console.graph_files import OutputOptions, Source, json_bytes, require_single_stdin
+from cfgraph.console.graph_files import Source, json_bytes, require_single_stdin
 from cfgraph.console.signatures import SignatureNames
-from cfgraph.console.transform import PassResult, transform_file
+from cfgraph.console.transform import PassResult
 from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
@@ -38,56 +41,45 @@ from cfgraph.runtime.feeds.parse_feeds import read_value
 
 
 @dataclass(frozen=True, slots=True)
-class GradOptions:
-    """Requested gradients, as the user wrote them; fields are named as options of the command.
+class PreparedGradients(GradOptions):
+    """Options of which names are resolved, and the check for which the graph was copied."""
 
-    `check` compares them, and `resolved` has the names of tensors instead of texts.
-    """
+    request: DerivativeRequest | None = None
+    comparison: FiniteDifferenceCheck | None = None
 
-    ys: Sequence[str] = ()
-    xs: Sequence[str] = ()
-    grad_ys: Sequence[str] = ()
-    stop: Sequence[str] = ()
-    unconnected: str = "none"
-    order: int = 1
-    swap_memory: bool = False
-    ignore_custom: bool = False
-    recompute: str | None = None
-    check: FiniteDifferenceCheck | None = None
-    resolved: DerivativeRequest | None = None
 
-    @property
-    def recompute_interval(self) -> int | str | None:
-        """Iterations between saved loop states. Raises UsageError for an invalid number."""
-        text = self.recompute
-        if text is None or text == AUTO:
-            return text
-        if not text.isdecimal() or int(text) < 1:
-            message = f"invalid --recompute {text!r}"
-            raise UsageError(message, hint=f"expected a number of iterations (1 or more) or {AUTO}")
-        return int(text)
+def _request(graph: Graph, options: GradOptions, names: SignatureNames) -> DerivativeRequest:
+    """Resolve the options. Raises UsageError for names that do not fit the graph."""
+    ys, xs = _ys_and_xs(graph, options, names)
+    inputs = names.inputs
+    return DerivativeRequest(
+        [y.name for y in ys],
+        [x.name for x in xs],
+        options.order,
+        _y_weights(graph, ys, split_values(options.grad_ys)),
+        [graph.tensor(inputs.get(name, name)).name for name in split_names(options.stop)],
+        options.unconnected,
+        options.swap_memory,
+        options.ignore_custom,
+        _recompute_interval(options.recompute),
+    )
 
-    def request(self, graph: Graph, names: SignatureNames) -> DerivativeRequest:
-        """Resolve the options. Raises UsageError for names that do not fit the graph."""
-        ys, xs = _ys_and_xs(graph, self, names)
-        inputs = names.inputs
-        return DerivativeRequest(
-            [y.name for y in ys],
-            [x.name for x in xs],
-            self.order,
-            _y_weights(graph, ys, split_values(self.grad_ys)),
-            [graph.tensor(inputs.get(name, name)).name for name in split_names(self.stop)],
-            self.unconnected,
-            self.swap_memory,
-            self.ignore_custom,
-            self.recompute_interval,
-        )
 
-    def require_valid(self) -> None:
-        """Raise UsageError for an unknown gradient of unconnected xs."""
-        if self.unconnected not in UNCONNECTED:
-            message = f"invalid --unconnected {self.unconnected!r}"
-            raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
+def _recompute_interval(text: str | None) -> int | str | None:
+    """Iterations between saved loop states. Raises UsageError for an invalid number."""
+    if text is None or text == AUTO:
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        message = f"invalid --recompute {text!r}"
+        raise UsageError(message, hint=f"expected a number of iterations (1 or more) or {AUTO}")
+    return int(text)
+
+
+def _require_valid(options: GradOptions) -> None:
+    """Raise UsageError for an unknown gradient of unconnected xs."""
+    if options.unconnected not in UNCONNECTED:
+        message = f"invalid --unconnected {options.unconnected!r}"
+        raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
 
 
 def split_values(texts: Iterable[str]) -> list[str]:
@@ -105,38 +97,25 @@ def split_values(texts: Iterable[str]) -> list[str]:
     return values
 
 
-def grad_file(
-    path: str,
-    request: GradOptions,
-    outputs: OutputOptions,
-    verification: Verification,
-    rtol: float | None = None,
-) -> int:
-    """Read a graph, add gradients, and write it; returns the exit code.
-
-    It is 1, and nothing is written, if gradients differ from finite differences, none could be
-    compared, or the verification finds a difference. Raises UsageError for options that do not fit
-    each other or the graph.
-    """
-    is_set = rtol is not None or replace(verification.inputs, signature=None).is_set
-    if is_set and request.check is None and not verification.enabled:
-        message = "feeds and other run options require --check or --verify"
-        raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
-    return transform_file(path, GraphWithGradients, request, outputs, verification)
-
-
 @dataclass(slots=True)
 class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
     """A graph with gradients, and their comparison with finite differences if requested."""
 
     command = "grad"
+    comparison: FiniteDifferenceCheck | None
     comparisons: Comparisons
 
     @classmethod
-    def require_valid(cls, options: GradOptions, outputs: OutputOptions) -> None:
+    def require_valid(
+        cls, options: GradOptions, outputs: OutputOptions, verification: Verification
+    ) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
-        options.require_valid()
+        _require_valid(options)
+        is_set = options.rtol is not None or replace(verification.inputs, signature=None).is_set
+        if is_set and not options.check and not verification.enabled:
+            message = "feeds and other run options require --check or --verify"
+            raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
 
     @classmethod
     def prepare(
@@ -148,23 +127,27 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         quiet: bool,
     ) -> GradOptions:
         """Resolve the options, and copy the graph for the comparison."""
-        check, runs = options.check, verification.inputs
+        runs = verification.inputs
         # the comparison reads feeds again, in double precision
-        feeds = [*runs.feeds] * ((check is not None) + bool(verification.enabled))
+        feeds = [*runs.feed] * (options.check + bool(verification.enabled))
         require_single_stdin(source, [*feeds, *(f"={text}" for text in options.grad_ys)])
-        request = options.request(source.graph, names)
+        request = _request(source.graph, options, names)
+        check = FiniteDifferenceCheck(options.rtol) if options.check else None
         if check is not None:
             check.prepare(source, request, runs, names, quiet)
-        return replace(options, resolved=request)
+        return extended_group(PreparedGradients, options, request=request, comparison=check)
 
     @classmethod
     def apply(cls, graph: Graph, options: GradOptions, names: SignatureNames) -> Self:
         """Add the gradients to a graph. Raises UsageError for names that do not fit it."""
-        options.require_valid()
-        request = options.resolved or options.request(graph, names)
+        _require_valid(options)
+        comparison, request = None, None
+        if isinstance(options, PreparedGradients):
+            comparison, request = options.comparison, options.request
+        request = request or _request(graph, options, names)
         before = set(graph.nodes)
         added = added_gradients(graph, before, derivatives(graph, request))
-        return cls(graph, options, added, [])
+        return cls(graph, options, added, comparison, [])
 
     def notes(self) -> Sequence[str]:
         """The requested xs without a gradient, or that there is no gradient at all."""
@@ -174,16 +157,16 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
 
     def check(self) -> bool:
         """Compare the gradients with finite differences."""
-        if self.options.check is None:
+        if self.comparison is None:
             return True
-        self.comparisons = self.options.check.compare()
+        self.comparisons = self.comparison.compare()
         return gradients_agree(self.comparisons)
 
     def is_written(self, outputs: OutputOptions) -> bool:
         """False on a terminal if only the comparison was requested."""
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         to_terminal = outputs.output is None and outputs.to is None and is_terminal
-        return self.options.check is None or not to_terminal
+        return not (self.options.check and to_terminal)
 
     def signatures(self, names: SignatureNames) -> Sequence[SavedSignature]:
         """The selected signature with the gradients."""
@@ -203,7 +186,7 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
 
     def members(self) -> Mapping[str, Any]:
         """The gradients, and the comparison of each."""
-        checked = self.options.check is not None
+        checked = self.options.check
         return {
             "gradients": self.report.to_json(),
             "check": check_table(self.comparisons).to_json() if checked else None,

@@ -11,9 +11,10 @@ import numpy as np
 
 from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.cli.output import Column, OutputTable, Styled, note, page
+from cfgraph.cli.transform_options import RunInputs
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
-from cfgraph.console.comparison_inputs import RunInputs, VariableSource
+from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.ir.graph import Graph
@@ -54,7 +55,7 @@ class FiniteDifferenceCheck:
     ) -> None:
         """Copy the graph before gradients are added to it. Raises UsageError for invalid feeds."""
         graph, copy = source.graph, copy_graph(source.graph)
-        wanted = [graph[node_name(name)] for name in (*request.ys, *request.xs, *runs.inits)]
+        wanted = [graph[node_name(name)] for name in (*request.ys, *request.xs, *runs.init)]
         variables = VariableSource(runs.variables, quiet, runs.allow_io)
         state = variables.state(source, wanted)
         report = widen(copy)
@@ -62,8 +63,8 @@ class FiniteDifferenceCheck:
         limits = {} if limit is None else {"max_iterations": limit}
         seed = runs.seed or 0
         options = GradientCheckOptions(
-            feeds=read_feeds(copy, runs.feeds, runs.archives, seed, names.inputs),
-            inits=runs.inits,
+            feeds=read_feeds(copy, runs.feed, runs.feeds, seed, names.inputs),
+            inits=runs.init,
             cases=runs.cases or 1,
             seed=seed,
             rtol=self.rtol,

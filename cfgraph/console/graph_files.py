@@ -16,6 +16,7 @@ from typing import Any, Final
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.cli.json_output import add_member, render_json
 from cfgraph.cli.output import detail, note
+from cfgraph.cli.transform_options import STDIN
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_io import MANIFEST, SAVED_MODELS, StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
@@ -41,7 +42,6 @@ from cfgraph.ir.serde.saved_model import (
 from cfgraph.ir.serde.saved_model_writer import SavedModelOrigin, stage_saved_model
 from cfgraph.ir.units import format_byte_size
 
-STDIN: Final = "-"
 _SAVED_MODEL_FORMATS: Final = ("saved_model", "pbtxt")
 
 
@@ -62,28 +62,6 @@ class Source:
             "sha256": hashlib.sha256(self.data).hexdigest(),
             "nodes": len(self.graph),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """Destination of a graph and of a second file about it, and the format of the report."""
-
-    output: str | None = None
-    to: str | None = None
-    companion: str | None = None
-    format: str = "text"
-    quiet: bool = False
-
-    @property
-    def json(self) -> bool:
-        """True if the report is one JSON document."""
-        return self.format == "json"
-
-    def require_separate_json(self) -> None:
-        """Raise UsageError if the graph and the JSON document would share standard output."""
-        if self.json and self.output in (None, STDIN):
-            message = "the JSON document is written to standard output"
-            raise UsageError(message, hint="write the graph to a file: -o FILE")
 
 
 def require_single_stdin(source: Source, texts: Iterable[str]) -> None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Self
 
 from cfgraph.cli.output import Column, OutputTable, Page
+from cfgraph.cli.pass_options import LowerOptions
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.outcome import Report
-
-
-@dataclass(frozen=True, slots=True)
-class LowerOptions:
-    """Options of the pass, named as those of the command."""
-
-    function: Sequence[str] = ()
-    keep_calls: bool = False
-    unfuse: bool = False
 
 
 class Lowering(PassResult[LowerOptions, Report]):

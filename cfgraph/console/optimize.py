@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from cfgraph.cli.options import split_names
+from cfgraph.cli.options import feed_names, split_names
 from cfgraph.cli.output import Column, OutputTable, Page, detail
+from cfgraph.cli.pass_options import OptimizeOptions
 from cfgraph.console.lower import node_totals
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
@@ -23,18 +24,6 @@ _MEANINGS: Final = {
     "licm": "the same in every iteration",
     "unroll": "loops that are straight lines",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizeOptions:
-    """Options of the pass, named as those of the command."""
-
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    fetch: Sequence[str] = ()
-    feed: Sequence[str] = ()
-    keep: Sequence[str] = ()
-    unroll: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +46,7 @@ class OptimizedGraph(PassResult[OptimizeOptions, Optimization]):
             only=split_names(options.only),
             skip=split_names(options.skip),
             fetches=fetches or None,
-            feeds=[names.inputs.get(name, name) for name in split_names(options.feed)],
+            feeds=[names.inputs.get(name, name) for name in feed_names(options.feed)],
             keep=kept,
             unroll=options.unroll,
         )

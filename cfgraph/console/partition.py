@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.cli.output import OutputTable, Page
-from cfgraph.console.graph_files import OutputOptions
+from cfgraph.cli.pass_options import PlacementOptions
+from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph
@@ -21,28 +23,6 @@ from cfgraph.passes.place.place import Placement, place, placement_toml
 from cfgraph.passes.place.rules import combined_rules
 
 _MAX_MOVES_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementOptions:
-    """Devices, placement rules from a file and from the command line, and fan-out.
-
-    The fields are named as the options of the command.
-    """
-
-    devices: Sequence[str] = ()
-    rules: str | None = None
-    place: Sequence[str] = ()
-    soft: bool = False
-    seed: int | None = None
-    dump_placement: str | None = None
-    fan_out: int | None = None
-
-    @property
-    def restricts_placement(self) -> bool:
-        """True if any option needs devices."""
-        texts = (self.rules, self.place, self.soft, self.dump_placement)
-        return any(texts) or self.seed is not None
 
 
 @dataclass(slots=True)
@@ -67,10 +47,17 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
         return cls(graph, options, report, placement, rules, device_partitions(graph))
 
     @classmethod
-    def require_valid(cls, options: PlacementOptions, outputs: OutputOptions) -> None:
+    def require_valid(
+        cls, options: PlacementOptions, outputs: OutputOptions, verification: Verification
+    ) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
         _require_devices(options)
+
+    @classmethod
+    def companion_path(cls, options: PlacementOptions, outputs: OutputOptions) -> str | None:
+        """The path of the placement."""
+        return options.dump_placement
 
     def rows(self) -> OutputTable:
         """The devices, with their nodes and messages."""
@@ -122,7 +109,9 @@ class PartitionedGraph(PassResult[PlacementOptions, Partitioning]):
 
 def _require_devices(options: PlacementOptions) -> None:
     """Raise UsageError for rules without devices."""
-    if not options.devices and options.restricts_placement:
+    texts = (options.rules, options.place, options.soft, options.dump_placement)
+    restricts_placement = any(texts) or options.seed is not None
+    if not options.devices and restricts_placement:
         message = "placement options require --devices"
         raise UsageError(message, hint="add --devices cpu:0,gpu:0")
 

@@ -14,8 +14,19 @@ from typer.core import TyperCommand, TyperOption
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.cli.command_files import COMMANDS, CommandFiles
+from cfgraph.cli.option_groups import OptionGroup
 from cfgraph.cli.options import plain_message
-from cfgraph.cli.pipeline_text import (
+from cfgraph.cli.pass_options import (
+    ClusterOptions,
+    ExtractOptions,
+    FreezeOptions,
+    FunctionalizeOptions,
+    GradOptions,
+    LowerOptions,
+    OptimizeOptions,
+    PlacementOptions,
+)
+from cfgraph.console.pipeline_text import (
     OptionText,
     PassText,
     PipelineTextError,
@@ -29,25 +40,25 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.limits import check_deadline
 from cfgraph.passes.outcome import op_counts, unchanged_on_error
 
-# the module of a pass, its result, and its options: fields are named as parameters of the command
-_PASSES: Final[dict[str, tuple[str, str, str]]] = {
-    "cluster": ("cfgraph.console.cluster", "ClusteredGraph", "ClusterOptions"),
-    "extract": ("cfgraph.console.extract", "ExtractedGraph", "ExtractOptions"),
-    "freeze": ("cfgraph.console.freeze", "FrozenGraph", "FreezeOptions"),
+# a pass with its options, whose fields are named as parameters of its command, and its result
+_PASSES: Final[dict[str, tuple[type[OptionGroup], str, str]]] = {
+    "cluster": (ClusterOptions, "cfgraph.console.cluster", "ClusteredGraph"),
+    "extract": (ExtractOptions, "cfgraph.console.extract", "ExtractedGraph"),
+    "freeze": (FreezeOptions, "cfgraph.console.freeze", "FrozenGraph"),
     "functionalize": (
+        FunctionalizeOptions,
         "cfgraph.console.functionalize",
         "FunctionalizedGraph",
-        "FunctionalizeOptions",
     ),
-    "grad": ("cfgraph.console.grad", "GraphWithGradients", "GradOptions"),
-    "lower": ("cfgraph.console.lower", "Lowering", "LowerOptions"),
-    "optimize": ("cfgraph.console.optimize", "OptimizedGraph", "OptimizeOptions"),
-    "partition": ("cfgraph.console.partition", "PartitionedGraph", "PlacementOptions"),
+    "grad": (GradOptions, "cfgraph.console.grad", "GraphWithGradients"),
+    "lower": (LowerOptions, "cfgraph.console.lower", "Lowering"),
+    "optimize": (OptimizeOptions, "cfgraph.console.optimize", "OptimizedGraph"),
+    "partition": (PlacementOptions, "cfgraph.console.partition", "PartitionedGraph"),
 }
 PASS_NAMES: Final = tuple(_PASSES)
 # fields for the command alone: requests of reports, files, and runs
 _COMMAND_FIELDS: Final = frozenset(
-    {"check", "dump_placement", "explain", "iteration", "strict", "what_if"}
+    {"check", "dump_placement", "explain", "format", "iteration", "rtol", "strict", "what_if"}
 )
 
 
@@ -68,7 +79,7 @@ class PipelineStep:
 
     number: int
     name: str
-    options: Any
+    options: OptionGroup
     column: int
     result_type: type[PassResult[Any, Any]]
 
@@ -145,18 +156,16 @@ def _parsed_step(text: str, number: int, written: PassText) -> PipelineStep:
     if written.name not in _PASSES:
         hint = did_you_mean(written.name, _PASSES) or f"use {', '.join(_PASSES)}"
         raise PipelineTextError(f"unknown pass {written.name!r}", text, written.span, hint=hint)
-    home, result_name, class_name = _PASSES[written.name]
-    module = import_module(home)
-    options_class: Any = getattr(module, class_name)
-    result_type = getattr(module, result_name)
+    group, home, result_name = _PASSES[written.name]
+    result_type = getattr(import_module(home), result_name)
     command = _pass_command(written.name)
-    known = _pass_parameters(command, options_class)
+    known = _pass_parameters(command, group)
     ctx = typer.Context(command, info_name=written.name)
     texts: dict[str, list[OptionText]] = {name: [] for name in known}
     for option in written.options:
         texts[_parameter_name(text, written, option, command, known)].append(option)
     values = {name: _value(text, ctx, written, known[name], texts[name]) for name in known}
-    options = options_class(**values)
+    options = group(**values)
     return PipelineStep(number, written.name, options, written.span.start + 1, result_type)
 
 
@@ -166,9 +175,9 @@ def _pass_command(name: str) -> TyperCommand:
     return CommandFiles(COMMANDS)[name]
 
 
-def _pass_parameters(command: TyperCommand, options_class: Any) -> dict[str, TyperOption]:
+def _pass_parameters(command: TyperCommand, group: Any) -> dict[str, TyperOption]:
     """Return the options of a command that belong to its pass, by name."""
-    names = {field.name for field in fields(options_class)} - _COMMAND_FIELDS
+    names = {field.name for field in fields(group)} - _COMMAND_FIELDS
     return {
         param.name: param
         for param in command.params

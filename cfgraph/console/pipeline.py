@@ -11,9 +11,8 @@ from typing import Any
 from cfgraph.cli.json_output import add_member, print_document
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, note, page
-from cfgraph.console.comparison_inputs import RunInputs
+from cfgraph.cli.transform_options import OutputOptions, RunInputs
 from cfgraph.console.graph_files import (
-    OutputOptions,
     Source,
     artifact,
     output_artifacts,
@@ -80,7 +79,7 @@ class PipelineObserver:
         if not self.request.verify_each:
             return
         fetches = split_names(getattr(step.options, "fetch", ()))
-        inputs = replace(self.inputs, fetches=fetches)
+        inputs = replace(self.inputs, fetch=fetches)
         self._verification = Verification(inputs, enabled=True)
         self._verification.before(self.source, quiet=self.quiet or bool(self.verdicts))
 

@@ -12,18 +12,16 @@ from typing import Any, Final
 
 from cfgraph.cli.json_output import add_member, print_document
 from cfgraph.cli.output import detail, note, page
+from cfgraph.cli.transform_options import STDIN, OutputOptions, RunInputs
 from cfgraph.compare.equivalence import compare_runs
 from cfgraph.compare.reduce.pair_oracle import PairOracle
 from cfgraph.compare.reduce.reduce_graph import reduce_graph
 from cfgraph.compare.reduce.reduce_pair import reduce_pair
 from cfgraph.compare.reduce.search import ReductionStep
 from cfgraph.compare.reduce.subject import Subject
-from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
 from cfgraph.console.failing_command import CommandOptions, CommandOracle, command_text
 from cfgraph.console.graph_files import (
-    STDIN,
-    OutputOptions,
     Source,
     artifact,
     output_format,

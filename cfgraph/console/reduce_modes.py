@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from cfgraph.cli.output import page
+from cfgraph.cli.transform_options import OutputOptions, RunInputs
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.reduce.search import Search
 from cfgraph.compare.reduce.subject import Subject
 from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
-from cfgraph.console.comparison_inputs import RunInputs
 from cfgraph.console.diff_modes import ModeOptions
 from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
-from cfgraph.console.graph_files import OutputOptions, read_graph
+from cfgraph.console.graph_files import read_graph
 from cfgraph.console.reduce import ReducedFiles, print_reduction, print_reduction_json, require_file
 from cfgraph.errors import UsageError
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import OutputTable, Page, note, page
+from cfgraph.cli.transform_options import OutputOptions
 from cfgraph.console.graph_files import (
-    OutputOptions,
     Source,
     json_bytes,
     output_artifacts,
@@ -61,9 +61,16 @@ class PassResult(ABC, Generic[Options, Report]):
         """Run the pass on a graph; `names` are those of a signature, which options may use."""
 
     @classmethod
-    def require_valid(cls, options: Options, outputs: OutputOptions) -> None:
+    def require_valid(
+        cls, options: Options, outputs: OutputOptions, verification: Verification
+    ) -> None:
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
+
+    @classmethod
+    def companion_path(cls, options: Options, outputs: OutputOptions) -> str | None:
+        """The path of the file next to the graph, if it is requested."""
+        return outputs.map_out
 
     @classmethod
     def prepare(
@@ -129,16 +136,16 @@ class PassResult(ABC, Generic[Options, Report]):
         """Write the graph and the file next to it, both or neither; returns the artifacts."""
         signatures = self.signatures(names)
         origin = None if signatures is None else source
-        path = None
+        path, second = None, self.companion_path(self.options, outputs)
         with StagedFiles() as files:
-            if outputs.companion is not None:
-                files.write(outputs.companion, self.companion_data())
+            if second is not None:
+                files.write(second, self.companion_data())
             if self.is_written(outputs):
                 target, to, quiet = outputs.output, outputs.to, outputs.quiet
                 path = write_graph(self.graph, target, to, files, quiet, origin, signatures or ())
         if path is not None and signatures is not None:
             note_lost_names(names, path, outputs.quiet)
-        return output_artifacts(path, self.companion, outputs.companion)
+        return output_artifacts(path, self.companion, second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +217,8 @@ def transform_file(
     It is 1, and nothing is written, if the verification finds a difference. Raises UsageError for
     options that do not fit each other, and if two results would be written to one place.
     """
-    pass_type.require_valid(options, outputs)
-    require_distinct_paths(outputs.output, outputs.companion, pass_type.companion)
+    pass_type.require_valid(options, outputs, verification)
+    second = pass_type.companion_path(options, outputs)
+    require_distinct_paths(outputs.output, second, pass_type.companion)
     source = read_graph(path, quiet=outputs.quiet)
     return transform(source, pass_type, options, outputs, verification).report(outputs)

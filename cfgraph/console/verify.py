@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cfgraph.cli.output import page
-from cfgraph.console.comparison_inputs import RunInputs
+from cfgraph.cli.transform_options import RunInputs
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.errors import UsageError
 from cfgraph.ir.files import dumps, loads
@@ -75,7 +75,7 @@ class Verification:
             return
         from cfgraph.console.diff_run import comparison_options
 
-        require_single_stdin(source, self.inputs.feeds)
+        require_single_stdin(source, self.inputs.feed)
         self._original = copy_graph(source.graph)
         self._options = comparison_options(
             self.inputs, replace(source, graph=self._original), quiet
