@@ -10,10 +10,10 @@ import pytest
 import cfgraph
 from cfgraph.console.convert import PythonOptions, python_source, write_python
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.opdef.deferred_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import Calibration, CostModel
 from cfgraph.runtime.engine.deferred_products import defer_products
+from cfgraph.runtime.engine.joint_products import DeferredProduct, JoinedSum
 from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import TraceEvent
@@ -298,7 +298,7 @@ def test_products_of_another_shape_than_the_sum_are_an_error_of_the_addition() -
     )
     messages = []
     for options in ({"engine": "compiled"}, {"engine": "tokens"}, {"memory": {}}):
-        with pytest.raises(cfgraph.CfgraphError, match="operands could not be broadcast") as error:
+        with pytest.raises(cfgraph.CfgraphError, match="do not broadcast") as error:
             session(source, **options).run(["result:0"], feeds(3))
         assert error.value.node == "sum"
         messages.append(str(error.value))

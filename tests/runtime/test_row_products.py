@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.ops.opdef import row_products
-from cfgraph.ops.opdef.row_products import UnstackedRows, unstacked_rows
+from cfgraph.ops.opdef import unstacked_rows as unstacked
+from cfgraph.ops.opdef.unstacked_rows import UnstackedRows, unstacked_rows
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.deferred_products import defer_products
 from cfgraph.runtime.engine.plan import RunSpec, make_plans
@@ -151,8 +151,8 @@ def test_elements_in_any_order_share_blocks(
 ) -> None:
     """Each step reads from the next of five blocks."""
     made: list[int] = []
-    monkeypatch.setattr(row_products, "_MAX_NUMBERS", space * 384 * 128)
-    monkeypatch.setattr(row_products, "multiply", lambda x, y: made.append(len(x)) or x.dot(y))
+    monkeypatch.setattr(unstacked, "_MAX_NUMBERS", space * 384 * 128)
+    monkeypatch.setattr(unstacked, "multiply", lambda x, y: made.append(len(x)) or x.dot(y))
     random = np.random.default_rng(0)
     tensor = random.standard_normal((480, 4, 256)).astype(np.float32)
     rows, matrix = UnstackedRows(tensor), random.standard_normal((256, 128)).astype(np.float32)

@@ -12,7 +12,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.limits import reserve
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.ops.opdef.resources import Resource
-from cfgraph.ops.opdef.row_products import UnstackedRows
+from cfgraph.ops.opdef.unstacked_rows import UnstackedRows
 from cfgraph.ops.opdef.variant_math import add_values, zeros_of_dtype
 
 # State flags of an element. With _SHAPE_ONLY, `_values` contains a shape instead of an array.

@@ -17,8 +17,8 @@ from cfgraph.ops.families.tensor_array import TensorArray
 from cfgraph.ops.opdef.facts import AlgebraicFacts, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
-from cfgraph.ops.opdef.row_products import unstacked_rows
 from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.unstacked_rows import unstacked_rows
 from cfgraph.ops.opdef.variant_math import stack_values, unstack_value, zeros_of_dtype
 
 

@@ -17,7 +17,7 @@ from cfgraph.ir.attrs import repeated_element
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text.printer import AttrPrinter
-from cfgraph.ops.opdef.deferred_products import evaluated
+from cfgraph.ops.opdef.matrix_products import evaluated
 from cfgraph.runtime.compiled.identifiers import Identifiers
 from cfgraph.runtime.compiled.node_writer import frame_names, is_located
 from cfgraph.runtime.compiled.program import Constant, NotCompiled, Program, Value

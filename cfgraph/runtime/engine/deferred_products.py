@@ -14,8 +14,9 @@ from cfgraph.ir.devices import is_gpu
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.deferred_products import adding, deferring, evaluated, slicing
-from cfgraph.ops.opdef.row_products import (
+from cfgraph.ops.opdef.matrix_products import evaluated
+from cfgraph.runtime.engine.joint_products import adding, deferring, slicing
+from cfgraph.runtime.engine.row_products import (
     concatenating,
     multiplying_rows,
     popping,
