@@ -2,8 +2,8 @@
 
 Files      load, save, loads, dumps
 Graphs     Graph, Node, Output; Builder writes graphs from Python
-Passes     lower, gradients, place, partition, cluster, extract, optimize, freeze: in place, each
-           returns a report; Pipeline runs several from a text
+Passes     lower, functionalize, gradients, place, partition, cluster, extract, optimize, freeze: in
+           place, each returns a report; Pipeline runs several from a text
 Limits     limited sets a timeout and other limits in a `with` block
 Runs       Session; restore and save_variables for checkpoints; CostModel and read_costs for
            virtual time; Processes and Ray for runs on several workers

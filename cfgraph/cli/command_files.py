@@ -37,6 +37,7 @@ from cfgraph.cli.options import (
     VERBOSITY,
     MaxMemory,
     MaxNodes,
+    OpDef,
     Quiet,
     Timeout,
     Verbose,
@@ -58,6 +59,7 @@ PROGRESS: Final = "cfgraph.cli.progress"
 _NO_CONFIG: Final = "cfgraph.no_config"
 # the parameters of all commands that are limits
 _LIMITS: Final = ("timeout", "max_memory", "max_nodes")
+_OP_DEF: Final = "op_def"
 # key of the context's `meta`, and sources of parameters
 _CONFIGURATION: Final = "cfgraph.cli.configuration"
 _FROM_COMMAND_LINE: Final = "COMMANDLINE"
@@ -174,6 +176,7 @@ class FileCommand(TyperCommand):
 
     def _invoke_within_limits(self, ctx: Any) -> Any:
         timeout, max_memory, max_nodes = (ctx.params.pop(name) for name in _LIMITS)
+        op_defs = ctx.params.pop(_OP_DEF)
         watchdog: Watchdog | None = ctx.meta.get(WATCHDOG)
         if timeout is not None and watchdog is not None:
             timeout = max(0.0, timeout - (time.monotonic() - watchdog.start_time))
@@ -181,6 +184,8 @@ class FileCommand(TyperCommand):
         with limited(timeout=timeout, max_memory=size, max_nodes=max_nodes) as limits:
             if watchdog is not None:
                 watchdog.set_limits(limits.deadline, limits.max_bytes)
+            if op_defs:
+                _declare_ops(op_defs)
             return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -226,7 +231,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command.names = self.files.keys()
         command.shares_quiet = all(param.name != _QUIET for param in command.params)
         names = (_QUIET, _VERBOSE) if command.shares_quiet else (_VERBOSE,)
-        command.params += _shared_options(*names, *_LIMITS)
+        command.params += _shared_options(*names, *_LIMITS, _OP_DEF)
         command.params += [
             _flag(
                 "--debug",
@@ -309,8 +314,17 @@ def _declare_shared_options(
     timeout: Timeout = None,
     max_memory: MaxMemory = None,
     max_nodes: MaxNodes = None,
+    op_def: OpDef = None,
 ) -> None:
     """Declare the options that `FileCommand.invoke` reads."""
+
+
+def _declare_ops(paths: Sequence[str]) -> None:
+    """Declare the ops of files, before a graph is read."""
+    importlib.import_module("cfgraph.ops")  # fills the registry
+    op_defs = importlib.import_module("cfgraph.ir.serde.op_defs")
+    for path in paths:
+        op_defs.declare_ops_of_file(path)
 
 
 def _peak_memory() -> str:

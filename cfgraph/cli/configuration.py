@@ -29,7 +29,7 @@ from cfgraph.limits import DEFAULT_MAX_NODES, default_max_memory
 
 CONFIGURATION_FILES: Final = ("cfgraph.toml", "pyproject.toml")
 # options of all commands, which a file sets at its top
-SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "quiet", "verbose")
+SHARED_OPTIONS: Final = ("timeout", "max_memory", "max_nodes", "op_def", "quiet", "verbose")
 NO_CONFIG_HELP: Final = "Read no configuration file (cfgraph.toml or pyproject.toml)."
 ENVIRONMENT_PREFIX: Final = "CFGRAPH_"
 _SECTION: Final = "tool.cfgraph"
@@ -74,9 +74,14 @@ def expected_words(option: TyperOption) -> tuple[str, ...]:
     return tuple(metavar.split("|")) if _WORDS.fullmatch(metavar) else ()
 
 
+# options that name files which a command reads, and from which it learns nothing but signatures
+_READ_ONLY_FILES: Final = frozenset({"op_def"})
+
+
 def command_line_only(option: TyperOption) -> str | None:
     """Reason why only a command line can set an option, or None."""
-    if option.metavar and _NAMES_A_FILE.search(option.metavar):
+    is_safe = option.name in _READ_ONLY_FILES
+    if not is_safe and option.metavar and _NAMES_A_FILE.search(option.metavar):
         return "it names a file"
     return _COMMAND_LINE_ONLY.get(option.name or "")
 

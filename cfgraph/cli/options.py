@@ -199,6 +199,16 @@ MaxNodes = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
+OpDef = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--op-def",
+        metavar="FILE",
+        help="Declare ops that are unknown: an OpList, text or binary, or a SavedModel. "
+        "Repeatable.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 Init = Annotated[
     list[str],
     typer.Option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
+from cfgraph.ir.serde.op_defs import declare_ops_of_file
 from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
@@ -37,12 +39,17 @@ class LoadedGraph:
     size: int
 
 
-def load(path: str | os.PathLike[str]) -> Graph:
+def load(path: str | os.PathLike[str], *, op_defs: Iterable[str | os.PathLike[str]] = ()) -> Graph:
     """Read a graph from a file, or from the folder of a SavedModel or of a partitioned graph.
 
-    Raises InvalidInput if the file is missing, unreadable, or contains no graph.
+    `op_defs` are files that declare ops: OpLists, text or binary, or SavedModels. Their ops are
+    known to the process from then on; those that a SavedModel contains always are.
+
+    Raises InvalidInput if a file is missing, unreadable, or contains no graph or no OpDefs.
     """
     require_path(path, "cfgraph.loads reads a graph from bytes")
+    for name in op_defs:
+        declare_ops_of_file(name)
     return open_graph(path).graph
 
 

@@ -16,6 +16,8 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import ArgDef, Signature
 from cfgraph.limits import check_deadline, current_limits
 
+UNKNOWN_OP_HINT: Final = "declare it: --op-def FILE, or cfgraph.load(path, op_defs=[FILE])"
+
 
 class OutputPorts:
     """Conversion between flat ports and named outputs (`node:output:index`)."""
@@ -66,7 +68,7 @@ class OutputPorts:
             if start <= port < start + count:
                 return f"{node.name}:{arg.name}:{port - start}"
         message = f"op {node.op!r} is unknown, and so are the names of its outputs"
-        raise Unsupported(message, node=node, code="CFG135")
+        raise Unsupported(message, node=node, hint=UNKNOWN_OP_HINT, code="CFG135")
 
     def dtype(self, output: Output) -> DType | None:
         """The type of an output, also of a function call, or None if unknown."""
@@ -403,7 +405,7 @@ class _FunctionInstantiator:
             f"{self.read[node]!r} and {output!r}"
         )
         where = f"{self.name}/{node.name}"
-        raise Unsupported(message, node=where, code="CFG135")
+        raise Unsupported(message, node=where, hint=UNKNOWN_OP_HINT, code="CFG135")
 
     def unresolved(self, text: str, reader: str) -> InvalidInput:
         """Error for an input that does not exist."""

@@ -12,6 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.role import Role
 
 if TYPE_CHECKING:
+    from cfgraph.ir.functions import FunctionDefinition
     from cfgraph.ir.graph import Node, Output
     from cfgraph.ir.signature import Signature
 
@@ -24,6 +25,8 @@ class _Definitions(dict[str, Any]):
         # of the ops that are only declared: the module that defines them, and the names so far
         self.declarations = ""
         self.declared: set[str] = set()
+        # the ops that files declare, by name
+        self.of_files: dict[str, FunctionDefinition] = {}
         self._lock = RLock()
         # definitions from unfinished imports, which other threads must not see yet
         self._staged: dict[str, Any] = {}
@@ -46,6 +49,16 @@ class _Definitions(dict[str, Any]):
                     self.declared.add(name)
                     self[name] = definition
             return self.get(name)
+
+    def declare(self, name: str, signature: FunctionDefinition) -> bool:
+        with self._lock:
+            if self[name] is not None or not self.declarations:
+                return False
+            definition = import_module(self.declarations).op_of_file(name, signature)
+            self.of_files[name] = signature
+            self.declared.add(name)
+            self[name] = definition
+            return True
 
     def _import(self, module: str) -> None:
         self._imports += 1
@@ -139,6 +152,23 @@ def install_declarations(module: str) -> None:
 def op_names() -> Iterable[str]:
     """The sorted names of all ops with a class, including ops whose modules are not loaded."""
     return sorted({*_definitions, *_definitions.index} - _definitions.declared)
+
+
+def can_declare(name: str) -> bool:
+    """True for an op without a class and not of TensorFlow, also if a file declared it already."""
+    if name in _definitions.index:
+        return False
+    return name in _definitions.of_files or lookup(name) is None
+
+
+def declare(name: str, signature: FunctionDefinition) -> bool:
+    """Define an op by its signature; False if it is known."""
+    return _definitions.declare(name, signature)
+
+
+def is_declared_as(name: str, signature: FunctionDefinition) -> bool:
+    """True for an op that a file declares with this signature."""
+    return _definitions.of_files.get(name) == signature
 
 
 def default_attr(node: Node, key: str) -> Any:

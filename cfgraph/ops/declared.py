@@ -1,6 +1,7 @@
-"""Ops of TensorFlow that have no class here: known by their signature, and without a kernel.
+"""Ops that have no class here: known by their signature, and without a kernel.
 
-`declarations.txt` has a line for each: `Name! inputs->outputs|attributes`, where `!` marks a
+Those of TensorFlow are in `declarations.txt`; an OpList or a SavedModel declares others. The text
+has a line for each op: `Name! inputs->outputs|attributes`, where `!` marks a
 stateful op, and `$N` stands for line N of the first part of the file.
 """
 
@@ -10,6 +11,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from cfgraph.ir.functions import FunctionDefinition
+from cfgraph.ir.signature import Signature
 from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Op
 
@@ -45,6 +48,20 @@ def declared_op(name: str) -> type[DeclaredOp] | None:
     Declared.signature = signature
     Declared.attrs = re.sub(r"\$(\d+)", lambda match: frequent[int(match[1])], attrs)
     Declared.effects = SideEffects(stateful=stateful)
+    return Declared
+
+
+def op_of_file(name: str, declaration: FunctionDefinition) -> type[DeclaredOp]:
+    """Return the definition of an op that a file declares."""
+    inputs, outputs, attrs = declaration.inputs, declaration.outputs, declaration.attr_defs
+
+    class Declared(DeclaredOp, abstract=True):
+        """An op of a file without a kernel here."""
+
+        _parsed = Signature.from_args(inputs, outputs, attrs)
+
+    Declared.__name__ = Declared.__qualname__ = Declared.name = name
+    Declared.effects = SideEffects(stateful=declaration.stateful)
     return Declared
 
 

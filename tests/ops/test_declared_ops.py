@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import Unsupported
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ops.declared import declared_names
 from cfgraph.ops.opdef.op import lookup
@@ -91,3 +91,117 @@ def test_a_branch_with_a_declared_op_fails_once_it_is_taken(fixtures: Path, engi
 def test_a_gradient_through_a_declared_op_names_it() -> None:
     with pytest.raises(Unsupported, match="CudnnRNNV3"):
         cfgraph.gradients(cfgraph.loads(RNN.encode()), ["y:0"], ["x:0"])
+
+
+OPS = """
+op {
+  name: "MyDetect%s"
+  input_arg { name: "boxes" type: DT_FLOAT }
+  input_arg { name: "parts" type_attr: "T" number_attr: "N" }
+  output_arg { name: "kept" type: DT_INT32 }
+  output_arg { name: "score" type_attr: "T" }
+  attr { name: "T" type: "type" default_value { type: DT_FLOAT } }
+  attr { name: "N" type: "int" has_minimum: true minimum: 1 }
+  attr { name: "limit" type: "int" default_value { i: 7 } }
+  is_stateful: %s
+}
+"""
+
+
+def graph_text(suffix: str) -> str:
+    return f"""
+        p = Placeholder() {{dtype=bool, shape=[]}}
+        x = Placeholder() {{dtype=float32, shape=[2]}}
+        c = If(p, x) {{Tcond=bool, Tin=(float32), Tout=(float32), then_branch=@f, else_branch=@g}}
+        d = MyDetect{suffix}(x, x, x)
+        y = Neg(c)
+        k = Identity(d)
+        s = Mul(d:1, y)
+
+        function f(x: float32) -> (r: float32) {{
+          d = MyDetect{suffix}(x, x) {{N=1, T=float32}}
+          r = Identity(d:score:0, ^d) {{T=float32}}
+          return r = r:output:0
+        }}
+
+        function g(x: float32) -> (r: float32) {{
+          r = Neg(x) {{T=float32}}
+          return r = r:y:0
+        }}
+    """
+
+
+def op_list(tmp_path: Path, suffix: str, *, binary: bool = False, stateful: bool = False) -> Path:
+    path = tmp_path / "ops.pbtxt"
+    text = OPS % (suffix, str(stateful).lower())
+    path.write_text(text)
+    if binary:
+        from google.protobuf import text_format
+
+        from cfgraph.proto import op_def_pb2
+
+        message = text_format.Parse(text, op_def_pb2.OpList())
+        path = tmp_path / "ops.pb"
+        path.write_bytes(message.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("stateful", [False, True])
+def test_an_op_of_a_file_has_outputs_defaults_and_state(
+    tmp_path: Path, binary: bool, stateful: bool
+) -> None:
+    suffix = f"{binary}{stateful}"
+    file = tmp_path / "g.graph"
+    file.write_text(graph_text(suffix))
+    path = op_list(tmp_path, suffix, binary=binary, stateful=stateful)
+    graph = cfgraph.load(file, op_defs=[path])
+    node = graph["d"]
+    assert (node.attr("limit"), node.attr("N")) == (7, 2)
+    assert [node.output(port).dtype.name for port in range(2)] == ["int32", "float32"]
+    op = lookup(node.op)
+    assert op is not None
+    assert op.effects.stateful == stateful
+    cfgraph.lower(graph)
+    cfgraph.optimize(graph, fetches=["k", "s"])
+    assert len([n for n in graph if n.op == node.op]) == 2
+    cfgraph.cluster(graph, fetches=["k", "s"])
+    cfgraph.load(file, op_defs=[path, path])
+
+
+def test_an_op_cannot_be_declared_in_two_ways(tmp_path: Path) -> None:
+    registry_names = {*declared_names()}
+    file = tmp_path / "g.graph"
+    file.write_text(graph_text("Twice"))
+    cfgraph.load(file, op_defs=[op_list(tmp_path, "Twice")])
+    other = tmp_path / "other.pbtxt"
+    other.write_text((OPS % ("Twice", "false")).replace("i: 7", "i: 8"))
+    with pytest.raises(UsageError, match="'MyDetectTwice' is declared twice"):
+        cfgraph.load(file, op_defs=[other])
+    with pytest.raises(InvalidInput, match="found no OpDefs"):
+        cfgraph.load(file, op_defs=[file])
+    known = tmp_path / "known.pbtxt"
+    known.write_text('op { name: "Neg" }\nop { name: "CudnnRNNV3" }')
+    cfgraph.load(file, op_defs=[known])
+    assert {*declared_names()} == registry_names
+
+
+def test_the_ops_of_a_saved_model_are_known(tmp_path: Path) -> None:
+    from google.protobuf import text_format
+
+    from cfgraph.proto import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
+    text_format.Parse(OPS % ("Saved", "true"), meta.meta_info_def.stripped_op_list)
+    text = (
+        'node { name: "d" op: "MyDetectSaved" input: ["x", "x"] attr { key: "N" value { i: 1 } } }'
+    )
+    text += 'node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }'
+    text_format.Parse(text, meta.graph_def)
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    graph = cfgraph.load(tmp_path)
+    assert graph.tensor("d:1").name == "d:1"
+    assert graph["d"].attr("limit") == 7
+    with pytest.raises(UsageError, match="2 outputs"):
+        graph.tensor("d:2")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from cfgraph.errors import InvalidInput
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir import registry
 from cfgraph.ir.printable import clean_pbtxt
 from cfgraph.ir.serde.foreign_formats import foreign_format_error, truncation_error
+from cfgraph.ir.serde.functions import decode_signature
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.ir.source_lines import source_lines
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
@@ -39,7 +41,31 @@ def unknown_bytes(proto: Any) -> int:
 def _saved_model_graph(saved: Any) -> Any:
     if not saved.meta_graphs:
         raise InvalidInput(_NO_GRAPH, code="CFG003")
-    return saved.meta_graphs[0].graph_def
+    return _meta_graph(saved.meta_graphs[0])
+
+
+def _meta_graph(meta: Any) -> Any:
+    """The GraphDef of a MetaGraphDef, whose OpDefs declare the ops that are unknown."""
+    declare_ops(meta.meta_info_def.stripped_op_list.op)
+    return meta.graph_def
+
+
+def declare_ops(op_defs: Iterable[Any], *, strict: bool = False) -> list[str]:
+    """Declare the ops of OpDefs that are not known yet; returns their names.
+
+    The first declaration of an op counts. Raises UsageError for a different one if `strict`.
+    """
+    names: list[str] = []
+    for op_def in op_defs:
+        if not op_def.name or not registry.can_declare(op_def.name):
+            continue
+        definition = decode_signature(op_def)
+        if registry.declare(op_def.name, definition):
+            names.append(op_def.name)
+        elif strict and not registry.is_declared_as(op_def.name, definition):
+            message = f"op {op_def.name!r} is declared twice, with different signatures"
+            raise UsageError(message, hint="remove one of the declarations")
+    return names
 
 
 def first_field(data: bytes) -> str:
@@ -55,7 +81,7 @@ def from_pbtxt(data: bytes) -> Any:
     """
     first = first_field(data)
     if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
-        return parse_text(data, meta_graph_pb2.MetaGraphDef()).graph_def
+        return _meta_graph(parse_text(data, meta_graph_pb2.MetaGraphDef()))
     if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:
         return _saved_model_graph(parse_text(data, saved_model_pb2.SavedModel()))
     return parse_text(data, graph_pb2.GraphDef())
@@ -114,7 +140,7 @@ def from_binary(data: bytes) -> tuple[Any, str]:
 
 
 _WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
-    (meta_graph_pb2.MetaGraphDef, lambda meta: meta.graph_def, "meta"),
+    (meta_graph_pb2.MetaGraphDef, _meta_graph, "meta"),
     (saved_model_pb2.SavedModel, _saved_model_graph, "saved_model"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -26,18 +27,25 @@ class EncodedFunction:
         """The definition."""
         proto = self.proto
         signature = proto.signature
-        return FunctionDefinition(
-            inputs=tuple(_decode_arg(arg) for arg in signature.input_arg),
-            outputs=tuple(_decode_arg(arg) for arg in signature.output_arg),
-            attr_defs={attr.name: _decode_attr_def(attr) for attr in signature.attr},
+        return replace(
+            decode_signature(signature),
             nodes=tuple(_decode_body_node(node) for node in proto.node_def),
             returns=_in_signature_order(proto.ret, [arg.name for arg in signature.output_arg]),
             control_outputs=tuple(signature.control_output),
             control_returns=_in_signature_order(proto.control_ret, signature.control_output),
             attrs={key: decode_exact(value) for key, value in sorted(proto.attr.items())},
             arg_attrs=_ArgAttrs(proto.arg_attr),
-            stateful=signature.is_stateful,
         )
+
+
+def decode_signature(op_def: Any) -> FunctionDefinition:
+    """The signature in an OpDef, of an op or of a function, as a definition without a body."""
+    return FunctionDefinition(
+        inputs=tuple(_decode_arg(arg) for arg in op_def.input_arg),
+        outputs=tuple(_decode_arg(arg) for arg in op_def.output_arg),
+        attr_defs={attr.name: _decode_attr_def(attr) for attr in op_def.attr},
+        stateful=op_def.is_stateful,
+    )
 
 
 class _ArgAttrs(Mapping[int, Mapping[str, Any]]):
