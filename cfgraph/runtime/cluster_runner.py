@@ -16,7 +16,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.limits import current_limits
 from cfgraph.ops.families.tensor_list import ListGrowth, TensorList
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.evaluation import compile_numpy, require_bounded
+from cfgraph.ops.opdef.function_bodies import require_bounded
 from cfgraph.ops.opdef.op import Kernel, Op, function_calls, numpy_kernel
 from cfgraph.runtime.compiled_cluster import (
     Compilation,
@@ -38,6 +38,7 @@ from cfgraph.runtime.jax.compile import (
 from cfgraph.runtime.jax.deferred_checks import DeferredCheckFailed, guard_arguments
 from cfgraph.runtime.jax.tensor_lists import UnknownCapacity
 from cfgraph.runtime.jax.transfer import HostTransfer
+from cfgraph.runtime.straight_line import compile_numpy
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream

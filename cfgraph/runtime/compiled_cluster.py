@@ -15,8 +15,8 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.tensor_list import ListGrowth
-from cfgraph.ops.opdef.evaluation import StraightLine
 from cfgraph.runtime.jax.compile import CompiledFunction, TraceableFunction
+from cfgraph.runtime.straight_line import StraightLine
 
 # constants with more elements are not described by their values
 _MAX_CONSTANT_ELEMENTS: Final = 8

@@ -16,6 +16,7 @@ ORDER = (
         "feeds",
         "engine",
         "blas_threads",
+        "straight_line",
     ),
     *(
         "memory",

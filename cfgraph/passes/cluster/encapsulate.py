@@ -21,7 +21,7 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
-from cfgraph.ops.opdef.evaluation import constant_slots
+from cfgraph.ops.opdef.function_bodies import constant_slots
 from cfgraph.ops.opdef.op import is_cluster_call, lookup, may_write
 from cfgraph.passes.functionalize.function_body import ArgumentNames, base_dtypes
 

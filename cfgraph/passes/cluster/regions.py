@@ -20,7 +20,7 @@ from cfgraph.ir.library import copy_graph
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.traversal import ancestors
-from cfgraph.ops.opdef.evaluation import (
+from cfgraph.ops.opdef.function_bodies import (
     MAX_NESTED_CALLS,
     constant_arguments,
     loop_invariant_arguments,

@@ -16,10 +16,10 @@ from cfgraph.ir.dtypes import bfloat16
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.constants import identity
-from cfgraph.ops.opdef.evaluation import KernelBinder, StraightLine, compile_numpy, is_known
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.runtime.gpu.stream import GpuStream, fatal_error
 from cfgraph.runtime.memory.placement import is_host_arithmetic
+from cfgraph.runtime.straight_line import KernelBinder, StraightLine, compile_numpy, is_known
 
 
 def with_bfloat16_outputs(node: Node, kernel: Kernel) -> Kernel:

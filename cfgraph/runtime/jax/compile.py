@@ -23,7 +23,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.limits import current_limits, run_interruptibly
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import collected_checks
-from cfgraph.ops.opdef.evaluation import constant_arguments, is_known, require_bounded
+from cfgraph.ops.opdef.function_bodies import constant_arguments, require_bounded
 from cfgraph.runtime.gpu.context import has_gpu
 from cfgraph.runtime.jax.deferred_checks import (
     DeferredCheckFailed,
@@ -39,6 +39,7 @@ from cfgraph.runtime.jax.transfer import (
     DlpackTransfer,
     HostTransfer,
 )
+from cfgraph.runtime.straight_line import is_known
 
 if TYPE_CHECKING:
     from cfgraph.runtime.gpu.stream import GpuStream

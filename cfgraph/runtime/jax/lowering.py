@@ -11,23 +11,25 @@ from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.array_namespace import collected_checks, require
-from cfgraph.ops.opdef.evaluation import (
-    KernelBinder,
-    StraightLine,
+from cfgraph.ops.opdef.function_bodies import (
     called_functions,
-    compile_numpy,
     compile_time_nodes,
     constant_slots,
     execution_order,
-    is_known,
     loop_invariant_arguments,
-    numpy_control_kernel,
-    pure_kernels,
-    traced_kernels,
 )
 from cfgraph.ops.opdef.op import Kernel, Op, numpy_kernel
 from cfgraph.runtime.jax.deferred_checks import all_hold, current_guard
 from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
+from cfgraph.runtime.straight_line import (
+    KernelBinder,
+    StraightLine,
+    compile_numpy,
+    is_known,
+    numpy_control_kernel,
+    pure_kernels,
+    traced_kernels,
+)
 
 
 class _TracingStep:

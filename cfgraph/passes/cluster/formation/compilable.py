@@ -16,7 +16,7 @@ from cfgraph.ir.dtypes import NUMERIC_KINDS, DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.evaluation import constant_slots
+from cfgraph.ops.opdef.function_bodies import constant_slots
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.passes.functionalize.report import RejectionReason
 

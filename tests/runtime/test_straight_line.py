@@ -14,13 +14,9 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.families.resource_variables import Variable
-from cfgraph.ops.opdef.evaluation import (
-    StraightLine,
-    compile_time_nodes,
-    execution_order,
-    traced_kernels,
-)
+from cfgraph.ops.opdef.function_bodies import compile_time_nodes, execution_order
 from cfgraph.ops.opdef.op import OpError, numpy_kernel
+from cfgraph.runtime.straight_line import StraightLine, traced_kernels
 
 
 def function(text: str) -> FunctionGraph:

@@ -1,0 +1,172 @@
+"""Function bodies as straight lines of nodes: their order, their constants, and their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Node
+from cfgraph.ir.traversal import topological_order
+from cfgraph.limits import current_limits
+from cfgraph.ops.opdef.op import Op, lookup
+
+# bound on calls in each other, far from the end of Python's stack: a call takes nine frames
+_MAX_CALL_DEPTH: Final = 64
+# bound on regions in each other that become calls, which a cluster and its body call
+MAX_NESTED_CALLS: Final = 60
+SlotsOf = Callable[[Node, type[Op]], Collection[int]]
+
+
+def execution_order(function: FunctionGraph) -> list[Node]:
+    """The nodes that outputs and effects of a function need, in topological order.
+
+    Arguments are excluded. Raises Unsupported for nodes that cannot run in a straight line.
+    """
+    needed = function.needed()
+    order = topological_order([node for node in function.graph if node in needed]).nodes
+    arguments = set(function.arguments)
+    nodes = [node for node in order if node not in arguments]
+    for node in nodes:
+        _require_straight_line(function, node)
+    return nodes
+
+
+def _require_straight_line(function: FunctionGraph, node: Node) -> None:
+    op = lookup(node.op)
+    what = ""
+    if op is None or not (op.compilation.runnable or op.calls.inlined):
+        what = f"op {node.op!r}, which has no kernel"
+    elif op.role:
+        what = f"control flow ({node.op})"
+    elif any(dtype.is_ref for dtype in _node_types(node)):
+        what = f"a reference to a variable ({node.op})"
+    if what:
+        message = f"function {function.name!r} cannot run as straight-line code: it contains {what}"
+        raise Unsupported(message, node=f"{function.name}/{node.name}", code="CFG709")
+
+
+def _node_types(node: Node) -> list[Any]:
+    return [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
+
+
+def required_op(node: Node) -> type[Op]:
+    """The op of a node of a function that `execution_order` accepts."""
+    op = lookup(node.op)
+    assert op is not None
+    return op
+
+
+def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:
+    return op.constant_slots(node)
+
+
+def compile_time_nodes(
+    order: Sequence[Node], slots_of: SlotsOf = _constant_input_slots
+) -> frozenset[Node]:
+    """The nodes and arguments whose values a compiler must know.
+
+    Constant inputs, which `slots_of` a node determines, need them. Ops that depend only on shapes
+    need no values.
+    """
+    static: set[Node] = set()
+    for node in reversed(order):
+        op = required_op(node)
+        if node in static and not op.algebra.shape_only:
+            static.update(item.node for item in node.inputs)
+        static.update(node.inputs[slot].node for slot in slots_of(node, op))
+    return frozenset(static)
+
+
+def called_functions(
+    node: Node, op: type[Op], instances: FunctionInstances
+) -> tuple[FunctionGraph, ...]:
+    """The functions of a loop or conditional; none for any other node."""
+    if not op.calls.inlined:
+        return ()
+    functions = [node.attr(name) for name in op.calls.functions]
+    return tuple(instances.get(func.name, func.attrs) for func in functions)
+
+
+def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
+    """The input slots with compile-time values, including slots that called functions require."""
+    if not op.calls.inlined:
+        return op.constant_slots(node)
+    if instances is None:
+        return frozenset()
+    first = op.calls.first_argument
+    return frozenset(
+        first + index
+        for function in called_functions(node, op, instances)
+        for index in constant_arguments(function, instances)
+    )
+
+
+def constant_arguments(
+    function: FunctionGraph, instances: FunctionInstances | None
+) -> frozenset[int]:
+    """The arguments of a function that need compile-time values."""
+    known: dict[FunctionGraph, frozenset[int]] = {} if instances is None else instances.constants
+    if function not in known:
+        known[function] = frozenset()  # ends a recursion
+        static = compile_time_nodes(
+            execution_order(function), lambda node, op: constant_slots(node, op, instances)
+        )
+        indexed = enumerate(function.arguments)
+        known[function] = frozenset(index for index, argument in indexed if argument in static)
+    return known[function]
+
+
+def require_bounded(function: FunctionGraph, instances: FunctionInstances) -> None:
+    """Raise Unsupported if a body with the functions that it calls has too many nodes.
+
+    A recursive function has no end of them. Functions that call each other too deeply are refused
+    as well.
+    """
+    counts: dict[FunctionGraph, int] = {}
+    depths: dict[FunctionGraph, int] = {}
+    for current, callees in _callees_first(function, instances):
+        counts[current] = len(current.graph) + sum(counts[callee] for callee in callees)
+        depths[current] = 1 + max((depths[callee] for callee in callees), default=0)
+        if depths[current] > _MAX_CALL_DEPTH:
+            message = f"loops and conditionals are nested more than {_MAX_CALL_DEPTH} deep"
+            raise Unsupported(message, node=current.name, code="CFG709")
+    current_limits().check_nodes(counts[function], function.name)
+
+
+def _callees_first(
+    function: FunctionGraph, instances: FunctionInstances
+) -> Iterator[tuple[FunctionGraph, list[FunctionGraph]]]:
+    """The functions that a function calls in loops and conditionals, and their callees, in order.
+
+    Raises Unsupported for recursion.
+    """
+    callees: dict[FunctionGraph, list[FunctionGraph]] = {}
+    done, todo = set[FunctionGraph](), [function]
+    while todo:
+        current = todo[-1]
+        if current in done:
+            todo.pop()
+        elif current in callees:
+            done.add(todo.pop())
+            yield current, callees[current]
+        else:
+            callees[current] = [
+                callee
+                for node in current.graph
+                if (op := lookup(node.op)) is not None
+                for callee in called_functions(node, op, instances)
+            ]
+            for callee in callees[current]:
+                if callee in callees and callee not in done:
+                    message = f"function {callee.name!r} calls itself"
+                    raise Unsupported(message, node=current.name, code="CFG134")
+                todo.append(callee)
+
+
+def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
+    """Flags of the loop variables that the body returns unchanged."""
+    pairs = zip(body.arguments, body.returns, strict=True)
+    return tuple(result == argument.output() for argument, result in pairs)
