@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,14 +94,30 @@ class Installation:
         }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of cfgraph, Python, and the platform."""
+def versions() -> dict[str, str | None]:
+    """Return the versions of cfgraph, Python, and the platform; the commit is None if unknown."""
     return {
         "cfgraph": __version__,
+        "commit": _commit(),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
     }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that runs, or of the one that pip has installed from."""
+    root = Path(__file__).resolve().parents[2]
+    if (root / ".git").exists() and (git := shutil.which("git")):
+        command = [git, "-C", str(root), "rev-parse", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or None
+    try:
+        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    commit = origin.get("vcs_info", {}).get("commit_id")
+    return commit if isinstance(commit, str) else None
 
 
 def installed_packages() -> Iterator[InstalledPackage]:
