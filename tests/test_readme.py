@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import cfgraph
 from tests.shell import run, run_line
+from website.recordings import FOLDER, SESSIONS, recording, texts
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
@@ -24,24 +26,46 @@ def folder(root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_first_lines_are_the_two_commands() -> None:
-    assert [line.split("#")[0].strip() for line in BLOCKS[0][1].splitlines()] == [
-        "make demo",
-        "make test",
-    ]
+def test_the_first_lines_are_the_three_commands() -> None:
+    first = next(block for kind, block in BLOCKS if not kind)
+    verbs = [line.split("#")[0].strip() for line in first.splitlines()]
+    assert verbs == ["make demo", "make test", "make docs"]
+
+
+def test_the_program_on_the_first_screen_is_what_convert_writes(root: Path) -> None:
+    (shown,) = (block for kind, block in BLOCKS if kind == "py")
+    counter = "fixtures/graphs/counter.pb"
+    assert README.index(shown) < README.index("## Install")
+    assert shown in run_line(f"cfgraph convert {counter} --to py", root).stdout
+    assert f"A graph of {len(cfgraph.load(root / counter))} nodes, and the eight" in README
+    assert len(shown.splitlines()) == 8
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_recorded_session_is_what_is_printed(name: str) -> None:
+    written = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert texts(written) == texts(recording(name)), "python -m website.recordings"
+
+
+def test_the_drawing_has_every_node_and_loads_nothing(root: Path) -> None:
+    written = (FOLDER / "counter.svg").read_text(encoding="utf-8")
+    graph = cfgraph.load(root / "fixtures" / "graphs" / "counter.pb")
+    assert [node.name for node in graph if f">{node.name}</text>" not in written] == []
+    pictures = [file.read_text(encoding="utf-8") for file in FOLDER.glob("*.svg")]
+    assert not any(re.search(r"href=|url\(['\"]?http|@import", text) for text in pictures)
 
 
 def test_the_first_screen_says_what_for() -> None:
     lines = README.splitlines()
-    assert len(lines) < 150
+    assert len(lines) <= 138
     screen = "\n".join(lines[:30])
     assert sum(line.count("?") for line in lines[:15]) == 5
-    assert "![" in screen.split("```")[0]
+    assert "<img" in screen
 
 
 def test_there_is_something_to_type() -> None:
     assert len(COMMANDS) > 5
-    assert len(PROGRAMS) == 2
+    assert len(PROGRAMS) == 1
 
 
 @pytest.mark.parametrize("line", COMMANDS)

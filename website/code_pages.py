@@ -14,7 +14,7 @@ from website.transcripts import (
     ROOT,
     Transcript,
     in_parallel,
-    sample_folder,
+    message_folder,
     transcript,
 )
 
@@ -74,9 +74,7 @@ def samples() -> dict[str, list[Sample]]:
 
 def reported(sample: Sample) -> list[Transcript]:
     """Run the commands of a sample in a folder that has its graph, and other samples."""
-    with sample_folder() as folder:
-        for file in (_FIXTURES / "messages").iterdir():
-            (folder / file.name).symlink_to(file)
+    with message_folder() as folder:
         if sample.text:
             (folder / sample.name).write_text(sample.text, encoding="utf-8")
         return [transcript(line, folder) for line in sample.commands]

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from tests.shell import run
 
 ROOT: Final = Path(__file__).parent.parent
-_TERMINAL: Final = {"COLUMNS": "100", "NO_COLOR": "1", "CFGRAPH_CACHE": "/dev/null"}
+_ENVIRONMENT: Final = {"CFGRAPH_CACHE": "/dev/null"}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -65,10 +65,20 @@ def sample_folder() -> Iterator[Path]:
         yield folder
 
 
-def transcript(line: str, folder: Path) -> Transcript:
+@contextmanager
+def message_folder() -> Iterator[Path]:
+    """A sample folder with the graphs of the pages of error texts, too."""
+    with sample_folder() as folder:
+        for file in (ROOT / "fixtures" / "messages").iterdir():
+            (folder / file.name).symlink_to(file)
+        yield folder
+
+
+def transcript(line: str, folder: Path, *, color: bool = False) -> Transcript:
     """Run a line of bash in a folder."""
     words = ["bash", "-o", "pipefail", "-c", f"({line}) 2>&1"]
-    done = run(words, folder, _TERMINAL)
+    terminal = {"COLUMNS": "88", "FORCE_COLOR": "1"} if color else {"NO_COLOR": "1"}
+    done = run(words, folder, {**_ENVIRONMENT, **terminal})
     return Transcript(line, done.stdout.replace(f"{folder}/", ""), done.returncode)
 
 
