@@ -91,6 +91,11 @@ def _needs_chromium(block: str) -> bool:
     return "chromium" in block
 
 
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in PAGES if f" {page.name}\n" not in listed] == []
+
+
 WITH_LINKS = [ROOT / "README.md", *PAGES, *MESSAGES]
 
 
