@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from cfgraph.analysis.gradient_paths import default_xs
 from cfgraph.analysis.summary import sinks
@@ -82,6 +82,10 @@ def _require_valid(options: GradOptions) -> None:
         raise UsageError(message, hint=f"use one of {', '.join(UNCONNECTED)}")
 
 
+# reasons that a note lists
+_MAX_LISTED: Final = 8
+
+
 def split_values(texts: Iterable[str]) -> list[str]:
     """Split repeated lists of values; commas inside brackets and quotes belong to a value."""
     values: list[str] = []
@@ -150,15 +154,20 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         return cls(graph, options, added, comparison, [])
 
     def notes(self) -> Sequence[str]:
-        """The requested xs without a gradient, or that there is no gradient at all."""
+        """The requested xs without a gradient; all xs if there is no gradient at all."""
         added = self.report
-        texts = [f"warning: {text}" for text in added.warnings] if self.options.xs else []
-        return texts if added.has_gradients else [*texts, "warning: no x has a gradient"]
+        if not added.has_gradients:
+            reasons = added.warnings[:_MAX_LISTED]
+            more = len(added.warnings) - len(reasons)
+            listed = [*reasons, f"{more} more xs have no gradient"] if more > 0 else reasons
+            found = "no x has a gradient: nothing is written (--unconnected zero writes zeros)"
+            return [f"warning: {text}" for text in [*listed, found]]
+        return [f"warning: {text}" for text in added.warnings] if self.options.xs else []
 
     def check(self) -> bool:
-        """Compare the gradients with finite differences."""
+        """Require a gradient, and compare the gradients with finite differences if requested."""
         if self.comparison is None:
-            return True
+            return self.report.has_gradients
         self.comparisons = self.comparison.compare()
         return gradients_agree(self.comparisons)
 
