@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from cfgraph.analysis.feeds_and_fetches import fetched_tensor
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
+from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import OutputPorts
@@ -17,6 +18,7 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.node import split_tensor_name
 from cfgraph.ir.registry import ROLES
 from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import ancestors
 
 MAX_EXITS = 3
 
@@ -67,6 +69,8 @@ class Fetches:
         output = self._tensor(name)
         frame = self.frames.of_outputs.get(output.node)
         if frame is not None and frame is not self.frames.root:
+            # a fault of the node says more than the loop that it was assigned to
+            require_valid_nodes(self.graph, ancestors(self.graph, [output.node]))
             raise _inner_tensor_error(output, frame)
         return output
 

@@ -751,3 +751,16 @@ def test_a_glob_says_what_of_loops_it_leaves_out(command: Any, counter: Path) ->
     note = "--fetch while/* omits 12 tensors inside loops; --tap 'while/*' shows them"
     assert note in done.err
     assert note not in command("run", counter, "--fetch", "while/*", "--quiet").err
+
+
+def test_a_node_of_two_frames_has_one_error_for_fetch_and_tap(command: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "g.graph"
+    graph.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        'a = Enter(x) {frame_name="a"}\nb = Enter(x) {frame_name="b"}\n'
+        "n = Add(a, b)\no = Exit(n)\n"
+    )
+    fetched = command("run", graph, "--feed", "x=1", "--fetch", "n")
+    tapped = command("run", graph, "--feed", "x=1", "--tap", "n")
+    assert fetched.err == tapped.err
+    assert (fetched.code, "CFG201" in fetched.err) == (3, True)
