@@ -20,7 +20,10 @@ from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.session import Session
 
-ARCHIVE = Path(__file__).parents[2] / "fixtures" / "conformance" / "tensorflow.zip"
+_FOLDER = Path(__file__).parents[2] / "fixtures" / "conformance"
+ARCHIVE = _FOLDER / "tensorflow.zip"
+# random programs that once differed, which `make agree` adds
+FOUND = _FOLDER / "agree.zip"
 
 # rtol and atol by element type; what is not here must be equal
 TOLERANCES = {
@@ -34,28 +37,29 @@ TOLERANCES = {
 
 
 @functools.cache
-def archive() -> zipfile.ZipFile:
+def archive(path: Path = ARCHIVE) -> zipfile.ZipFile:
     """The zip of recorded cases."""
-    return zipfile.ZipFile(ARCHIVE)
+    return zipfile.ZipFile(path)
 
 
 @functools.cache
-def cases() -> tuple[dict[str, Any], ...]:
+def cases(path: Path = ARCHIVE) -> tuple[dict[str, Any], ...]:
     """All cases, in the order of the archive."""
-    lines = archive().read("cases.jsonl").decode().splitlines()
+    lines = archive(path).read("cases.jsonl").decode().splitlines()
     return tuple(json.loads(line) for line in lines)
 
 
-def graph(name: str) -> Graph:
+def graph(name: str, path: Path = ARCHIVE) -> Graph:
     """A new copy of a recorded graph."""
-    return graph_def.graph_from_bytes(archive().read(f"graphs/{name}.pb"))
+    return graph_def.graph_from_bytes(archive(path).read(f"graphs/{name}.pb"))
 
 
-def array(name: str) -> Any:
+def array(name: str, path: Path = ARCHIVE) -> Any:
     """A recorded array; strings as an object array of bytes."""
-    if f"arrays/{name}.npy" in archive().NameToInfo:
-        return np.load(io.BytesIO(archive().read(f"arrays/{name}.npy")), allow_pickle=False)
-    stored = json.loads(archive().read(f"arrays/{name}.json"))
+    stored_cases = archive(path)
+    if f"arrays/{name}.npy" in stored_cases.NameToInfo:
+        return np.load(io.BytesIO(stored_cases.read(f"arrays/{name}.npy")), allow_pickle=False)
+    stored = json.loads(stored_cases.read(f"arrays/{name}.json"))
     flat = np.empty(len(stored["strings"]), object)
     flat[:] = [base64.b64decode(item) for item in stored["strings"]]
     return flat.reshape(stored["shape"])

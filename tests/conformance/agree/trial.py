@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-import cfgraph
 from cfgraph.errors import CfgraphError, Unsupported
-from cfgraph.ir.graph import Graph
-from tests.conformance import recorded
 from tests.conformance.agree.programs import Program, built, tf
-from tests.conformance.agree.ways import Inputs, Way, applied, session, ways
+from tests.conformance.agree.ways import Run, Subject, Way, compared, disagreement, ways
 
 # the order of the gradients of a seed, by its last digit
 _ORDERS = (0, 1, 0, 0, 1, 0, 2, 0, 1, 0)
 _WAYS_PER_SEED = 2
-# gradients, and runs that XLA compiled, round in another order
-_LOOSER = 20
-
-
-@dataclass
-class Run:
-    """Fetches and feeds of one run, and TensorFlow's values or the message of its error."""
-
-    fetches: list[str]
-    feeds: dict[str, Any]
-    values: list[Any] = field(default_factory=list)
-    error: str = ""
 
 
 @dataclass
@@ -45,20 +28,11 @@ class Difference:
 
 @dataclass
 class Trial:
-    """A program with TensorFlow's values."""
+    """The program of a seed with TensorFlow's values, and why there are no gradients."""
 
     seed: int
-    program: Program
-    message: bytes
-    runs: list[Run]
-    # TensorFlow's gradients of each order in the feeds of the first run
-    gradients: list[list[Any]]
-
-    @property
-    def inputs(self) -> Inputs:
-        program = self.program
-        feeds = list(program.feeds[0])
-        return Inputs(self.runs[0].fetches, feeds, program.init, program.ys, program.xs)
+    subject: Subject
+    refusal: str
 
 
 class NotRun(Exception):
@@ -81,7 +55,8 @@ def ways_of(seed: int) -> list[Way]:
     return [candidates[number % len(candidates)] for number in numbers]
 
 
-def _config() -> Any:
+def run_config() -> Any:
+    """The configuration of a session that runs a graph as it is, on one thread."""
     config = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
@@ -107,7 +82,8 @@ def trial_of(seed: int) -> Trial:
         _run(program, runs)
     if order > 1 and any(op.type == "Enter" for op in program.graph.get_operations()):
         gradients = _functional_gradients(seed, order, runs) or gradients[:1]
-    return Trial(seed, program, message, runs, gradients)
+    subject = Subject(message, program.init, runs, program.ys, program.xs, gradients)
+    return Trial(seed, subject, program.refusal)
 
 
 def _functional_gradients(seed: int, order: int, runs: list[Run]) -> list[list[Any]]:
@@ -118,14 +94,14 @@ def _functional_gradients(seed: int, order: int, runs: list[Run]) -> list[list[A
     twin = built(seed, order, v2=True)
     twin_runs = [Run(run.fetches[: len(twin.fetches)], run.feeds) for run in runs[:1]]
     gradients = _run(twin, twin_runs)
-    is_same = not _compared(twin.fetches, twin_runs[0].values, runs[0].values, 1)
+    is_same = not compared(twin.fetches, twin_runs[0].values, runs[0].values[: len(twin.fetches)])
     return gradients if is_same else []
 
 
 def _run(program: Program, runs: list[Run]) -> list[list[Any]]:
     """Run a program; returns the gradients of each order."""
     gradients: list[list[Any]] = []
-    with tf.Session(graph=program.graph, config=_config()) as session:
+    with tf.Session(graph=program.graph, config=run_config()) as session:
         try:
             session.run(program.init)
         except tf.errors.OpError as error:
@@ -162,7 +138,7 @@ def differences(trial: Trial, chosen: Sequence[Way]) -> Iterator[Difference]:
     """Yield the ways that differ from TensorFlow."""
     for way in chosen:
         try:
-            failure = disagreement(trial, way)
+            failure = disagreement(trial.subject, way)
         except Unsupported as error:
             yield Difference(trial.seed, way, str(error), "unsupported")
         except CfgraphError as error:
@@ -172,50 +148,3 @@ def differences(trial: Trial, chosen: Sequence[Way]) -> Iterator[Difference]:
         else:
             if failure:
                 yield Difference(trial.seed, way, failure)
-
-
-def disagreement(trial: Trial, way: Way) -> str:
-    """What differs from TensorFlow in a way, or ``."""
-    graph = cfgraph.loads(trial.message)
-    derived = applied(graph, way, trial.inputs)
-    loosen = _LOOSER if way.engine == "xla" or way.order else 1
-    with session(graph, way) as running:
-        running.run(targets=[trial.program.init])
-        for names, expected in zip(derived, trial.gradients, strict=False):
-            if trial.runs[0].error:
-                continue
-            values = running.run(names, fed(graph, trial.runs[0].feeds))
-            failure = _compared(trial.program.xs, values, expected, loosen)
-            if failure:
-                return f"gradient {failure}"
-        if way.order:
-            running.run(targets=[trial.program.init])
-        for run in trial.runs:
-            try:
-                values = running.run(run.fetches, fed(graph, run.feeds), timeout=60)
-            except Unsupported:
-                raise
-            except CfgraphError as error:
-                if not run.error:
-                    return f"{type(error).__name__}: {error}"
-                # what ran before an error depends on the schedule
-                return ""
-            if run.error:
-                return f"no error, where TensorFlow has {run.error[:200]}"
-            failure = _compared(run.fetches, values, run.values, loosen)
-            if failure:
-                return failure
-    return ""
-
-
-def fed(graph: Graph, feeds: dict[str, Any]) -> dict[str, Any]:
-    """The feeds that a graph still has."""
-    return {name: value for name, value in feeds.items() if name.rpartition(":")[0] in graph}
-
-
-def _compared(names: Sequence[str], have: Sequence[Any], want: Sequence[Any], loosen: float) -> str:
-    for name, actual, expected in zip(names, have, want, strict=False):
-        failure = recorded.compare(actual, np.asarray(expected), loosen=loosen)
-        if failure:
-            return f"{name}: {failure}"
-    return ""

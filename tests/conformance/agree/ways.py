@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import cfgraph
+from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import gradients
+from cfgraph.passes.functionalize.functionalize import functionalize
 from cfgraph.runtime.engine.step import State
+from tests.conformance import recorded
 
 # passes that rewrite a graph; a name that ends with `*` has no knowledge of fetches
 PASSES = (
@@ -23,6 +28,7 @@ PASSES = (
     "regions",
     "partition",
     "extract",
+    "functionalize",
 )
 GRADIENT = "gradient"
 ENGINES = ("tokens", "compiled")
@@ -32,10 +38,12 @@ _EXCLUDED = {
     "cluster*": {*PASSES, GRADIENT},
     "cluster": {GRADIENT},
     "regions": {GRADIENT},
-    "partition": {GRADIENT, "optimize", "optimize*", "partition", "extract"},
+    "partition": {GRADIENT, "optimize", "optimize*", "partition", "extract", "functionalize"},
 }
 # for each way in these, one more with the engine `xla`
 _XLA_EVERY = 23
+# gradients, and runs that XLA compiled, round in another order
+_LOOSER = 20
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,12 @@ class Way:
     def order(self) -> int:
         """The order of the gradients."""
         return self.stages.count(GRADIENT)
+
+    @classmethod
+    def parse(cls, text: str) -> Way:
+        """Return the way that `str` wrote."""
+        *stages, engine = text.split()
+        return cls(tuple(stages), engine)
 
     def __str__(self) -> str:
         return " ".join((*self.stages, self.engine))
@@ -76,41 +90,112 @@ def _is_excluded(stages: tuple[str, ...]) -> bool:
 
 
 @dataclass
-class Inputs:
-    """Names of a graph: what runs fetch and feed, what initializes it, and what is derived."""
+class Run:
+    """Fetches and feeds of one run, and TensorFlow's values or the message of its error."""
 
-    fetches: Sequence[str]
-    feeds: Sequence[str]
+    fetches: list[str]
+    feeds: dict[str, Any]
+    values: list[Any] = field(default_factory=list)
+    error: str = ""
+
+
+@dataclass
+class Subject:
+    """A graph with its runs in TensorFlow, each after the one before in one session.
+
+    The gradients of each order are those of `ys` with respect to `xs` in the first run.
+    """
+
+    graph: bytes
     init: str
+    runs: list[Run]
     ys: Sequence[str] = ()
     xs: Sequence[str] = ()
+    gradients: Sequence[Sequence[Any]] = ()
 
 
-def applied(graph: Graph, way: Way, inputs: Inputs, stages: int | None = None) -> list[list[str]]:
-    """Apply the stages of a way (or the first ones) in place; the gradients of each order."""
+def disagreement(subject: Subject, way: Way) -> str:
+    """What differs from TensorFlow in a way, or ``; raises the errors of the passes."""
+    graph = cfgraph.loads(subject.graph)
+    derived = applied(graph, way, subject)
+    loosen = _LOOSER if way.engine == "xla" or way.order else 1
+    first = subject.runs[0]
+    with session(graph, way) as running:
+        _initialize(running, subject)
+        for names, expected in zip(derived, subject.gradients, strict=False):
+            if not first.error:
+                values = running.run(names, _fed(graph, first.feeds))
+                failure = compared(subject.xs, values, expected, loosen)
+                if failure:
+                    return f"gradient {failure}"
+        if derived:
+            _initialize(running, subject)
+        for run in filter(lambda run: run.fetches, subject.runs):
+            try:
+                values = running.run(run.fetches, _fed(graph, run.feeds), timeout=60)
+            except Unsupported:
+                raise
+            except CfgraphError as error:
+                # what ran before an error depends on the schedule
+                return "" if run.error else f"{type(error).__name__}: {error}"
+            if run.error:
+                return f"no error, where TensorFlow has {run.error[:200]}"
+            failure = compared(run.fetches, values, run.values, loosen)
+            if failure:
+                return failure
+    return ""
+
+
+def _initialize(running: Any, subject: Subject) -> None:
+    if subject.init:
+        running.run(targets=[subject.init])
+
+
+def _fed(graph: Graph, feeds: dict[str, Any]) -> dict[str, Any]:
+    """The feeds that a graph still has."""
+    return {name: value for name, value in feeds.items() if name.rpartition(":")[0] in graph}
+
+
+def compared(
+    names: Sequence[str], have: Sequence[Any], want: Sequence[Any], loosen: float = 1
+) -> str:
+    """The first difference between values, or ``."""
+    for name, actual, expected in zip(names, have, want, strict=True):
+        failure = recorded.compare(actual, np.asarray(expected), loosen=loosen)
+        if failure:
+            return f"{name}: {failure}"
+    return ""
+
+
+def applied(graph: Graph, way: Way, subject: Subject) -> list[list[str]]:
+    """Apply the stages of a way in place; returns the names of the gradients of each order."""
     found: list[list[str]] = []
-    ys = list(inputs.ys)
-    for stage in way.stages[:stages]:
+    ys = list(subject.ys)
+    fetches = dict.fromkeys(name for run in subject.runs for name in run.fetches)
+    for stage in way.stages:
         if stage == GRADIENT:
-            names = gradients(graph, ys, inputs.xs, unconnected="zero")
+            names = gradients(graph, ys, subject.xs, unconnected="zero")
             ys = [name for name in names if name is not None]
             found.append(ys)
         else:
-            wanted = [*inputs.fetches, *itertools.chain(*found)]
+            wanted = [*fetches, *itertools.chain(*found)]
             # what a gradient is taken of, or with respect to, has to stay, too
-            _apply(graph, stage, [*dict.fromkeys([*wanted, *inputs.ys, *inputs.xs])], inputs)
+            _apply(graph, stage, [*dict.fromkeys([*wanted, *subject.ys, *subject.xs])], subject)
     return found
 
 
-def _apply(graph: Graph, name: str, wanted: list[str], inputs: Inputs) -> None:
-    fed = [feed for feed in inputs.feeds if feed.rpartition(":")[0] in graph]
+def _apply(graph: Graph, name: str, wanted: list[str], subject: Subject) -> None:
+    fed = list(_fed(graph, subject.runs[0].feeds))
+    init = [subject.init] if subject.init else []
     match name:
+        case "functionalize":
+            functionalize(graph, [*wanted, *(f"^{name}" for name in init)])
         case "lower":
             cfgraph.lower(graph)
         case "optimize":
-            cfgraph.optimize(graph, fetches=[*wanted, f"^{inputs.init}"], feeds=fed)
+            cfgraph.optimize(graph, fetches=[*wanted, *(f"^{name}" for name in init)], feeds=fed)
         case "optimize*":
-            cfgraph.optimize(graph, feeds=fed, keep=[*wanted, inputs.init])
+            cfgraph.optimize(graph, feeds=fed, keep=[*wanted, *init])
         case "cluster":
             cfgraph.cluster(graph, fetches=wanted, feeds=fed)
         case "cluster*":
@@ -121,7 +206,7 @@ def _apply(graph: Graph, name: str, wanted: list[str], inputs: Inputs) -> None:
             cfgraph.place(graph, devices="cpu:0-2", seed=len(graph))
             cfgraph.partition(graph)
         case "extract":
-            cfgraph.extract(graph, outputs=[*wanted, f"^{inputs.init}"])
+            cfgraph.extract(graph, outputs=[*wanted, *(f"^{name}" for name in init)])
 
 
 def session(graph: Graph, way: Way) -> Any:
