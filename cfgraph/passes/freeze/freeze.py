@@ -35,7 +35,7 @@ from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.families.lookup_tables import TableHandle
 from cfgraph.ops.opdef.op import is_a, is_identity, lookup
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
-from cfgraph.passes.freeze.values import ValuePassing
+from cfgraph.passes.freeze.values import ValuePassing, ValueType
 from cfgraph.passes.lower.lower import inline_calls
 from cfgraph.passes.optimize.optimize import optimize
 from cfgraph.passes.optimize.rewriting import Rewrite
@@ -250,7 +250,7 @@ class _Freezer:
             if is_variable(node):
                 nodes.setdefault(variable_key(node), []).append(node)
         self.remaining = {}
-        handles: dict[Output, tuple[DType, list[Output]]] = {}
+        handles: dict[Output, tuple[ValueType, list[Output]]] = {}
         found: list[tuple[Node, Any]] = []
         for key, group in nodes.items():
             blocker, flows = self._flows(key, group, uses)
@@ -271,9 +271,9 @@ class _Freezer:
 
     def _flows(
         self, key: Key, group: list[Node], uses: HandleUses
-    ) -> tuple[Blocker | None, dict[Output, tuple[DType, list[Output]]]]:
+    ) -> tuple[Blocker | None, dict[Output, tuple[ValueType, list[Output]]]]:
         """The reason why a variable stays, or the uses of its handles."""
-        flows: dict[Output, tuple[DType, list[Output]]] = {}
+        flows: dict[Output, tuple[ValueType, list[Output]]] = {}
         if key[1] in self.kept:
             return Blocker("", "kept by --keep-variables"), flows
         named = set(map(node_name, self.outputs))
@@ -284,10 +284,15 @@ class _Freezer:
             output = next((x.node.name for x in outputs if x.node.name in named), None)
             if output is not None:
                 return Blocker(output, "an output of the graph is its handle"), flows
-            flows[node.output()] = node.attr("dtype").base, outputs
-        if self.values.get(key) is None:
+            flows[node.output()] = ValueType(node.attr("dtype").base, ()), outputs
+        value = self.values.get(key)
+        if value is None:
             return Blocker("", "has no value"), flows
-        return None, flows
+        dims = np.shape(value)
+        return None, {
+            handle: (ValueType(item.dtype, dims), outputs)
+            for handle, (item, outputs) in flows.items()
+        }
 
     def _drop_idle_controls(self) -> int:
         """Drop control edges from nodes that wait for nothing but constants and inputs."""

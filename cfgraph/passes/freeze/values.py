@@ -8,9 +8,9 @@ A function whose arguments change is copied, once per set of arguments.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from cfgraph.ir.dtypes import DType, bool_
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.resource_variables import (
     VariableRead,
     VariableShape,
@@ -29,9 +30,23 @@ from cfgraph.ops.opdef.op import function_calls, is_a, lookup, role_of
 from cfgraph.passes.freeze.handle_uses import HandleUses, called_names
 
 # annotations that describe outputs as handles
-_HANDLE_ANNOTATIONS: Final = ("_output_shapes", "_handle_dtypes", "_handle_shapes")
+_HANDLE_ANNOTATIONS: Final = (
+    *("_output_shapes", "_handle_dtypes", "_handle_shapes"),
+    *("_input_shapes", "_read_only_resource_inputs"),
+)
+# of functional nodes
+_SHAPES_ATTR: Final = "output_shapes"
 _REFERENCE: Final = "Ref"
-Types = Mapping[int, DType]
+
+
+class ValueType(NamedTuple):
+    """The type and the shape of a value in place of a handle."""
+
+    dtype: DType
+    dims: tuple[int, ...]
+
+
+Types = Mapping[int, ValueType]
 
 
 @dataclass(slots=True)
@@ -40,21 +55,21 @@ class ValuePassing:
 
     graph: Graph
     uses: HandleUses
-    _copies: dict[tuple[str, tuple[tuple[int, DType], ...]], str] = field(default_factory=dict)
+    _copies: dict[tuple[str, tuple[tuple[int, ValueType], ...]], str] = field(default_factory=dict)
 
     def replace(
-        self, graph: Graph, handles: Mapping[Output, tuple[DType, Collection[Output]]]
+        self, graph: Graph, handles: Mapping[Output, tuple[ValueType, Collection[Output]]]
     ) -> None:
         """Make the readers of handles read values.
 
         `handles` maps each handle, whose node is a value already, to the type of the value and all
         outputs that forward it.
         """
-        by_node: dict[Node, dict[int, DType]] = {}
-        for dtype, outputs in handles.values():
+        by_node: dict[Node, dict[int, ValueType]] = {}
+        for value_type, outputs in handles.values():
             for tensor in outputs:
                 for use in tensor.node.readers(tensor.port):
-                    by_node.setdefault(use.node, {})[use.slot] = dtype
+                    by_node.setdefault(use.node, {})[use.slot] = value_type
         for node, types in by_node.items():
             self._replace_use(graph, node, types)
 
@@ -64,11 +79,11 @@ class ValuePassing:
         if issubclass(op, VariableRead):
             graph.set_op(node, op.value_op, op.value_attrs(node) or {})
         elif issubclass(op, VariableShape):
-            attrs = {"T": types[0], "out_type": node.attr("out_type")}
+            attrs = {"T": types[0].dtype, "out_type": node.attr("out_type")}
             graph.set_op(node, "Shape", attrs)
         elif calls.kind:
             offset = calls.first_argument
-            self._pass_values(graph, node, {slot - offset: dtype for slot, dtype in types.items()})
+            self._pass_values(graph, node, {slot - offset: item for slot, item in types.items()})
         elif role_of(node) is not None or op.aliasing.is_identity:
             _forward_values(graph, node, types)
         elif is_a(node, VarIsInitializedOp, IsVariableInitialized):
@@ -79,9 +94,7 @@ class ValuePassing:
 
     def _pass_values(self, graph: Graph, node: Node, types: Types) -> None:
         """Make a functional node pass values to copies of its functions."""
-        calls, attrs = function_calls(node.op), dict(node.attrs)
-        for key in _HANDLE_ANNOTATIONS:
-            attrs.pop(key, None)
+        calls, attrs = function_calls(node.op), _without_handles(node.attrs)
         for key in calls.functions:
             value = attrs[key]
             if isinstance(value, tuple):
@@ -97,15 +110,21 @@ class ValuePassing:
         for attr, changed in changes:
             if attr is not None:
                 listed = attrs[attr]
-                attrs[attr] = tuple(changed.get(slot, dtype) for slot, dtype in enumerate(listed))
+                attrs[attr] = _with_types(listed, changed)
+        shapes = attrs.get(_SHAPES_ATTR)
+        if isinstance(shapes, tuple) and shapes:
+            attrs[_SHAPES_ATTR] = tuple(
+                Shape(returned[port].dims) if port in returned else shape
+                for port, shape in enumerate(shapes)
+            )
         graph.set_op(node, node.op, attrs)
 
-    def _returned(self, names: Collection[str], types: Types) -> dict[int, DType]:
+    def _returned(self, names: Collection[str], types: Types) -> dict[int, ValueType]:
         """The types of the outputs that are values now."""
         return {
-            port: dtype
+            port: item
             for name in names
-            for index, dtype in types.items()
+            for index, item in types.items()
             for port in self.uses.flow(name, index, "").outputs
         }
 
@@ -122,13 +141,13 @@ class ValuePassing:
         # the bodies of the analysis stay as they are
         body = HandleUses(library).body(name)
         assert not isinstance(body, str)
-        handles: dict[Output, tuple[DType, Collection[Output]]] = {}
-        for index, dtype in types.items():
+        handles: dict[Output, tuple[ValueType, Collection[Output]]] = {}
+        for index, item in types.items():
             argument = body.arguments[index]
             _, outputs = self.uses.handles(argument.output())
-            handles[argument.output()] = dtype, outputs
-        for index, dtype in types.items():
-            body.graph.set_attr(body.arguments[index], "T", dtype)
+            handles[argument.output()] = item, outputs
+        for index, item in types.items():
+            body.graph.set_attr(body.arguments[index], "T", item.dtype)
         self.replace(body.graph, handles)
         made = _unused_name(library, f"{name}_frozen")
         definition = function.definition
@@ -143,27 +162,34 @@ class ValuePassing:
             dict(zip(definition.control_outputs, body.control_returns, strict=True)),
             library,
         )
-        attrs = {index: _argument_attrs(found) for index, found in definition.arg_attrs.items()}
+        attrs = {index: _without_handles(found) for index, found in definition.arg_attrs.items()}
         library[made] = Function(
-            made, replace(written.definition, attrs=definition.attrs, arg_attrs=attrs)
+            made,
+            replace(written.definition, attrs=_without_handles(definition.attrs), arg_attrs=attrs),
         )
         return made
 
 
 def _forward_values(graph: Graph, node: Node, types: Types) -> None:
     """Change the type of a node that forwards a handle; a reference becomes a value."""
-    attrs = {key: value for key, value in node.attrs.items() if key not in _HANDLE_ANNOTATIONS}
+    attrs = _without_handles(node.attrs)
     listed = attrs.get("T")
     if isinstance(listed, tuple):
-        attrs["T"] = tuple(types.get(slot, dtype) for slot, dtype in enumerate(listed))
+        attrs["T"] = _with_types(listed, types)
     else:
-        attrs["T"] = next(iter(types.values()))
+        attrs["T"] = next(iter(types.values())).dtype
     op = lookup(node.op)
     takes_ref = op is not None and any(arg.is_ref for arg in op.parsed().inputs)
     graph.set_op(node, node.op.removeprefix(_REFERENCE) if takes_ref else node.op, attrs)
 
 
-def _argument_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _with_types(listed: Sequence[DType], changed: Types) -> tuple[DType, ...]:
+    return tuple(
+        changed[slot].dtype if slot in changed else dtype for slot, dtype in enumerate(listed)
+    )
+
+
+def _without_handles(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in attrs.items() if key not in _HANDLE_ANNOTATIONS}
 
 
