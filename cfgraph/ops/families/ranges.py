@@ -31,18 +31,23 @@ class Fill(Op):
     signature = "dims: const index_type, value: T -> output: T"
     attrs = "index_type: {int32, int64} = int32"
 
-    @staticmethod
-    def kernel(xp: ModuleType, T: DType, /, dims: Any, value: Any) -> Any:
-        # the kernel accepts a scalar as a vector of one size, the shape function does not
-        sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
-        if dims.ndim > 1:
-            raise OpError(f"dims must be a vector, got shape {list(dims.shape)}")
-        if value.ndim:
-            raise OpError(f"value must be a scalar, got shape {list(value.shape)}")
-        if sizes and min(sizes) < 0:
-            raise OpError(f"Dimension {min(sizes)} must be >= 0")
-        reserve_array(sizes, T.numpy.itemsize)
-        return xp.full(sizes, value, T.numpy)
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        full, dtype = xp.full, node.attr("T").numpy
+
+        def fill(dims: Any, value: Any) -> Any:
+            # the kernel accepts a scalar as a vector of one size, the shape function does not
+            sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
+            if dims.ndim > 1:
+                raise OpError(f"dims must be a vector, got shape {list(dims.shape)}")
+            if value.ndim:
+                raise OpError(f"value must be a scalar, got shape {list(value.shape)}")
+            if sizes and min(sizes) < 0:
+                raise OpError(f"Dimension {min(sizes)} must be >= 0")
+            reserve_array(sizes, dtype.itemsize)
+            return full(sizes, value, dtype)
+
+        return fill
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

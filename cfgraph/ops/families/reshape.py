@@ -63,7 +63,8 @@ class ShapeN(Op):
 
     @staticmethod
     def kernel(xp: ModuleType, out_type: DType, /, *values: Any) -> Any:
-        return as_outputs([np.array(sizes_of_value(value), out_type.numpy) for value in values])
+        dtype = out_type.numpy
+        return as_outputs([np.array(sizes_of_value(value), dtype) for value in values])
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
