@@ -119,7 +119,8 @@ def _option_sections(command: Any) -> Iterator[str]:
     """Write arguments and options in the sections of `--help`."""
     ctx = typer.Context(command, info_name=command.name, **app.info.context_settings)
     params = [param for param in command.get_params(ctx) if param.get_help_record(ctx)]
-    params.sort(key=lambda param: _ORDER.index(_title(param)))
+    titles = [*dict.fromkeys(map(_title, params))]
+    params.sort(key=lambda param: _position(titles, _title(param)))
     for title, group in groupby(params, _title):
         lines: list[str] = []
         for param in group:
@@ -130,13 +131,20 @@ def _option_sections(command: Any) -> Iterator[str]:
         yield from _section(title, lines)
 
 
-_ORDER: Final = ("ARGUMENTS", "OPTIONS", "ADVANCED OPTIONS")
+_FIRST: Final = ("ARGUMENTS", "OPTIONS")
+_LAST: Final = "ADVANCED OPTIONS"
+
+
+def _position(titles: list[str], title: str) -> tuple[bool, bool, int]:
+    """The place of a section: after arguments and options, before rare options."""
+    return title == _LAST, title not in _FIRST, [*_FIRST, *titles].index(title)
 
 
 def _title(param: Any) -> str:
     if param.param_type_name == "argument":
         return "ARGUMENTS"
-    return "ADVANCED OPTIONS" if getattr(param, "rich_help_panel", None) else "OPTIONS"
+    panel = getattr(param, "rich_help_panel", None) or "Options"
+    return _LAST if panel == "Advanced" else str(panel).upper()
 
 
 def _option_term(text: str) -> str:

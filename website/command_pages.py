@@ -89,7 +89,8 @@ def _examples(examples: Sequence[Transcript]) -> Iterator[str]:
 
 def _option_sections(command: Any, ctx: typer.Context) -> Iterator[str]:
     params = [param for param in command.get_params(ctx) if param.get_help_record(ctx)]
-    params.sort(key=lambda param: SECTIONS.index(_section(param)))
+    titles = [*dict.fromkeys(map(_section, params))]
+    params.sort(key=lambda param: _position(titles, _section(param)))
     for title, group in groupby(params, _section):
         yield f"## {title}\n"
         for param in group:
@@ -99,7 +100,13 @@ def _option_sections(command: Any, ctx: typer.Context) -> Iterator[str]:
 def _section(param: Any) -> str:
     if param.param_type_name == "argument":
         return SECTIONS[0]
-    return SECTIONS[2] if getattr(param, "rich_help_panel", None) else SECTIONS[1]
+    panel = getattr(param, "rich_help_panel", None) or SECTIONS[1]
+    return SECTIONS[2] if panel == "Advanced" else str(panel)
+
+
+def _position(titles: list[str], title: str) -> tuple[bool, bool, int]:
+    """The place of a section: after arguments and options, before rare options."""
+    return title == SECTIONS[2], title not in SECTIONS, [*SECTIONS, *titles].index(title)
 
 
 def _definition(param: Any, names: str, text: str) -> Iterable[str]:

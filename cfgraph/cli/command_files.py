@@ -198,6 +198,7 @@ class FileCommand(TyperCommand):
             default = "Arguments" if param.param_type_name == "argument" else "Options"
             section = getattr(param, "rich_help_panel", None) or default
             sections.setdefault(section, []).append(record)
+        sections[ADVANCED] = sections.pop(ADVANCED, [])
         for title, records in sections.items():
             if records:
                 with formatter.section(title):

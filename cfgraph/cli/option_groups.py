@@ -22,7 +22,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 
 class OptionGroup:
-    """A group of options; `PANEL` is the section of a help page for those that name none."""
+    """A group of options; `PANEL` is its section of a help page."""
 
     __slots__ = ()
     PANEL: ClassVar[str | None] = None
@@ -78,7 +78,7 @@ def _options(group: Any) -> Iterator[inspect.Parameter]:
             yield from _options(annotation)
         elif option := _option(annotation):
             info = copy(option)
-            info.rich_help_panel = info.rich_help_panel or group.PANEL
+            info.rich_help_panel = group.PANEL or info.rich_help_panel
             yield inspect.Parameter(
                 item.name,
                 inspect.Parameter.KEYWORD_ONLY,

@@ -1,161 +1,23 @@
-"""Options of how a graph runs: devices, workers, engine, clock, and observers."""
+"""Groups of options of how a graph runs: devices, workers, engine, clock, and observers."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cfgraph.cli.options import ADVANCED, reject_nan, repeatable
+from cfgraph.cli import options
+from cfgraph.cli.option_groups import OptionGroup
+from cfgraph.cli.options import ADVANCED, Color, reject_nan, repeatable
+from cfgraph.errors import UsageError
 
-Tap = Annotated[
-    list[str],
-    repeatable(
-        "--tap",
-        "GLOB",
-        "Print every value of matching nodes, inside loops too. Accepts NODE:PORT and op:GLOB"
-        " as well; NODE[13] is iteration 13 alone.",
-    ),
-]
-TapNonfinite = Annotated[
-    bool,
-    typer.Option(
-        "--tap-nonfinite", help="Report the first values with NaN or Inf: node, frame, iteration."
-    ),
-]
-Trace = Annotated[
-    bool,
-    typer.Option(
-        "--trace", help="Print one line per executed node, then totals by op, node and loop."
-    ),
-]
-TraceOut = Annotated[
-    str | None,
-    typer.Option(
-        "--trace-out",
-        metavar="FILE",
-        help="Save the trace, also of a failed run: .json (Perfetto) or .jsonl, optionally .gz.",
-    ),
-]
-Timeline = Annotated[
-    bool,
-    typer.Option("--timeline", help="Draw the activity of each device over time, and messages."),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        min=1,
-        help="Divide the devices among N worker processes. Default: one per task of the devices.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="local|auto|ADDRESS",
-        help="Start the workers on Ray: on this machine, or on a cluster (auto: $RAY_ADDRESS).",
-        rich_help_panel=ADVANCED,
-    ),
-]
-LostAfter = Annotated[
-    float | None,
-    typer.Option(
-        "--lost-after",
-        metavar="SECONDS",
-        callback=reject_nan,
-        help="Fail when a worker is silent for this long. Default: 10.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Retries = Annotated[
-    int | None,
-    typer.Option(
-        "--retries",
-        metavar="N",
-        min=0,
-        help="Restore --variables and run again, at most N times, if a worker is lost. Default: 0.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Spread = Annotated[
-    str | None,
-    typer.Option(
-        "--spread",
-        metavar="hosts",
-        help="Place each Ray worker on another host.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
-]
-Schedule = Annotated[
-    str,
-    typer.Option(
-        "--schedule",
-        metavar="fifo|random",
-        help="Order in which ready nodes run.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-ScheduleSeed = Annotated[
-    int,
-    typer.Option(
-        "--schedule-seed",
-        metavar="N",
-        help="Seed of --schedule random.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Clock = Annotated[
-    str,
-    typer.Option(
-        "--clock",
-        metavar="real|virtual",
-        help="Use the real clock, or predict times with a cost model.",
-    ),
-]
-Costs = Annotated[
-    str | None,
-    typer.Option(
-        "--costs",
-        metavar="FILE.toml",
-        help="Cost model (devices, links, kernels) for the virtual clock; "
-        "`cfgraph explain CFG037` documents the format.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-UntilIteration = Annotated[
-    int | None,
-    typer.Option(
-        "--until-iteration",
-        metavar="N",
-        min=1,
-        help="Virtual clock only: stop once the outermost loops have started iteration N.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-NoValues = Annotated[
-    bool,
-    typer.Option(
-        "--no-values",
-        help="Virtual clock only: evaluate only values that affect control flow; propagate shapes "
-        "for the rest.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Calibrate = Annotated[
-    str | None,
-    typer.Option(
-        "--calibrate",
-        metavar="FILE.toml",
-        help="Write the measured kernel times as a cost model for --costs.",
-        rich_help_panel=ADVANCED,
-    ),
-]
+if TYPE_CHECKING:
+    from cfgraph.runtime.remote.on_ray import Ray
+    from cfgraph.runtime.remote.processes import Processes
+
+CLOCKS: Final = ("real", "virtual")
+
 Devices = Annotated[
     list[str],
     typer.Option(
@@ -188,74 +50,372 @@ Soft = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
-Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="auto|tokens|compiled|xla",
-        help="Engine of the run. compiled: Python code where possible; tokens: the token executor; "
-        "xla: XLA for loops, conditionals, and clusters of nodes, within tolerance. Default: auto, "
-        "which is compiled.",
-    ),
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
 ]
-ExplainEngine = Annotated[
-    bool,
-    typer.Option(
-        "--explain-engine",
-        help="Print the engine that ran the graph, and why.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-BlasThreads = Annotated[
-    str,
-    typer.Option(
-        "--blas-threads",
-        metavar="N|auto",
-        help="Threads for a product of matrices; auto uses one unless products are large.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-NoCache = Annotated[
-    bool,
-    typer.Option(
-        "--no-cache",
-        help="Neither read nor write the user's cache of generated code ($CFGRAPH_CACHE, else "
-        "~/.cache/cfgraph).",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Lazy = Annotated[
-    bool,
-    typer.Option(
-        "--lazy",
-        help="Compile a cluster only when an input signature is seen a second time.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Memory = Annotated[
-    list[str],
-    repeatable(
-        "--memory",
-        "DEVICE[=LIMIT]",
-        "Account for memory and copies, optionally with a limit: gpu:0=4GiB.",
-        advanced=True,
-    ),
-]
-SwapAbove = Annotated[
-    float | None,
-    typer.Option(
-        "--swap-above",
-        metavar="FRACTION",
-        help="Start swapping stacks to host memory above this fraction of the limit (0-1). "
-        "Default: 0.7.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Gpu = Annotated[
-    str | None,
-    typer.Option(
-        "--gpu",
-        metavar="real|simulated",
-        help="Run GPUs as `real` (CuPy) or `simulated` (NumPy). Default: real if a GPU is present.",
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFetchOptions(OptionGroup):
+    """Feeds, fetches, targets, variables, and files for fetched arrays."""
+
+    feed: options.Feed = field(default_factory=list)
+    feeds: options.Feeds = field(default_factory=list)
+    fetch: options.Fetch = field(default_factory=list)
+    target: options.Target = field(default_factory=list)
+    init: options.Init = field(default_factory=list)
+    signature: options.Signature = None
+    variables: options.Variables = None
+    save_variables: options.SaveVariables = None
+    out: options.Out = field(default_factory=list)
+    out_dir: options.OutDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedValues(OptionGroup):
+    """Expected values of fetches, and tolerances."""
+
+    expect: options.Expect = field(default_factory=list)
+    rtol: options.Rtol = None
+    atol: options.Atol = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverOptions(OptionGroup):
+    """Views of the run, and files about it."""
+
+    PANEL = "Observers"
+
+    tap: Annotated[
+        list[str],
+        repeatable(
+            "--tap",
+            "GLOB",
+            "Print every value of matching nodes, inside loops too. Accepts NODE:PORT and op:GLOB"
+            " as well; NODE[13] is iteration 13 alone.",
+        ),
+    ] = field(default_factory=list)
+    tap_nonfinite: Annotated[
+        bool,
+        typer.Option(
+            "--tap-nonfinite",
+            help="Report the first values with NaN or Inf: node, frame, iteration.",
+        ),
+    ] = False
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace", help="Print one line per executed node, then totals by op, node and loop."
+        ),
+    ] = False
+    trace_out: Annotated[
+        str | None,
+        typer.Option(
+            "--trace-out",
+            metavar="FILE",
+            help="Save the trace, also of a failed run: .json (Perfetto) or .jsonl, optionally "
+            ".gz.",
+        ),
+    ] = None
+    timeline: Annotated[
+        bool,
+        typer.Option(
+            "--timeline", help="Draw the activity of each device over time, and messages."
+        ),
+    ] = False
+    html: options.Html = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits(OptionGroup):
+    """Limit of iterations of a run, its seeds, and its permission to use files."""
+
+    max_iterations: options.MaxIterations = None
+    seed: Seed = 0
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule",
+            metavar="fifo|random",
+            help="Order in which ready nodes run.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = "fifo"
+    schedule_seed: Annotated[
+        int,
+        typer.Option(
+            "--schedule-seed",
+            metavar="N",
+            help="Seed of --schedule random.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 0
+    allow_io: options.AllowIo = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions(OptionGroup):
+    """Devices, placement rules, memory limits, and the kind of GPUs."""
+
+    PANEL = "Devices"
+
+    devices: Devices = field(default_factory=list)
+    place: PlaceRules = field(default_factory=list)
+    rules: RulesFile = None
+    soft: Soft = False
+    memory: Annotated[
+        list[str],
+        repeatable(
+            "--memory",
+            "DEVICE[=LIMIT]",
+            "Account for memory and copies, optionally with a limit: gpu:0=4GiB.",
+        ),
+    ] = field(default_factory=list)
+    swap_above: Annotated[
+        float | None,
+        typer.Option(
+            "--swap-above",
+            metavar="FRACTION",
+            help="Start swapping stacks to host memory above this fraction of the limit (0-1). "
+            "Default: 0.7.",
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="real|simulated",
+            help="Run GPUs as `real` (CuPy) or `simulated` (NumPy). Default: real if a GPU is "
+            "present.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions(OptionGroup):
+    """Workers, and what starts them."""
+
+    PANEL = "Workers"
+
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Divide the devices among N worker processes. Default: one per task of the "
+            "devices.",
+        ),
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="local|auto|ADDRESS",
+            help="Start the workers on Ray: on this machine, or on a cluster (auto: $RAY_ADDRESS).",
+        ),
+    ] = None
+    lost_after: Annotated[
+        float | None,
+        typer.Option(
+            "--lost-after",
+            metavar="SECONDS",
+            callback=reject_nan,
+            help="Fail when a worker is silent for this long. Default: 10.",
+        ),
+    ] = None
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            "--retries",
+            metavar="N",
+            min=0,
+            help="Restore --variables and run again, at most N times, if a worker is lost. "
+            "Default: 0.",
+        ),
+    ] = None
+    spread: Annotated[
+        str | None,
+        typer.Option("--spread", metavar="hosts", help="Place each Ray worker on another host."),
+    ] = None
+
+    def workers_of_session(self) -> Processes | Ray | None:
+        """The workers of the session, or None for a run in this process."""
+        if self.workers is None and self.ray is None:
+            needing_workers = {
+                "--lost-after": self.lost_after,
+                "--spread": self.spread,
+                "--retries": self.retries,
+            }
+            for option, value in needing_workers.items():
+                if value is not None:
+                    raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
+            return None
+        from cfgraph.runtime.remote.processes import DEFAULT_LOST_AFTER, Processes
+
+        lost_after = DEFAULT_LOST_AFTER if self.lost_after is None else self.lost_after
+        if self.ray is None:
+            if self.spread is not None:
+                raise UsageError("--spread requires --ray", hint="add --ray auto")
+            return Processes(self.workers, lost_after)
+        from cfgraph.runtime.remote.on_ray import Ray
+
+        return Ray(self.ray, self.workers, lost_after, self.spread or "")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOptions(OptionGroup):
+    """Clock, cost model, early end, and the file for measured costs."""
+
+    PANEL = "Clock"
+
+    clock: Annotated[
+        str,
+        typer.Option(
+            "--clock",
+            metavar="real|virtual",
+            help="Use the real clock, or predict times with a cost model.",
+        ),
+    ] = "real"
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            metavar="FILE.toml",
+            help="Cost model (devices, links, kernels) for the virtual clock; "
+            "`cfgraph explain CFG037` documents the format.",
+        ),
+    ] = None
+    until_iteration: Annotated[
+        int | None,
+        typer.Option(
+            "--until-iteration",
+            metavar="N",
+            min=1,
+            help="Virtual clock only: stop once the outermost loops have started iteration N.",
+        ),
+    ] = None
+    no_values: Annotated[
+        bool,
+        typer.Option(
+            "--no-values",
+            help="Virtual clock only: evaluate only values that affect control flow; propagate "
+            "shapes "
+            "for the rest.",
+        ),
+    ] = False
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            metavar="FILE.toml",
+            help="Write the measured kernel times as a cost model for --costs.",
+        ),
+    ] = None
+
+    @property
+    def virtual(self) -> bool:
+        """True for the virtual clock. Raises UsageError for options that need the other clock."""
+        if self.clock not in CLOCKS:
+            message = f"unknown clock {self.clock!r}"
+            raise UsageError(message, hint=f"use one of {', '.join(CLOCKS)}")
+        virtual = self.clock == "virtual"
+        for option, value, needs_virtual in (
+            ("--costs", self.costs, True),
+            ("--until-iteration", self.until_iteration, True),
+            ("--no-values", self.no_values or None, True),
+            ("--calibrate", self.calibrate, False),
+        ):
+            if value is not None and virtual is not needs_virtual:
+                hint = "add --clock virtual" if needs_virtual else "remove --clock virtual"
+                raise UsageError(f"{option} requires the {CLOCKS[needs_virtual]} clock", hint=hint)
+        return virtual
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions(OptionGroup):
+    """The engine of the run, its threads, and its cache."""
+
+    PANEL = "Engine"
+
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="auto|tokens|compiled|xla",
+            help="Engine of the run. compiled: Python code where possible; tokens: the token "
+            "executor; "
+            "xla: XLA for loops, conditionals, and clusters of nodes, within tolerance. "
+            "Default: auto, "
+            "which is compiled.",
+        ),
+    ] = "auto"
+    explain_engine: Annotated[
+        bool,
+        typer.Option("--explain-engine", help="Print the engine that ran the graph, and why."),
+    ] = False
+    lazy: Annotated[
+        bool,
+        typer.Option(
+            "--lazy", help="Compile a cluster only when an input signature is seen a second time."
+        ),
+    ] = False
+    blas_threads: Annotated[
+        str,
+        typer.Option(
+            "--blas-threads",
+            metavar="N|auto",
+            help="Threads for a product of matrices; auto uses one unless products are large.",
+        ),
+    ] = "auto"
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache",
+            help="Neither read nor write the user's cache of generated code ($CFGRAPH_CACHE, else "
+            "~/.cache/cfgraph).",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrintOptions(OptionGroup):
+    """Options of the printed report."""
+
+    full: options.Full = False
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text, json, or for --expect github, sarif or junit.",
+        ),
+    ] = "text"
+    json: options.Json = False
+    quiet: options.Quiet = False
+    color: options.ColorChoice = Color.auto
+
+    @property
+    def is_json(self) -> bool:
+        """True if the report is a JSON document."""
+        return self.json or self.format == "json"
+
+    @property
+    def ci_format(self) -> str | None:
+        """The format of a CI service, if one is requested."""
+        return None if self.json or self.format in ("text", "json") else self.format
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions(OptionGroup):
+    """All options of `run`, by topic."""
+
+    values: FeedFetchOptions
+    expected: ExpectedValues
+    limits: RunLimits
+    printing: PrintOptions
+    devices: DeviceOptions
+    engine: EngineOptions
+    observers: ObserverOptions
+    clock: ClockOptions
+    remote: RemoteOptions

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.resource_handles import is_variable
 from cfgraph.cli.output import note
+from cfgraph.cli.run_options import ClockOptions, ExpectedValues, RunOptions
 from cfgraph.compare.value_difference import ValueDifference, value_difference
 from cfgraph.console.comparison_inputs import VariableSource
 from cfgraph.console.graph_files import Source, read_graph
@@ -19,9 +20,6 @@ from cfgraph.console.run_memory import memory_limits, swap_threshold
 from cfgraph.console.run_observers import RunObservers
 from cfgraph.console.run_report import RunOutcome, print_outcome
 from cfgraph.console.run_request import (
-    ClockOptions,
-    ExpectedValues,
-    RunOptions,
     RunRequest,
     resolve_request,
     write_array,
@@ -39,13 +37,22 @@ from cfgraph.runtime.io_policy import IoPolicy
 from cfgraph.runtime.restore import save_variables
 from cfgraph.runtime.session import Session
 
+if TYPE_CHECKING:
+    from cfgraph.console.ci_formats import CiReport
+    from cfgraph.console.picture.pages import RunPage
+
 # of a checkpoint in the folder of --save-variables
 VARIABLES_NAME: Final = "variables"
 # digits of a number of threads
 _MAX_DIGITS: Final = 5
 
 
-def run(path: str, options: RunOptions) -> int:
+def run(
+    path: str,
+    options: RunOptions,
+    page_type: type[RunPage] | None = None,
+    ci_report: CiReport | None = None,
+) -> int:
     """Run a graph and print the values; returns the exit code, 1 for an unexpected value.
 
     Arrays are written only if it is 0. The trace is written also for a failed run, where it is
@@ -61,7 +68,14 @@ def run(path: str, options: RunOptions) -> int:
         if options.values.out_dir is not None:
             files.make_folder(options.values.out_dir)
         opened = {item: files.open(path) for item, path in request.output_files.items()}
-        values, variables, session = _execute(source, request, options, taps, nonfinite)
+        values, variables, session = _execute(
+            source,
+            request,
+            options,
+            taps,
+            nonfinite,
+            page_type,
+        )
         differences = _differences(values, request.expected, options.expected)
         if differences:
             files.discard()
@@ -97,7 +111,7 @@ def run(path: str, options: RunOptions) -> int:
         request.labels,
         nonfinite,
     )
-    print_outcome(source, outcome, options)
+    print_outcome(source, outcome, options, ci_report)
     return outcome.exit_code
 
 
@@ -109,18 +123,18 @@ def _note_unused_rules(session: Session, options: RunOptions) -> None:
 
 
 def _make_taps(source: Source, request: RunRequest, options: RunOptions) -> Taps | None:
-    if not options.observers.taps:
+    if not options.observers.tap:
         return None
-    silent = options.printing.json or options.printing.ci_report is not None
+    silent = options.printing.is_json or options.printing.ci_format is not None
     stream = None if silent else sys.stdout
     full, fed = options.printing.full, request.feeds
-    return Taps(source.graph, options.observers.taps, stream, full, fed)
+    return Taps(source.graph, options.observers.tap, stream, full, fed)
 
 
 def _nonfinite_tap(options: RunOptions) -> NonfiniteTap | None:
-    if not options.observers.nonfinite:
+    if not options.observers.tap_nonfinite:
         return None
-    silent = options.printing.json or options.printing.ci_report is not None
+    silent = options.printing.is_json or options.printing.ci_format is not None
     return NonfiniteTap(None if silent else sys.stdout)
 
 
@@ -130,6 +144,7 @@ def _execute(
     options: RunOptions,
     taps: Taps | None,
     nonfinite: NonfiniteTap | None,
+    page_type: type[RunPage] | None,
 ) -> tuple[dict[Output, Any], State | None, Session]:
     """Run the graph with its observers; output of the graph itself goes to stderr.
 
@@ -144,7 +159,7 @@ def _execute(
     # a checkpoint without the variables that this run does not need could not replace its source
     state = variables.state(source, needed, with_other_variables=is_saved)
     session = _make_session(source, options, state, io)
-    observers = RunObservers(source, request, options, taps, nonfinite)
+    observers = RunObservers(source, request, options, taps, nonfinite, page_type)
 
     def compute() -> list[Any]:
         for node in request.inits:
@@ -209,24 +224,24 @@ def _make_session(
     """Create the session that the options describe."""
     _require_support_of_workers(options)
     limits, memory = options.limits, memory_limits(options.devices.memory)
-    threads = options.blas_threads
+    threads = options.engine.blas_threads
     return Session(
         source.graph,
         state=state,
         devices=options.devices.devices or None,
         soft_placement=options.devices.soft,
-        rules=combined_rules(options.devices.rules_file, options.devices.rules),
+        rules=combined_rules(options.devices.rules, options.devices.place),
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
         costs=_cost_model(options.clock),
-        engine=options.engine.name,
+        engine=options.engine.engine,
         lazy=options.engine.lazy,
         memory=memory,
         swap_above=swap_threshold(options.devices.swap_above, memory),
         gpu=options.devices.gpu,
         allow_io=io,
-        cache=options.cache and CodeCache(hashlib.sha256(source.data).hexdigest()),
+        cache=not options.engine.no_cache and CodeCache(hashlib.sha256(source.data).hexdigest()),
         blas_threads=int(threads) if _is_positive(threads) else threads,
         workers=options.remote.workers_of_session(),
     )
@@ -243,7 +258,7 @@ def _require_support_of_workers(options: RunOptions) -> None:
         ("--clock virtual", options.clock.virtual),
         ("--memory", options.devices.memory),
         ("--schedule random", options.limits.schedule == "random"),
-        ("--engine xla", options.engine.name == "xla"),
+        ("--engine xla", options.engine.engine == "xla"),
     ):
         if workers is not None and is_set:
             message = f"{name} cannot be combined with {workers}"

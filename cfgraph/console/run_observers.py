@@ -23,9 +23,10 @@ from cfgraph.cli.output import (
     page,
     width,
 )
+from cfgraph.cli.run_options import RunOptions
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.run_memory import print_memory
-from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
+from cfgraph.console.run_request import RunRequest, TraceFile
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.timeline import Timeline
 from cfgraph.console.values import summary_text
@@ -307,6 +308,7 @@ class RunObservers:
         options: RunOptions,
         taps: Taps | None,
         nonfinite: NonfiniteTap | None,
+        page_type: type[RunPage] | None,
     ) -> None:
         watched, style = options.observers, options.printing
         self.source, self.options, self.taps = source, options, taps
@@ -316,7 +318,7 @@ class RunObservers:
         self.timeline = Timeline(style.color) if watched.timeline else None
         other_files = [*request.output_files.values(), *([watched.html] if watched.html else [])]
         self.trace_file = TraceFile(watched.trace_out, other_files) if watched.trace_out else None
-        self.html_page = _open_page(source, options)
+        self.html_page = _open_page(source, options, page_type)
 
     @property
     def observer(self) -> Observer | None:
@@ -344,7 +346,7 @@ class RunObservers:
             note(f"wrote the page of the partial run to {html_page.path}", style.quiet)
         if self.nonfinite:
             note(self.nonfinite.summary(), style.quiet)
-        if session.memory and not style.json:
+        if session.memory and not style.is_json:
             print_memory(page(style.color, sys.stderr), session.memory)
 
     def close_views(self) -> None:
@@ -364,8 +366,10 @@ class RunObservers:
             self.html_page.write(session.ran or self.source.graph, fetched)
 
 
-def _open_page(source: Source, options: RunOptions) -> RunPage | None:
+def _open_page(
+    source: Source, options: RunOptions, page_type: type[RunPage] | None
+) -> RunPage | None:
     watched = options.observers
-    if watched.html is None or watched.page is None:
+    if watched.html is None or page_type is None:
         return None
-    return watched.page(watched.html, source.path, watched.taps, options.clock.virtual)
+    return page_type(watched.html, source.path, watched.tap, options.clock.virtual)

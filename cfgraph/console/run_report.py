@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.cli.json_output import print_document
 from cfgraph.cli.output import Page, note, pad, page, width
+from cfgraph.cli.run_options import RunOptions
 from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
-from cfgraph.console.run_request import RunOptions
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.ir.devices import short_device_name, short_device_names
@@ -24,6 +24,9 @@ from cfgraph.ir.units import format_duration
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.compiled_cluster import CompiledCluster
 from cfgraph.runtime.session import Session
+
+if TYPE_CHECKING:
+    from cfgraph.console.ci_formats import CiReport
 
 # listed recompilations per cluster
 _MAX_COMPILATIONS: Final = 3
@@ -186,15 +189,17 @@ class RunOutcome:
         return 1 if self.differences else 0
 
 
-def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
+def print_outcome(
+    source: Source, outcome: RunOutcome, options: RunOptions, ci_report: CiReport | None
+) -> None:
     """Print fetched values, differences from expected values, and memory; or as JSON or for CI."""
-    if options.printing.json:
+    if options.printing.is_json:
         _print_json(source, outcome, options)
         return
-    if options.printing.ci_report is not None:
+    if ci_report is not None:
         differing = {item.name for item in outcome.differences}
         passed = [name for name in outcome.expected if name not in differing]
-        print(options.printing.ci_report(source.path, outcome.findings(), passed), end="")
+        print(ci_report(source.path, outcome.findings(), passed), end="")
         return
     out = page(options.printing.color)
     absent = "dead" if outcome.stopped_at is None else "not computed yet"
@@ -257,7 +262,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     until = options.clock.until_iteration
     if outcome.elapsed is not None:
         notes.append(_virtual_time(outcome.elapsed * 1e9, until, outcome.stopped_at))
-    if options.engine.explain and outcome.session:
+    if options.engine.explain_engine and outcome.session:
         notes.append(_engine_note(outcome.session))
     if outcome.launches:
         notes.extend(cluster_notes(outcome.launches))
@@ -267,7 +272,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         notes.append(f"wrote {outcome.html}")
     if outcome.expected and not outcome.differences:
         notes.append("all values as expected")
-    if outcome.differences and (options.values.outputs or options.values.out_dir):
+    if outcome.differences and (options.values.out or options.values.out_dir):
         notes.append("no array was written because a value differs")
     if outcome.nonfinite:
         notes.append(outcome.nonfinite.summary())
@@ -325,7 +330,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         result["nonfinite"] = outcome.nonfinite.values
     if outcome.launches and called_clusters(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
-    if options.engine.explain and outcome.session:
+    if options.engine.explain_engine and outcome.session:
         result["engine"] = engine_json(outcome.session)
     gpu = gpu_json(outcome.session) if outcome.session else None
     if gpu:

@@ -1,18 +1,18 @@
-"""The request of a `run`: options, resolved fetches and feeds, and output files."""
+"""The request of a `run`: resolved fetches and feeds, and output files."""
 
 from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, Any, Final, Protocol
 
 import numpy as np
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
-from cfgraph.cli.options import Color
+from cfgraph.cli.run_options import RunOptions
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.signatures import signature_names
 from cfgraph.console.values import summary_text
@@ -29,177 +29,6 @@ from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.run_names import ClusterMembers
 from cfgraph.runtime.trace.events import TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
-
-if TYPE_CHECKING:
-    from cfgraph.console.ci_formats import CiReport
-    from cfgraph.console.picture.pages import RunPage
-    from cfgraph.runtime.remote.on_ray import Ray
-    from cfgraph.runtime.remote.processes import Processes
-
-
-CLOCKS: Final = ("real", "virtual")
-
-
-@dataclass(frozen=True, slots=True)
-class FeedFetchOptions:
-    """Feeds, fetches, targets, and files for fetched arrays."""
-
-    feeds: Sequence[str] = ()
-    archives: Sequence[str] = ()
-    fetches: Sequence[str] = ()
-    targets: Sequence[str] = ()
-    inits: Sequence[str] = ()
-    outputs: Sequence[str] = ()
-    out_dir: str | None = None
-    variables: str | None = None
-    signature: str | None = None
-    save_variables: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedValues:
-    """Options `--expect`, `--rtol`, and `--atol`: expected values of fetches, and tolerances."""
-
-    values: Sequence[str] = ()
-    rtol: float | None = None
-    atol: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ObserverOptions:
-    """Views of the run; `page` creates the page that is written to `html`."""
-
-    taps: Sequence[str] = ()
-    trace: bool = False
-    trace_out: str | None = None
-    timeline: bool = False
-    html: str | None = None
-    page: Callable[[str, str, Sequence[str], bool], RunPage] | None = None
-    nonfinite: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """Limit of iterations of a run, its seeds, and its permission to use files."""
-
-    max_iterations: int | None = None
-    seed: int = 0
-    schedule: str = "fifo"
-    schedule_seed: int = 0
-    allow_io: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceOptions:
-    """Devices, placement rules, memory limits, and the kind of GPUs."""
-
-    devices: Sequence[str] = ()
-    soft: bool = False
-    rules_file: str | None = None
-    rules: Sequence[str] = ()
-    memory: Sequence[str] = ()
-    swap_above: float | None = None
-    gpu: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteOptions:
-    """Workers, and what starts them."""
-
-    workers: int | None = None
-    ray: str | None = None
-    lost_after: float | None = None
-    spread: str | None = None
-    retries: int | None = None
-
-    def workers_of_session(self) -> Processes | Ray | None:
-        """The workers of the session, or None for a run in this process."""
-        if self.workers is None and self.ray is None:
-            needing_workers = {
-                "--lost-after": self.lost_after,
-                "--spread": self.spread,
-                "--retries": self.retries,
-            }
-            for option, value in needing_workers.items():
-                if value is not None:
-                    raise UsageError(f"{option} requires workers", hint="add --workers or --ray")
-            return None
-        from cfgraph.runtime.remote.processes import DEFAULT_LOST_AFTER, Processes
-
-        lost_after = DEFAULT_LOST_AFTER if self.lost_after is None else self.lost_after
-        if self.ray is None:
-            if self.spread is not None:
-                raise UsageError("--spread requires --ray", hint="add --ray auto")
-            return Processes(self.workers, lost_after)
-        from cfgraph.runtime.remote.on_ray import Ray
-
-        return Ray(self.ray, self.workers, lost_after, self.spread or "")
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOptions:
-    """Clock, cost model, early end, and the file for measured costs."""
-
-    clock: str = "real"
-    costs: str | None = None
-    until_iteration: int | None = None
-    no_values: bool = False
-    calibrate: str | None = None
-
-    @property
-    def virtual(self) -> bool:
-        """True for the virtual clock. Raises UsageError for options that need the other clock."""
-        if self.clock not in CLOCKS:
-            message = f"unknown clock {self.clock!r}"
-            raise UsageError(message, hint=f"use one of {', '.join(CLOCKS)}")
-        virtual = self.clock == "virtual"
-        for option, value, needs_virtual in (
-            ("--costs", self.costs, True),
-            ("--until-iteration", self.until_iteration, True),
-            ("--no-values", self.no_values or None, True),
-            ("--calibrate", self.calibrate, False),
-        ):
-            if value is not None and virtual is not needs_virtual:
-                hint = "add --clock virtual" if needs_virtual else "remove --clock virtual"
-                raise UsageError(f"{option} requires the {CLOCKS[needs_virtual]} clock", hint=hint)
-        return virtual
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """The engine of the run; `explain` prints it and why it ran."""
-
-    name: str = "auto"
-    lazy: bool = False
-    explain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PrintOptions:
-    """Options of the printed report; `ci_report` formats findings for a CI service."""
-
-    json: bool = False
-    full: bool = False
-    quiet: bool = False
-    color: Color = Color.auto
-    ci_report: CiReport | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """All options of `run`, by topic."""
-
-    values: FeedFetchOptions = field(default_factory=FeedFetchOptions)
-    expected: ExpectedValues = field(default_factory=ExpectedValues)
-    observers: ObserverOptions = field(default_factory=ObserverOptions)
-    limits: RunLimits = field(default_factory=RunLimits)
-    devices: DeviceOptions = field(default_factory=DeviceOptions)
-    printing: PrintOptions = field(default_factory=PrintOptions)
-    clock: ClockOptions = field(default_factory=ClockOptions)
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    blas_threads: str = "auto"
-    remote: RemoteOptions = field(default_factory=RemoteOptions)
-    cache: bool = True
 
 
 class TraceWriter(Protocol):
@@ -350,19 +179,19 @@ class RunRequest:
 def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     """Resolve the options. Raises UsageError if they do not fit the graph."""
     wanted, seed = options.values, options.limits.seed
-    require_single_stdin(source, [*wanted.feeds, *options.expected.values])
+    require_single_stdin(source, [*wanted.feed, *options.expected.expect])
     graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
     names = signature_names(replace(source, graph=graph), wanted.signature, wanted.variables)
-    fed_names = [split_feed(text)[0] for text in wanted.feeds if not text.startswith("@")]
-    names.require_selected(graph, [*wanted.fetches, *fed_names])
+    fed_names = [split_feed(text)[0] for text in wanted.feed if not text.startswith("@")]
+    names.require_selected(graph, [*wanted.fetch, *fed_names])
     labels = names.labels(graph)
     resolved = Fetches(graph, names.outputs)
-    for name in wanted.fetches:
+    for name in wanted.fetch:
         resolved.fetch(name)
-    for name in wanted.targets:
+    for name in wanted.target:
         resolved.target(name)
-    output_files = output_paths(wanted.outputs, resolved.outside_loops)
-    compared = options_by_tensor(options.expected.values, resolved.outside_loops, "expected value")
+    output_files = output_paths(wanted.out, resolved.outside_loops)
+    compared = options_by_tensor(options.expected.expect, resolved.outside_loops, "expected value")
     resolved.tensors.update(dict.fromkeys((*output_files, *compared)))
     _require_arrays([*output_files, *compared])
     nothing_named = not (resolved.tensors or resolved.targets)
@@ -371,7 +200,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     if wanted.out_dir is not None:
         folder_files = folder_paths(wanted.out_dir, resolved.tensors, labels)
         output_files = {**folder_files, **output_files}
-    feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed, names.inputs)
+    feeds = read_feeds(graph, wanted.feed, wanted.feeds, seed, names.inputs)
     fed = {graph.tensor(name) for name in feeds}
     require_feeds(graph, resolved.tensors, resolved.targets, fed, names.inputs)
     expected = {
@@ -379,7 +208,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
         for item, text in compared.items()
     }
     fetches, targets = tuple(resolved.tensors), tuple(resolved.targets)
-    inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
+    inits = tuple(graph[name.removeprefix("^")] for name in wanted.init)
     notes = tuple(resolved.notes)
     return RunRequest(
         fetches, targets, inits, feeds, expected, output_files, nothing_named, notes, labels
@@ -389,12 +218,12 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
 def _requested_names(options: RunOptions) -> list[str]:
     """Return all names of tensors and nodes in the options."""
     wanted = options.values
-    texts = [*wanted.feeds, *wanted.outputs, *options.expected.values]
+    texts = [*wanted.feed, *wanted.out, *options.expected.expect]
     return [
         *(text.partition("=")[0] for text in texts),
-        *wanted.fetches,
-        *wanted.targets,
-        *wanted.inits,
+        *wanted.fetch,
+        *wanted.target,
+        *wanted.init,
     ]
 
 
