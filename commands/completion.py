@@ -1,4 +1,4 @@
-"""Print the completion script for a shell."""
+"""Print or install the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -18,10 +18,31 @@ class Shell(StrEnum):
 
 def main(
     shell: Annotated[
-        Shell, typer.Argument(metavar="bash|zsh|fish", help="Shell.", show_default=False)
-    ],
+        Shell | None,
+        typer.Argument(
+            metavar="[bash|zsh|fish]",
+            help="Shell. Default with --install: the one that $SHELL names.",
+            show_default=False,
+        ),
+    ] = None,
+    install: Annotated[
+        bool,
+        typer.Option("--install", help="Install the script for this user, instead of printing it."),
+    ] = False,
 ) -> None:
-    """Print the completion script for a shell."""
+    """Print or install the completion script for a shell."""
+    from cfgraph.cli.output import note
     from cfgraph.console.completion import completion_script
+    from cfgraph.console.completion_install import install_completion, user_shell
+    from cfgraph.errors import UsageError
 
-    typer.echo(completion_script(shell.value))
+    if shell is None and not install:
+        raise UsageError("the shell is missing", hint="cfgraph completion bash|zsh|fish")
+    name = shell.value if shell is not None else user_shell()
+    if not install:
+        typer.echo(completion_script(name))
+        return
+    changed = install_completion(name)
+    for path in changed:
+        typer.echo(path)
+    note(f"start a new {name} to use it" if changed else f"{name} completion is up to date")
