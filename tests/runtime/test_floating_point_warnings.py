@@ -55,6 +55,23 @@ def convert() -> None:
         assert cli.run([*line, "--feed", "x"]) == 0
 
 
+def commands() -> None:
+    """Commands that compute with results: statistics, differences, and finite differences."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/g.pb"
+        cfgraph.save(graph(), path)
+        feed = ["--feed", "x=[-3, Infinity]"]
+        fetches = [f"--fetch={x}" for x in FETCHES]
+        for line in (
+            ["run", path, *feed, *fetches, "--tap", "*", "--tap-nonfinite"],
+            ["run", path, *feed, "--fetch", "wide", "--expect", "wide=[1, 2]"],
+            ["diff", path, path, "--run", *feed, *fetches],
+            ["grad", path, "--ys", "root", "--xs", "x", "--check", *feed, "-o", f"{folder}/o.pb"],
+            ["optimize", path, "--verify", *feed, *fetches, "-o", f"{folder}/o.pb"],
+        ):
+            assert cli.run(line) in (0, 1, 5), line
+
+
 WAYS: dict[str, Callable[[], object]] = {
     "auto": run(),
     "tokens": run(engine="tokens"),
@@ -63,6 +80,7 @@ WAYS: dict[str, Callable[[], object]] = {
     "gradients": gradients,
     "optimize": optimize,
     "python": convert,
+    "commands": commands,
 }
 
 
