@@ -48,6 +48,8 @@ def fold(context: RewriteContext) -> None:
         check_deadline()
         op = lookup(node.op)
         if op is None or not node.inputs or not context.is_pure(node):
+            if node.controls and is_a(node, Const):
+                _drop_guards(context, node)
             continue
         outputs = _shape_outputs(context, node) or _computed_outputs(context, node)
         if outputs is not None:
@@ -156,6 +158,16 @@ def _evaluate(context: RewriteContext, node: Node, arrays: Sequence[Any]) -> lis
         for value, dtype, dims in zip(folded, types, known, strict=True)
     )
     return folded if exact else None
+
+
+def _drop_guards(context: RewriteContext, node: Node) -> None:
+    """Drop the control inputs of a constant that other guards imply."""
+    guards = _required_guards(node.controls)
+    if len(guards) < len(node.controls) and not {*node.controls} & context.frozen:
+        dropped = [guard for guard in node.controls if guard not in guards]
+        context.log(RULE, node, node.op, "Const")
+        context.graph.set_controls(node, guards)
+        context.discard(dropped)
 
 
 def _required_guards(guards: tuple[Node, ...]) -> tuple[Node, ...]:
