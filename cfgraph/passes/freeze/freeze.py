@@ -206,10 +206,11 @@ class _Freezer:
             self.applied += report.applied
             self.names.update(report.names)
             self.count += report.rewrites
-            inlined = inline_calls(self.graph).rewrites
-            changed = self._freeze_variables() + self._drop_idle_controls()
-            self.count += inlined + changed
-            if not inlined + changed:
+            # variables of a branch that went are not needed: prune first
+            changed = inline_calls(self.graph).rewrites
+            changed = changed or self._freeze_variables() + self._drop_idle_controls()
+            self.count += changed
+            if not changed:
                 break
         remove_uncalled_functions(self.graph)
 

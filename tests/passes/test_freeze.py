@@ -1,0 +1,197 @@
+"""Each way in which a handle is used: variables become constants, or stay with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.library import copy_graph
+from tests.analysis.graph_text import graph
+
+V = """
+    v = VarHandleOp() {dtype=float32, shape=[2], shared_name="v"}
+    u = VarHandleOp() {dtype=float32, shape=[2], shared_name="u"}
+    p = Placeholder() {dtype=bool, shape=[]}
+    x = Placeholder() {dtype=float32, shape=[2]}
+"""
+VALUES = {"v": [1.0, 2.0], "u": [3.0, 4.0]}
+
+
+def frozen(text: str, outputs: str = "y", **options: Any) -> tuple[cfgraph.Graph, dict[str, str]]:
+    """The frozen graph, and the reason of each variable, empty for a constant."""
+    found = graph(V + text)
+    report = cfgraph.freeze(found, VALUES, outputs=outputs.split(","), **options)
+    return found, {item.name: item.reason for item in report.variables}
+
+
+def value(found: cfgraph.Graph, **feeds: Any) -> list[float]:
+    (result,) = cfgraph.Session(found).run(["y"], feeds)
+    return list(np.asarray(result).tolist())
+
+
+def test_handles_in_primitives_become_values() -> None:
+    found, reasons = frozen("""
+        s = Switch(v, p)
+        w = Switch(v, p)
+        read = ReadVariableOp(s:1) {dtype=float32}
+        other = ReadVariableOp(w:0) {dtype=float32}
+        negative = Neg(other)
+        m = Merge(read, negative)
+        zero = Const() {dtype=int32, value=int32[]:0}
+        i/Enter = Enter(zero) {frame_name="loop"}
+        x/Enter = Enter(x) {frame_name="loop"}
+        v/Enter = Enter(v) {frame_name="loop", is_constant=true}
+        i/Merge = Merge(i/Enter, i/Next)
+        x/Merge = Merge(x/Enter, x/Next)
+        two = Const(^i/Merge) {dtype=int32, value=int32[]:2}
+        less = Less(i/Merge, two)
+        cond = LoopCond(less)
+        i/Switch = Switch(i/Merge, cond)
+        x/Switch = Switch(x/Merge, cond)
+        one = Const(^i/Switch) {dtype=int32, value=int32[]:1}
+        i/Add = AddV2(i/Switch:1, one)
+        x/Read = ReadVariableOp(v/Enter) {dtype=float32}
+        x/Add = AddV2(x/Switch:1, x/Read)
+        i/Next = NextIteration(i/Add)
+        x/Next = NextIteration(x/Add)
+        x/Exit = Exit(x/Switch)
+        y = AddV2(m, x/Exit)
+    """)
+    assert reasons == {"v": ""}
+    assert value(found, p=True, x=[10.0, 10.0]) == [13.0, 16.0]
+    assert value(found, p=False, x=[10.0, 10.0]) == [11.0, 12.0]
+
+
+def test_questions_about_a_variable_are_answered() -> None:
+    found, reasons = frozen(
+        """
+        shape = VariableShape(v)
+        known = VarIsInitializedOp(v)
+        r = VariableV2() {dtype=float32, shape=[], shared_name="r"}
+        y = Cast(shape) {DstT=float32}
+    """,
+        "y,known",
+    )
+    assert reasons == {"v": ""}
+    assert value(found) == [2.0]
+    assert cfgraph.Session(found).run(["known"]) == [True]
+
+
+def test_all_handles_of_a_name_are_one_variable() -> None:
+    text = """
+        same = VarHandleOp() {dtype=float32, shape=[2], shared_name="v"}
+        a = ReadVariableOp(v) {dtype=float32}
+        b = ReadVariableOp(same, ^assign) {dtype=float32}
+        assign = AssignVariableOp(same, x) {dtype=float32}
+        y = AddV2(a, b)
+    """
+    found, reasons = frozen(text)
+    assert reasons == {"v": "assigned by assign (AssignVariableOp)"}
+    assert "VarHandleOp" in found.ops
+    _, reasons = frozen(text, "a")
+    assert reasons == {"v": ""}
+
+
+FUNCTIONS = """
+    function read(h: resource) -> (r: float32) {
+      stateful
+      r = ReadVariableOp(h) {dtype=float32}
+      return r = r:value:0
+    }
+    function add(h: resource) -> (r: float32) {
+      stateful
+      one = Const() {dtype=float32, value=float32[2]:[1, 1]}
+      add = AssignAddVariableOp(h, one:output:0) {dtype=float32}
+      r = ReadVariableOp(h, ^add) {dtype=float32}
+      return r = r:value:0
+      control_return add = add
+    }
+    function first(a: resource, b: resource) -> (r: resource) {
+      return r = a
+    }
+    function second(a: resource, b: resource) -> (r: resource) {
+      return r = b
+    }
+"""
+
+
+def test_reasons_name_the_node_in_a_function() -> None:
+    branches = "then_branch=@add, else_branch=@read"
+    call = f"y = If(p, v) {{Tcond=bool, Tin=(resource), Tout=(float32), {branches}}}\n"
+    _, reasons = frozen(call + FUNCTIONS)
+    assert reasons == {"v": "assigned by y/add (AssignAddVariableOp)"}
+    found, reasons = frozen(call + FUNCTIONS, values={"p": False})
+    assert reasons == {"v": ""}
+    assert value(found) == [1.0, 2.0]
+    assert not found.functions
+
+
+def test_a_handle_that_may_be_that_of_two_variables_stays() -> None:
+    choose = """
+        h = StatelessIf(p, v, u) {Tcond=bool, Tin=(resource, resource), Tout=(resource),
+            then_branch=@first, else_branch=@second}
+        y = ReadVariableOp(h) {dtype=float32}
+    """
+    joined = " ".join(choose.split("\n            "))
+    found, reasons = frozen(joined + FUNCTIONS)
+    assert set(reasons.values()) == {"h returns a handle that is not always the same"}
+    found, reasons = frozen(joined + FUNCTIONS, values={"p": True})
+    assert reasons == {"v": ""}
+    assert value(found) == [1.0, 2.0]
+    _, reasons = frozen("""
+        a = Switch(v, p)
+        b = Switch(u, p)
+        h = Merge(a:1, b)
+        y = ReadVariableOp(h) {dtype=float32}
+    """)
+    assert all("may also be" in reason for reason in reasons.values())
+    assert len(reasons) == 2
+
+
+def test_a_variable_without_a_value_and_a_returned_handle_stay() -> None:
+    text = """
+        t = VarHandleOp() {dtype=float32, shape=[2], shared_name="t"}
+        y = ReadVariableOp(t) {dtype=float32}
+        h = Identity(v)
+    """
+    _, reasons = frozen(text, "y,h")
+    assert reasons == {"t": "has no value", "v": "an output of the graph is its handle"}
+
+
+def test_values_of_inputs_are_checked_and_a_failure_changes_nothing() -> None:
+    found = graph(V + "y = ReadVariableOp(v) {dtype=float32}\n z = Neg(x)")
+    before = cfgraph.dumps(found)
+    for options, message in (
+        ({"outputs": ["y"], "values": {"x": [1.0]}}, "shape"),
+        ({"outputs": ["y"], "values": {"x": "a"}}, "is not float32"),
+        ({"outputs": ["y"], "values": {"v": 1.0}}, "no constant"),
+        ({"outputs": ["y"], "values": {"q": 1.0}}, "no node 'q'"),
+        ({"outputs": []}, "no outputs"),
+        ({"outputs": ["q"]}, "no node 'q'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            cfgraph.freeze(found, VALUES, **options)
+    assert cfgraph.dumps(found) == before
+    parts = copy_graph(found)
+    cfgraph.place(parts, devices=["cpu:0", "cpu:1"], seed=3)
+    cfgraph.partition(parts)
+    if any(node.op == "_Send" for node in parts):
+        with pytest.raises(Unsupported, match="partitioned"):
+            cfgraph.freeze(parts, VALUES, outputs=["y"])
+
+
+def test_any_tensor_can_be_set() -> None:
+    found, _ = frozen(
+        """
+        n = Neg(x)
+        parts = Split(axis, n) {num_split=2}
+        axis = Const() {dtype=int32, value=int32[]:0}
+        y = AddV2(parts:0, parts:1)
+    """,
+        values={"parts:1": [5.0]},
+    )
+    assert value(found, x=[1.0, 2.0]) == [4.0]
