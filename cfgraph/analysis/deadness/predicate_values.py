@@ -247,10 +247,10 @@ class PredicateValues:
 
     def _constant(self, output: Output, number: ValueNumber) -> ValueNumber:
         """Record the value of a scalar constant."""
-        if self.free_constants:
-            return number
         tensor = output.node.attrs.get("value")
         if isinstance(tensor, TensorValue) and not output.node.inputs and tensor.shape.rank == 0:
+            if self.free_constants:
+                return self._own(output)
             value = tensor.array[()]
             self._constants[number] = value.item() if hasattr(value, "item") else value
         return number

@@ -11,15 +11,16 @@ they are computed. An effect that no Merge waits for is a region as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cfgraph.analysis.deadness.deadness import Deadness, Predicate, TokenSource
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
 
 _OPAQUE_ROLES: Final[dict[Role, tuple[str, str]]] = {
@@ -39,6 +40,8 @@ class ContextBoundary:
     def __init__(self, conditions: Deadness, context: Predicate) -> None:
         self.conditions = conditions
         self.context = context
+        # a tensor that is live exactly in the context, if one is known
+        self.anchor: Output | None = None
         self._implied: dict[Predicate, bool] = {}
         self._triggers: dict[Node, bool] = {}
 
@@ -99,6 +102,12 @@ def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCon
         if boundary.is_outside(source):
             if isinstance(source, Output):
                 outside[source] = None
+                if is_cheap_constant(node):
+                    # it is copied, and may be live only in some runs
+                    todo += node.controls
+            elif role_of(node) is Role.SWITCH:
+                # a call that waits for the sources of a Switch need not wait for it
+                todo += [*(tensor.node for tensor in node.inputs), *node.controls]
             else:
                 controls[node] = None
             continue
@@ -206,6 +215,93 @@ def merge_region(boundary: ContextBoundary, merge: Node) -> tuple[ConditionalReg
     raise _undecided(merge, cone)
 
 
+def split_merge(
+    graph: Graph, boundary: ContextBoundary, merge: Node
+) -> list[tuple[Node, ContextBoundary]]:
+    """Replace the inputs of a Merge that one branch of a predicate selects by a Merge of them.
+
+        Merge(a, b, c)      becomes      Merge(a, Merge(b, c))
+
+    Return the new Merges, each with the boundary of its context; none if no predicate splits them.
+    """
+    conditions = boundary.conditions
+    if merge.readers(1):
+        return []
+    cone = region_cone(boundary, [merge])
+    for switch in cone.top_switches:
+        selector = branch_selector(conditions, boundary.context, switch)
+        groups = _slot_groups(conditions, merge, selector)
+        if groups is not None:
+            return _with_inner_merges(graph, conditions, merge, switch, selector, groups)
+    return []
+
+
+def _slot_groups(
+    conditions: Deadness, merge: Node, selector: BranchSelector
+) -> list[list[int]] | None:
+    """Return the inputs that are live in each branch only, or None if they do not divide."""
+    groups: list[list[int]] = [[] for _ in selector.branches]
+    for slot, tensor in enumerate(merge.inputs):
+        live = conditions.merge_input_condition(tensor)
+        numbers = [
+            number
+            for number, branch in enumerate(selector.branches)
+            if conditions.solver.implies(live, branch) is True
+        ]
+        if len(numbers) != 1:
+            return None
+        groups[numbers[0]].append(slot)
+    return groups if all(groups) and any(len(group) > 1 for group in groups) else None
+
+
+def _with_inner_merges(
+    graph: Graph,
+    conditions: Deadness,
+    merge: Node,
+    switch: Node,
+    selector: BranchSelector,
+    groups: list[list[int]],
+) -> list[tuple[Node, ContextBoundary]]:
+    added: list[tuple[Node, ContextBoundary]] = []
+    inputs: list[Output] = []
+    frame = conditions.frames.of[merge]
+    for number, group in enumerate(groups):
+        if len(group) == 1:
+            inputs.append(merge.inputs[group[0]])
+            continue
+        name = f"{merge.name}/branch{number}"
+        sources = [merge.inputs[slot] for slot in group]
+        inner = graph.add("Merge", *sources, name=name, device=merge.device)
+        branch = selector.branches[number]
+        conditions.adopt(inner, branch, frame)
+        boundary = ContextBoundary(conditions, branch)
+        boundary.anchor = Output(switch, number)
+        added.append((inner, boundary))
+        inputs.append(inner.output())
+    graph.set_attr(merge, "N", len(inputs))
+    graph.set_inputs(merge, inputs)
+    return added
+
+
+def flatten_merge(graph: Graph, merge: Node, lowered: Collection[str]) -> bool:
+    """Replace inputs that are Merges in lowered form by the inputs of those; true if any is."""
+    inputs: list[Output] = []
+    for tensor in merge.inputs:
+        inner = tensor.node
+        is_only_use = len(inner.uses) == 1 and not inner.controls
+        if role_of(inner) is Role.MERGE and inner.name in lowered and is_only_use:
+            inputs += inner.inputs
+        else:
+            inputs.append(tensor)
+    if len(inputs) == len(merge.inputs) or merge.readers(1):
+        return False
+    removed = [tensor.node for tensor in merge.inputs if tensor not in inputs]
+    graph.set_attr(merge, "N", len(inputs))
+    graph.set_inputs(merge, inputs)
+    graph.remove(*removed)
+    return True
+
+
 def _undecided(merge: Node, cone: RegionCone) -> NotFunctionalizable:
     if not cone.top_switches:
         text = f"the inputs of {merge.name} are not selected by a Switch"
@@ -218,26 +314,28 @@ def _slots_by_branch(
     conditions: Deadness, merge: Node, selector: BranchSelector
 ) -> tuple[int, ...] | None:
     """Return the input of a Merge that is live in each branch, or None unless there is one each."""
-    solver = conditions.solver
-    live = [conditions.merge_input_condition(tensor) for tensor in merge.inputs]
+    equal = conditions.solver.equal
     slots: dict[int, int] = {}
-    for slot, condition in enumerate(live):
-        number = _branch_with(selector.branches, condition)
-        if number is None:
-            for candidate, branch in enumerate(selector.branches):
-                if solver.equal(condition, branch) is True:
-                    number = candidate
-                    break
-        if number is None or number in slots:
+    outer: list[int] = []
+    for slot, tensor in enumerate(merge.inputs):
+        live = conditions.merge_input_condition(tensor)
+        if live in selector.branches:
+            number: int | None = selector.branches.index(live)
+        else:
+            matches = (n for n, each in enumerate(selector.branches) if equal(live, each) is True)
+            number = next(matches, None)
+        if number is not None and number not in slots:
+            slots[number] = slot
+        elif number is None and conditions.solver.implies(conditions.of_control(merge), live):
+            outer.append(slot)
+        else:
             return None
-        slots[number] = slot
-    if len(slots) < len(selector.branches):
+    missing = [number for number in range(len(selector.branches)) if number not in slots]
+    if len(missing) != len(outer) or len(outer) > 1:
         return None
+    # a value of the outer scope is that of the branch without one, where it competes with no other
+    slots.update(zip(missing, outer, strict=True))
     return tuple(slots[number] for number in range(len(selector.branches)))
-
-
-def _branch_with(branches: Iterable[Predicate], condition: Predicate) -> int | None:
-    return next((number for number, each in enumerate(branches) if each == condition), None)
 
 
 def effect_region(conditions: Deadness, effect: Node) -> ConditionalRegion:

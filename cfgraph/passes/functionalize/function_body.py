@@ -164,6 +164,13 @@ class FunctionBodyWriter:
         Effects that no result and no other effect follows are its control outputs.
         """
         returned = {tensor.node for tensor in outputs.values()}
+        unread = [
+            source
+            for source, clone in self._clones.items()
+            if is_cheap_constant(clone) and not clone.uses and clone not in returned
+        ]
+        for source in unread:
+            self.scratch.remove(self._clones.pop(source))
         final = {
             clone.name: clone
             for clone in self._clones.values()

@@ -120,8 +120,7 @@ def functionalize_cond(
     region, cone, fetched = plan.region, plan.cone, rules.fetched_indices
     arguments = [tensor for tensor in cone.outside if not is_cheap_constant(tensor.node)]
     copied = [tensor for tensor in cone.outside if is_cheap_constant(tensor.node)]
-    # a constant may be live only in some runs: the call takes its control inputs along
-    controls = [*cone.controls, *(c for tensor in copied for c in tensor.node.controls)]
+    controls = [*cone.controls]
     controls += _liveness_anchors(graph, plan, arguments, controls)
     ports = [Output(merge, port) for merge in region.slots for port in _used_ports(merge, fetched)]
     functions = [
@@ -133,8 +132,8 @@ def functionalize_cond(
     op, attrs = _op_of_call(functions, stateful, region.selector.is_index)
     attrs = {"Tin": base_dtypes(arguments), "Tout": base_dtypes(ports), **attrs}
     inputs = [region.selector.tensor, *arguments]
-    if region.effects:
-        call, *_ = region.effects
+    if not region.slots:
+        call = region.effects[0]
         attrs = registry.infer_attrs(call.name, op, tuple(inputs), attrs)
         graph.connect(call, inputs, dict.fromkeys(controls))
         graph.set_op(call, op, attrs)
@@ -178,19 +177,17 @@ def _liveness_anchors(
         return []
     if conditions.solver.implies(conditions.formulas.all_of(live), context) is True:
         return []
-    for switch in plan.cone.top_switches:
-        for tensor in switch.inputs:
-            if conditions.solver.equal(conditions.of(tensor), context) is True:
-                anchor = tensor.node
-                if role_of(anchor) is Role.SWITCH:
-                    anchor = graph.add(
-                        "Identity",
-                        tensor,
-                        name=f"{switch.name}/pivot",
-                        device=switch.device,
-                    )
-                    conditions.adopt(anchor, context, conditions.frames.of[switch])
-                return [anchor]
+    candidates = [tensor for switch in plan.cone.top_switches for tensor in switch.inputs]
+    if boundary.anchor is not None:
+        candidates.append(boundary.anchor)
+    for tensor in candidates:
+        if conditions.solver.equal(conditions.of(tensor), context) is not True:
+            continue
+        if role_of(tensor.node) is not Role.SWITCH:
+            return [tensor.node]
+        pivot = graph.add("Identity", tensor, name=f"{tensor.node.name}/pivot")
+        conditions.adopt(pivot, context, conditions.frames.of[tensor.node])
+        return [pivot]
     text = f"{plan.region.targets[0].name} may be dead when all of its inputs are live"
     raise not_functionalizable("entered apart", text, of=[plan.region.targets[0].name])
 
@@ -225,7 +222,9 @@ def _move_effects(graph: Graph, plan: PlannedCall, call: Node) -> None:
                 graph.remove_control(user, node)
                 if user is not call:
                     graph.add_control(user, call)
-    for effect in plan.region.effects[1:]:
+    for effect in plan.region.effects:
+        if effect is call:
+            continue
         graph.set_op(effect, "NoOp", {})
         graph.connect(effect, [], [call])
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.deadness.deadness import Deadness
+from cfgraph.analysis.deadness.deadness import Deadness, Predicate
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.while_loop import WhileLoop, while_loop
 from cfgraph.ir.attrs import Func
@@ -70,19 +70,29 @@ class LoopCall:
     body: Function
 
 
-def require_uniform_entry(form: WhileLoop, liveness: Deadness) -> None:
-    """Raise NotFunctionalizable unless all inputs of a loop have the same liveness."""
-    variables = list(dict.fromkeys(_entry_values(form, constant=False)))
-    invariants = list(dict.fromkeys(_entry_values(form, constant=True)))
+def entry_condition(form: LoopForm, conditions: Deadness) -> Predicate:
+    """Return the condition under which a loop is entered.
+
+    Raises NotFunctionalizable if a call, which waits for all inputs to be live, would be live in
+    other runs than the results of the loop, or than an effect of its first iteration.
+    """
+    variables = list(dict.fromkeys(_entry_values(form.loop, constant=False)))
+    invariants = list(dict.fromkeys(_entry_values(form.loop, constant=True)))
     if not variables:
         raise not_functionalizable("form", "it has no loop variable")
     first = variables[0]
-    for source in variables[1:]:
-        if not liveness.equal(first, source):
-            raise _nonuniform_entry(first, source)
-    for source in invariants:
-        if not liveness.implies(first, source):
-            raise _nonuniform_entry(first, source)
+    condition = conditions.predicate(first)
+    differing = [source for source in variables[1:] if not conditions.equal(first, source)]
+    differing += [source for source in invariants if not conditions.implies(first, source)]
+    if not differing:
+        return condition
+    condition = conditions.formulas.all_of(map(conditions.predicate, (*variables, *invariants)))
+    early = any(map(must_run_once, form.in_phase(EVERY_ITERATION)))
+    results = [leaving.output() for leaving in form.frame.exits if leaving.uses]
+    equal = conditions.solver.equal
+    if early or any(equal(conditions.of(result), condition) is not True for result in results):
+        raise _nonuniform_entry(first, differing[0])
+    return condition
 
 
 def _entry_values(form: WhileLoop, *, constant: bool) -> Iterator[Output | Node]:

@@ -28,7 +28,9 @@ from cfgraph.passes.functionalize.conditional_region import (
     ConditionalRegion,
     ContextBoundary,
     effect_region,
+    flatten_merge,
     merge_region,
+    split_merge,
 )
 from cfgraph.passes.functionalize.function_body import ordered_nodes
 from cfgraph.passes.functionalize.functionalize_cond import (
@@ -37,10 +39,10 @@ from cfgraph.passes.functionalize.functionalize_cond import (
     functionalize_cond,
 )
 from cfgraph.passes.functionalize.functionalize_while import (
+    entry_condition,
     functionalizable_loop,
     functionalize_while,
     loop_call,
-    require_uniform_entry,
 )
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import (
@@ -64,6 +66,8 @@ class OpenFrame:
     frame: Frame
     nodes: Sequence[Node]
     depths: dict[Node, int] = field(default_factory=dict)
+    effects: defaultdict[int, list[Node]] = field(default_factory=lambda: defaultdict(list))
+    deepest: int = 0
 
     @classmethod
     def of_nodes(cls, frame: Frame, nodes: Sequence[Node]) -> OpenFrame:
@@ -71,8 +75,15 @@ class OpenFrame:
         opened = cls(frame, topological_order(nodes).nodes)
         members = set(opened.nodes)
         for node in opened.nodes:
-            opened.depths[node] = opened._depth(node, members)
+            opened.put(node, opened._depth(node, members))
         return opened
+
+    def put(self, node: Node, depth: int) -> None:
+        """Record the depth of a node."""
+        self.depths[node] = depth
+        self.deepest = max(self.deepest, depth)
+        if role_of(node) is None and has_effect(node):
+            self.effects[depth].append(node)
 
     def _depth(self, node: Node, members: set[Node]) -> int:
         role = role_of(node)
@@ -106,6 +117,7 @@ class Functionalizer:
         self.functionalized: dict[Node, RegionReport] = {}
         self.left_lowered: dict[str, RegionReport] = {}
         self.nested: list[RegionReport] = []
+        self.accepted = 0
         self._used_names = {*graph.nodes, *graph.functions}
         self._original_nodes = set(graph)
         self._original_ops: dict[Node, Mapping[str, str]] = {}
@@ -154,6 +166,7 @@ class Functionalizer:
     def accept(self, call: Node, report: RegionReport, nesting: int) -> None:
         """Record that a region became a call, which has calls of a depth in its functions."""
         self.functionalized[call] = report
+        self.accepted += 1
         self._nesting[call] = nesting + 1
         self.rules.accept_call(call)
 
@@ -200,6 +213,10 @@ class _AnalysisRound:
     def _functionalize_frame(self, frame: Frame) -> None:
         opened = OpenFrame.of_nodes(frame, self._present(frame))
         self._functionalize_conditionals(opened)
+        if self.changed:
+            # what only the Switches and effects read that are in calls now
+            present = self._present(frame)
+            self._remove_unread([node for node in present if role_of(node) is Role.SWITCH])
         if frame.parent is None:
             return
         frame.nodes = self._present(frame)
@@ -231,15 +248,13 @@ class _AnalysisRound:
                 raise not_functionalizable("fed", text, node=node.name)
         form = functionalizable_loop(frame, topological_order(nodes).nodes)
         nesting = self.owner.nesting_in(nodes)
-        require_uniform_entry(form.loop, self.conditions)
+        condition = entry_condition(form, self.conditions)
         cond = frame.loop_conds[0].name
         name = self.owner.call_name("while", cond)
         call = loop_call(self.graph, form, name, keep_devices=self.rules.keep_devices)
         self.rules.require_loop(frame, call)
         copied = [enter.inputs[0].node for enter in call.copied]
         ops = self._absorbed_ops([*inside, *frame.enters])
-        entered = next(iter(form.loop.variables)).initial
-        condition = self.conditions.of(entered)
         before = [self.conditions.of(leaving.output()) for leaving in frame.exits if leaving.uses]
         loop, new = functionalize_while(self.graph, form, call, name)
         ops.update(self._drop_unread(copied))
@@ -262,20 +277,53 @@ class _AnalysisRound:
     # -- conditionals ----------------------------------------------------------------------------
 
     def _functionalize_conditionals(self, opened: OpenFrame) -> None:
-        """Functionalize the conditionals of a frame, inner ones first."""
-        merges: defaultdict[int, list[Node]] = defaultdict(list)
-        for node in opened.nodes:
-            if role_of(node) is Role.MERGE and back_edge_of(node) is None:
-                merges[opened.depths[node]].append(node)
-        deepest = max(opened.depths.values(), default=0)
-        for depth in range(deepest, -1, -1):
-            check_deadline()
-            self._functionalize_merges(opened, merges[depth], depth)
-            self._functionalize_effects(opened, depth)
+        """Functionalize the conditionals of a frame, inner ones first.
 
-    def _functionalize_merges(self, opened: OpenFrame, merges: Sequence[Node], depth: int) -> None:
+        Those that contain another one which is not as deep as it seems are tried again.
+        """
+        pending = [
+            node
+            for node in opened.nodes
+            if role_of(node) is Role.MERGE and back_edge_of(node) is None
+        ]
+        progress = -1
+        while progress != self.owner.accepted:
+            progress = self.owner.accepted
+            check_deadline()
+            self._functionalize_levels(opened, pending)
+            lowered = self.owner.left_lowered
+            pending = [
+                node
+                for node in pending
+                if (report := lowered.get(node.name)) is not None
+                and report.reason is not None
+                and report.reason.kind == "conditional"
+            ]
+            if not pending:
+                return
+
+    def _functionalize_levels(self, opened: OpenFrame, merges: Sequence[Node]) -> None:
+        """Functionalize the regions of Merges and of effects, deepest first."""
+        by_depth: defaultdict[int, list[Node]] = defaultdict(list)
+        for merge in merges:
+            by_depth[opened.depths[merge]].append(merge)
+        for depth in range(opened.deepest, -1, -1):
+            shared: dict[CallKey, SharedCalls] = {}
+            self._plan_merges(opened, by_depth[depth], shared, depth)
+            self._plan_effects(opened, shared, depth, read_by_merge=False)
+            self._carry_out(opened, shared.values(), depth)
+            left: dict[CallKey, SharedCalls] = {}
+            self._plan_effects(opened, left, depth, read_by_merge=True)
+            self._carry_out(opened, left.values(), depth)
+
+    def _plan_merges(
+        self,
+        opened: OpenFrame,
+        merges: Sequence[Node],
+        shared: dict[CallKey, SharedCalls],
+        depth: int,
+    ) -> None:
         boundaries: dict[int, ContextBoundary] = {}
-        shared: dict[CallKey, SharedCalls] = {}
         for merge in merges:
             context = self.conditions.of_control(merge)
             if context not in boundaries:
@@ -283,19 +331,45 @@ class _AnalysisRound:
             try:
                 if merge in self.dependencies.in_cycle:
                     raise not_functionalizable("tangled loops", "it depends on itself")
-                self._plan_merge(merge, boundaries[context], shared)
+                self._plan_merge(opened, merge, boundaries[context], shared, depth)
             except NotFunctionalizable as error:
                 self.owner.reject("conditional", merge.name, {merge.name: merge.op}, error.reason)
-        self._carry_out(opened, shared.values(), depth)
 
     def _plan_merge(
-        self, merge: Node, boundary: ContextBoundary, shared: dict[CallKey, SharedCalls]
+        self,
+        opened: OpenFrame,
+        merge: Node,
+        boundary: ContextBoundary,
+        shared: dict[CallKey, SharedCalls],
+        depth: int,
     ) -> None:
-        region, cone = merge_region(boundary, merge)
+        try:
+            region, cone = merge_region(boundary, merge)
+        except NotFunctionalizable:
+            if not self._divide_merge(opened, merge, boundary, depth):
+                raise
+            region, cone = merge_region(boundary, merge)
         self.rules.require_region(merge.name, [merge, *cone.inside])
         self.rules.require_selector(merge, is_index=region.selector.is_index)
         self.owner.nesting_in(cone.inside)
         self._share(region, ordered_nodes(cone.inside), shared)
+
+    def _divide_merge(
+        self, opened: OpenFrame, merge: Node, boundary: ContextBoundary, depth: int
+    ) -> bool:
+        """Divide a Merge into Merges of two branches each, and functionalize the inner ones."""
+        if merge in self.rules.fetched_indices:
+            return False
+        flattened = flatten_merge(self.graph, merge, self.owner.left_lowered)
+        inner = split_merge(self.graph, boundary, merge)
+        for node, inner_boundary in inner:
+            self.dependencies.vertex_of[node] = self.dependencies.vertex_of[merge]
+            opened.put(node, depth + 1)
+            self.added[opened.frame].append(node)
+            shared: dict[CallKey, SharedCalls] = {}
+            self._plan_merge(opened, node, inner_boundary, shared, depth + 1)
+            self._carry_out(opened, shared.values(), depth + 1)
+        return flattened or bool(inner)
 
     def _share(
         self,
@@ -308,11 +382,19 @@ class _AnalysisRound:
             shared[key] = SharedCalls(self.dependencies, share_effects=self.rules.has_named_fetches)
         shared[key].add(region, once)
 
-    def _functionalize_effects(self, opened: OpenFrame, depth: int) -> None:
-        """Functionalize the effects one level deeper that nothing in their branch waits for."""
-        shared: dict[CallKey, SharedCalls] = {}
-        for node in self._present(opened.frame):
-            if opened.depths.get(node, 0) != depth + 1 or not self._is_final_effect(node):
+    def _plan_effects(
+        self,
+        opened: OpenFrame,
+        shared: dict[CallKey, SharedCalls],
+        depth: int,
+        *,
+        read_by_merge: bool,
+    ) -> None:
+        """Plan calls for the effects one level deeper that nothing in their branch waits for."""
+        for node in opened.effects[depth + 1]:
+            if self.graph.nodes.get(node.name) is not node:
+                continue
+            if not has_effect(node) or _is_final(node) is not read_by_merge:
                 continue
             try:
                 region = effect_region(self.conditions, node)
@@ -324,7 +406,6 @@ class _AnalysisRound:
                 self._share(region, ordered_nodes(cone.inside), shared)
             except NotFunctionalizable as error:
                 self.owner.reject("conditional", node.name, {node.name: node.op}, error.reason)
-        self._carry_out(opened, shared.values(), depth)
 
     def _is_loop_condition(self, frame: Frame, region: ConditionalRegion) -> bool:
         """Return true for a branch that is the body of a loop, or what follows its end."""
@@ -333,16 +414,6 @@ class _AnalysisRound:
             return False
         truth = self.conditions.truth(region.selector.tensor)
         return truth in truths or -truth in truths
-
-    def _is_final_effect(self, node: Node) -> bool:
-        return (
-            role_of(node) is None
-            and has_effect(node)
-            and all(
-                use.slot == CONTROL and role_of(use.node) in (Role.MERGE, Role.CONTROL_TRIGGER)
-                for use in node.uses
-            )
-        )
 
     def _carry_out(self, opened: OpenFrame, groups: Iterable[SharedCalls], depth: int) -> None:
         for region in (region for group in groups for region in group.regions):
@@ -364,9 +435,9 @@ class _AnalysisRound:
         self.conditions.adopt(call.node, region.boundary.context, opened.frame)
         self.dependencies.vertex_of[call.node] = self.dependencies.vertex_of[first]
         self.added[opened.frame].append(call.node)
-        opened.depths[call.node] = depth
-        for target in region.targets:
-            opened.depths[target] = depth
+        for node in (*region.targets, call.node):
+            opened.put(node, depth)
+            self.owner.left_lowered.pop(node.name, None)
         removed = self._remove_unread([n for n in call.inside if n not in region.effects])
         self._absorb_vertices(first, removed)
         ops = self._absorbed_ops(removed)
@@ -417,6 +488,17 @@ class _AnalysisRound:
         for node in nodes:
             ops.update(self.owner.ops_of(node))
         return ops
+
+
+def _is_final(effect: Node) -> bool | None:
+    """Return true if Merges wait for an effect, false if no node of its branch does.
+
+    Otherwise return None: the effect belongs to the region of what waits for it.
+    """
+    roles = {role_of(use.node) if use.slot == CONTROL else None for use in effect.uses}
+    if not roles <= {Role.MERGE, Role.CONTROL_TRIGGER}:
+        return None
+    return Role.MERGE in roles
 
 
 def _ops_by_name(nodes: Iterable[Node]) -> dict[str, str]:
