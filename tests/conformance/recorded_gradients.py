@@ -22,10 +22,14 @@ def disagreement(
     case: dict[str, Any],
     prepare: Callable[[Graph], Graph] = lambda g: g,
     recompute: int | None = None,
+    forward: Callable[[Graph], Graph] = lambda g: g,
     **options: Any,
 ) -> str:
-    """The difference from a recorded gradient case, or ``; `prepare` takes the gradient graph."""
-    graph = recorded.graph(case["graph"])
+    """The difference from a recorded gradient case, or ``.
+
+    `forward` takes the graph before its gradients are added, and `prepare` the graph with them.
+    """
+    graph = forward(recorded.graph(case["graph"]))
     options = {"state": State(), "soft_placement": True, **options}
     try:
         names = add_gradients(case, graph, recompute)

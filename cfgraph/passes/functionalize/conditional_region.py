@@ -11,6 +11,7 @@ they are computed. An effect that no Merge waits for is a region as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -32,6 +33,9 @@ _OPAQUE_ROLES: Final[dict[Role, tuple[str, str]]] = {
     Role.SEND: ("form", "{} is in it: the graph is partitioned"),
     Role.RECV: ("form", "{} is in it: the graph is partitioned"),
 }
+
+
+_MERGE_NAME: Final = re.compile(r"Merge(_\d+)?")
 
 
 class ContextBoundary:
@@ -166,13 +170,15 @@ def branch_selector(conditions: Deadness, context: Predicate, switch: Node) -> B
 class ConditionalRegion:
     """Merges and effects of one context that a predicate selects, which become one call.
 
-    `slots` has, for each Merge, the input that is live in each branch.
+    `slots` has, for each Merge, the input that is live in each branch. `scope` is the name of the
+    conditional, if the name of the Merge tells it.
     """
 
     boundary: ContextBoundary
     selector: BranchSelector
     slots: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     effects: list[Node] = field(default_factory=list)
+    scope: str | None = None
 
     @property
     def targets(self) -> list[Node]:
@@ -211,8 +217,18 @@ def merge_region(boundary: ContextBoundary, merge: Node) -> tuple[ConditionalReg
     for selector in selectors(boundary.conditions, boundary.context, cone):
         slots = _slots_by_branch(boundary.conditions, merge, selector)
         if slots is not None:
-            return ConditionalRegion(boundary, selector, {merge: slots}), cone
+            scope = _conditional_name(merge, cone.top_switches)
+            return ConditionalRegion(boundary, selector, {merge: slots}, scope=scope), cone
     raise _undecided(merge, cone)
+
+
+def _conditional_name(merge: Node, switches: Sequence[Node]) -> str | None:
+    """Return the name of a conditional: `lower` and TensorFlow call its Merges `name/Merge_1`."""
+    prefix = f"{merge.name}/"
+    if any(switch.name.startswith(prefix) for switch in switches):
+        return merge.name
+    scope, _, last = merge.name.rpartition("/")
+    return scope if scope and _MERGE_NAME.fullmatch(last) else None
 
 
 def split_merge(

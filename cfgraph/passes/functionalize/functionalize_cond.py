@@ -33,7 +33,6 @@ from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
     base_dtypes,
-    is_cheap_constant,
     must_run_once,
     ordered_nodes,
 )
@@ -118,8 +117,8 @@ def functionalize_cond(
     An effect that is no input of a Merge becomes the call, and keeps its name.
     """
     region, cone, fetched = plan.region, plan.cone, rules.fetched_indices
-    arguments = [tensor for tensor in cone.outside if not is_cheap_constant(tensor.node)]
-    copied = [tensor for tensor in cone.outside if is_cheap_constant(tensor.node)]
+    arguments = [tensor for tensor in cone.outside if not rules.copies_constant(tensor.node)]
+    copied = [tensor for tensor in cone.outside if rules.copies_constant(tensor.node)]
     controls = [*cone.controls]
     controls += _liveness_anchors(graph, plan, arguments, controls)
     ports = [Output(merge, port) for merge in region.slots for port in _used_ports(merge, fetched)]

@@ -30,9 +30,9 @@ from cfgraph.passes.functionalize.function_body import (
     ArgumentNames,
     FunctionBodyWriter,
     base_dtypes,
-    is_cheap_constant,
     must_run_once,
 )
+from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
 
 
@@ -112,19 +112,19 @@ def _nonuniform_entry(a: Output | Node, b: Output | Node) -> NotFunctionalizable
     return not_functionalizable("entered apart", text, of=[a.name, b.name])
 
 
-def loop_call(graph: Graph, form: LoopForm, name: str, *, keep_devices: bool) -> LoopCall:
+def loop_call(graph: Graph, form: LoopForm, name: str, rules: RegionRules) -> LoopCall:
     """Build the functions of a call. Raises NotFunctionalizable if one cannot be written."""
     loop = form.loop
     inner_of: list[tuple[Output, tuple[Output, ...]]]
     inner_of = [(variable.initial, (variable.merge.output(),)) for variable in loop.variables]
     invariants: dict[Output, list[Output]] = {}
     for enter in loop.invariants:
-        if enter.uses and not is_cheap_constant(enter.inputs[0].node):
+        if enter.uses and not rules.copies_constant(enter.inputs[0].node):
             invariants.setdefault(enter.inputs[0], []).append(enter.output())
     inner_of += [(tensor, tuple(inner)) for tensor, inner in invariants.items()]
     operands, inner = tuple(tensor for tensor, _ in inner_of), tuple(each for _, each in inner_of)
-    copied = tuple(node for node in loop.invariants if is_cheap_constant(node.inputs[0].node))
-    writer = _LoopFunctionWriter(graph, form, inner, copied, keep_devices)
+    copied = tuple(each for each in loop.invariants if rules.copies_constant(each.inputs[0].node))
+    writer = _LoopFunctionWriter(graph, form, inner, copied, rules.keep_devices)
     cond = writer.condition(f"{name}_cond")
     body = writer.body(f"{name}_body")
     return LoopCall(operands, inner, copied, cond, body)

@@ -53,7 +53,8 @@ from cfgraph.passes.functionalize.report import (
 )
 
 _SUFFIXES: Final = ("cond", "body", "then", "else")
-CallKey = tuple[int, tuple[int, ...]]
+# context, branches, and name of a conditional
+CallKey = tuple[int, tuple[int, ...], str | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -197,6 +198,7 @@ class _AnalysisRound:
         self.changed = False
         self.stale = False
         self._open_inside: set[Frame] = set()
+        self._key_of_effect: dict[Node, CallKey] = {}
         self.rules.begin_round(self.frames)
 
     def run(self) -> bool:
@@ -251,7 +253,7 @@ class _AnalysisRound:
         condition = entry_condition(form, self.conditions)
         cond = frame.loop_conds[0].name
         name = self.owner.call_name("while", cond)
-        call = loop_call(self.graph, form, name, keep_devices=self.rules.keep_devices)
+        call = loop_call(self.graph, form, name, self.rules)
         self.rules.require_loop(frame, call)
         copied = [enter.inputs[0].node for enter in call.copied]
         ops = self._absorbed_ops([*inside, *frame.enters])
@@ -377,7 +379,11 @@ class _AnalysisRound:
         once: Mapping[Node, None],
         shared: dict[CallKey, SharedCalls],
     ) -> None:
-        key = (region.boundary.context, region.selector.branches)
+        key = (region.boundary.context, region.selector.branches, region.scope)
+        for node in once:
+            # what shares effects shares a call, whatever its name
+            owner = self._key_of_effect.setdefault(node, key)
+            key = owner if owner[:2] == key[:2] and owner in shared else key
         if key not in shared:
             shared[key] = SharedCalls(self.dependencies, share_effects=self.rules.has_named_fetches)
         shared[key].add(region, once)

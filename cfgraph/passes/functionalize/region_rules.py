@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import not_functionalizable
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class RegionRules:
         self.fetched_values = set(fetched_values)
         self.fetched_indices = set(fetched_indices)
         self.has_named_fetches = has_named_fetches
+
+    def copies_constant(self, node: Node) -> bool:
+        """Return true for a constant that functions copy: a small one that is not fetched."""
+        return node not in self.fetched and is_cheap_constant(node)
 
     def require_region(self, name: str, nodes: Sequence[Node]) -> None:
         """Raise NotFunctionalizable for nodes that the function of a region must not contain."""

@@ -1,0 +1,117 @@
+"""Every recorded graph with primitives, functionalized, computes what TensorFlow recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.role import Role
+from cfgraph.ir.traversal import ancestors
+from cfgraph.ops.opdef.op import role_of
+from tests.conformance import recorded, recorded_gradients
+from tests.passes.functional_structure import structure
+from tests.sampled import in_sweep, sampled
+
+CASES = [case for case in recorded.cases() if "host" not in case["tags"]]
+SESSIONS = [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == "session"]
+GRADIENTS = [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == "gradient"]
+FUNCTIONAL = [pytest.param(case, id=case["id"]) for case in CASES if recorded.is_functional(case)]
+# what an inlined function does not need is not lowered, so that fewer conditionals come back
+PARTLY_LOWERED = ("testWhileCondGradMultiDevice", "testGradientFromInsideFunction")
+ENGINES = ("compiled", "tokens")
+
+
+def has_primitives(graph: Graph) -> bool:
+    return any(role_of(node) in (Role.SWITCH, Role.MERGE, Role.ENTER) for node in graph)
+
+
+def fetch_names(run: dict[str, Any]) -> list[str]:
+    """The fetches of a run, with targets as `functionalize` takes them."""
+    return [name if ":" in name else f"^{name}" for name in run["fetches"]]
+
+
+def functionalized(
+    case: dict[str, Any], *, lowered_first: bool = False, lowered_again: bool = False
+) -> Callable[[Graph], Graph]:
+    """Functionalizes each graph for what its run fetches."""
+    runs = iter(case["runs"])
+
+    def prepare(graph: Graph) -> Graph:
+        run = next(runs)
+        if run.get("error"):
+            return graph
+        if lowered_first:
+            cfgraph.lower(graph)
+        cfgraph.functionalize(graph, fetch_names(run))
+        if lowered_again:
+            cfgraph.lower(graph)
+        return graph
+
+    return prepare
+
+
+@pytest.mark.parametrize("case", sampled(SESSIONS, 10))
+def test_a_functionalized_session_agrees(case: dict[str, Any]) -> None:
+    failure = recorded.disagreement(case, functionalized(case, lowered_first=True))
+    assert not failure, failure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", in_sweep(SESSIONS))
+def test_a_functionalized_session_agrees_on_both_engines_and_lowered_again(
+    case: dict[str, Any],
+) -> None:
+    for engine in ENGINES:
+        failure = recorded.disagreement(case, functionalized(case), engine=engine)
+        assert not failure, (engine, failure)
+    failure = recorded.disagreement(case, functionalized(case, lowered_again=True))
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 12))
+def test_a_functionalized_gradient_agrees(case: dict[str, Any]) -> None:
+    def prepare(graph: Graph) -> Graph:
+        cfgraph.functionalize(graph)
+        return graph
+
+    failure = recorded_gradients.disagreement(case, prepare)
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 12))
+def test_the_gradient_of_a_functionalized_graph_agrees(case: dict[str, Any]) -> None:
+    def forward(graph: Graph) -> Graph:
+        xs = [name for name in case["xs"] if name is not None]
+        weights = [item for item in case["grad_ys"] if isinstance(item, str)]
+        cfgraph.functionalize(graph, [*case["ys"], *xs, *weights, *case["stop_gradients"]])
+        return graph
+
+    failure = recorded_gradients.disagreement(case, forward=forward)
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("case", sampled(FUNCTIONAL, 8))
+def test_lowered_nodes_become_the_functional_nodes_that_they_were(case: dict[str, Any]) -> None:
+    runs = case.get("runs") or [{"graph": case["graph"], "fetches": case["ys"]}]
+    for run in runs:
+        if run.get("error"):
+            continue
+        graph = recorded.graph(run["graph"])
+        needed = set(ancestors(graph, [graph[name.partition(":")[0]] for name in run["fetches"]]))
+        graph.remove(*[node for node in graph if node not in needed])
+        if has_primitives(graph):
+            continue
+        before = structure(graph, run["fetches"])
+        cfgraph.lower(graph)
+        report = cfgraph.functionalize(graph, fetch_names(run))
+        after = structure(graph, run["fetches"])
+        assert not report.refused
+        assert not has_primitives(graph)
+        if any(name in case["id"] for name in PARTLY_LOWERED):
+            assert len(repr(after)) <= len(repr(before))
+        else:
+            assert after == before
