@@ -79,7 +79,7 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
         if self.options.explain:
             for region in refused:
                 assert region.reason is not None
-                out.line(f"{region.kind} {region.name}: {region.reason.text}")
+                out.line(f"{region.code} {region.kind} {region.name}: {region.reason.text}")
             return
         kinds = Counter(region.reason.kind for region in refused if region.reason is not None)
         columns = [Column("reason"), Column("count", right=True)]

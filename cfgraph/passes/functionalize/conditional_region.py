@@ -356,29 +356,35 @@ def _slots_by_branch(
 
 def effect_region(conditions: Deadness, effect: Node) -> ConditionalRegion:
     """Return the region of an effect that no Merge waits for: its innermost Switch decides it."""
-    live = conditions.of_control(effect)
-    seen = {effect}
-    todo: list[Node] = [effect]
-    for node in todo:
-        for tensor in node.inputs:
-            if role_of(tensor.node) is Role.SWITCH:
-                selected = conditions.of(tensor)
-                if selected == live or conditions.solver.equal(selected, live) is True:
-                    context = conditions.of_control(tensor.node)
-                    if not conditions.solver.implies(context, live):
-                        return _region_behind(conditions, tensor.node, effect)
-        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
-            if source not in seen and role_of(source) not in _OPAQUE_ROLES:
-                seen.add(source)
-                todo.append(source)
-    text = f"no single predicate decides whether {effect.name} runs"
-    raise not_functionalizable("form", text, node=effect.name)
-
-
-def _region_behind(conditions: Deadness, switch: Node, effect: Node) -> ConditionalRegion:
-    context = conditions.of_control(switch)
+    tensor = deciding_switch(conditions, effect, conditions.of_control(effect))
+    if tensor is None:
+        text = f"no single predicate decides whether {effect.name} runs"
+        raise not_functionalizable("form", text, node=effect.name)
+    context = conditions.of_control(tensor.node)
     boundary = ContextBoundary(conditions, context)
-    selector = branch_selector(conditions, context, switch)
+    selector = branch_selector(conditions, context, tensor.node)
     region = ConditionalRegion(boundary, selector, effects=[effect])
     region.branch_of(effect)
     return region
+
+
+def deciding_switch(conditions: Deadness, node: Node, live: Predicate) -> Output | None:
+    """Return the nearest output of a Switch before a node that is live under a condition.
+
+    The Switch itself is live in more runs.
+    """
+    seen = {node}
+    todo: list[Node] = [node]
+    implies = conditions.solver.implies
+    for current in todo:
+        for tensor in current.inputs:
+            if role_of(tensor.node) is not Role.SWITCH:
+                continue
+            is_selected = conditions.solver.equal(conditions.of(tensor), live) is True
+            if is_selected and not implies(conditions.of_control(tensor.node), live):
+                return tensor
+        for source in (*(tensor.node for tensor in current.inputs), *current.controls):
+            if source not in seen and role_of(source) not in _OPAQUE_ROLES:
+                seen.add(source)
+                todo.append(source)
+    return None

@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import deadness
+from cfgraph.analysis.liveness_rules import liveness_rule
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir.gc_pause import paused_gc
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import name_list
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.ops.opdef.op import lookup, may_write, role_of
+from cfgraph.passes.functionalize.dead_fetches import DEAD_VALUES, DeadFetches
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import RegionReport
+from cfgraph.passes.functionalize.tensor_lists import FunctionalizedLists, functionalize_lists
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
@@ -31,10 +35,14 @@ TENSOR_ARRAY_MODES: Final = ("lists", "keep")
 
 @dataclass(frozen=True, slots=True)
 class Functionalization(Report):
-    """Report of `functionalize`: the regions, and the nodes dropped because nothing needs them."""
+    """Report of `functionalize`: the regions, and the nodes dropped because nothing needs them.
+
+    `resources` are the stacks and TensorArrays that did not become lists, with the reason.
+    """
 
     regions: tuple[RegionReport, ...] = ()
     dropped: tuple[str, ...] = ()
+    resources: tuple[RegionReport, ...] = ()
 
     @property
     def refused(self) -> tuple[RegionReport, ...]:
@@ -55,7 +63,10 @@ def functionalize(
     them needs is removed. Without it, all nodes without consumers that are live in every run, or
     have effects, remain fetchable.
 
-    A region that cannot be a function keeps its form; the report has the reason.
+    Stacks and TensorArrays become TensorLists where that is exact, unless `tensor_arrays` is
+    "keep". A fetch that may be dead keeps its conditional in lowered form; with `dead_as="zeros"`
+    it is zeros where it was dead. A region that cannot be a function keeps its form, and all others
+    become functional nodes; the report has the reasons.
 
     Raises InvalidInput for an invalid graph, UsageError for an unknown name or mode; the graph is
     then unchanged.
@@ -65,9 +76,12 @@ def functionalize(
         message = f"unknown mode {tensor_arrays!r} of tensor arrays"
         raise UsageError(message, hint=f"use one of {', '.join(TENSOR_ARRAY_MODES)}")
     names = None if fetches is None else name_list(fetches)
-    fetched = None if names is None else {name: _fetched_node(graph, name) for name in names}
+    if dead_as is not None and dead_as not in DEAD_VALUES:
+        message = f"unknown value {dead_as!r} of dead fetches"
+        raise UsageError(message, hint=f"use one of {', '.join(DEAD_VALUES)}")
+    fetched = None if names is None else {name: _fetched_output(graph, name) for name in names}
     with paused_gc(), unchanged_on_error(graph):
-        report = _functionalize_valid(graph, fetched)
+        report = _functionalize_valid(graph, fetched, tensor_arrays, dead_as)
         if report:
             require_valid(graph)
     return report
@@ -76,24 +90,41 @@ def functionalize(
 LOCATORS[functionalize.__code__] = pass_position
 
 
-def _fetched_node(graph: Graph, name: str) -> Node:
-    return graph[name[1:]] if name[:1] == "^" else graph.tensor(name).node
+def _fetched_output(graph: Graph, name: str) -> Output:
+    return graph[name[1:]].output() if name[:1] == "^" else graph.tensor(name)
 
 
-def _functionalize_valid(graph: Graph, fetched: dict[str, Node] | None) -> Functionalization:
+def _functionalize_valid(
+    graph: Graph, fetched: dict[str, Output] | None, tensor_arrays: str, dead_as: str | None
+) -> Functionalization:
     before = op_counts(graph)
+    dead = DeadFetches(graph, {})
     if fetched is None:
-        dropped = _drop_dead_ends(graph)
+        ends, has_results = _dead_ends(graph)
+        dropped = _remove_with_sources(graph, ends) if has_results else []
+        if not has_results:
+            dead = DeadFetches(graph, {node.name: node.output() for node in ends})
+            dead.resolve(dead_as)
         results = {node for node in graph if not node.uses}
         values = {node for node in results if role_of(node) is not None or not _is_effect(node)}
         rules = RegionRules(results, values, has_named_fetches=False)
     else:
-        dropped = _drop_unneeded(graph, fetched.values())
-        values = {node for name, node in fetched.items() if name[:1] != "^"}
-        indices = {node for name, node in fetched.items() if name.endswith(":1")}
-        rules = RegionRules(fetched.values(), values, indices)
+        tensors = {name: tensor for name, tensor in fetched.items() if name[:1] != "^"}
+        dropped = _drop_unneeded(graph, [tensor.node for tensor in fetched.values()])
+        dead = DeadFetches(graph, tensors)
+        dead.resolve(dead_as)
+        nodes = {name: dead.replaced.get(name, tensor.node) for name, tensor in fetched.items()}
+        indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
+        rules = RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
+    lists = FunctionalizedLists()
+    if tensor_arrays == "lists" and len(frames(graph).all) > 1:
+        liveness = liveness_rule(graph, "exact")
+        lists = functionalize_lists(graph, liveness, {}, rules.fetched, traced=True)
     functionalizer = Functionalizer(graph, rules)
-    functionalizer.run()
+    functionalizer.run(lists.original_ops())
+    for name, reason in dead.reasons.items():
+        node = dead.fetched[name].node
+        functionalizer.reject("conditional", name, {node.name: node.op}, reason)
     dropped += [node.name for node in _drop_unread_triggers(graph, rules)]
     graph.reorder(topological_order(graph).nodes)
     regions = (
@@ -107,14 +138,20 @@ def _functionalize_valid(graph: Graph, fetched: dict[str, Node] | None) -> Funct
         names=_new_names(graph, functionalizer),
         before=before,
         after=op_counts(graph),
+        warnings=tuple(f"{name} is zeros where it was dead" for name in dead.replaced),
         regions=regions,
         dropped=tuple(dropped),
+        resources=tuple(report for report in lists.left_unchanged.values() if _is_resource(report)),
     )
 
 
 def _is_effect(node: Node) -> bool:
     op = lookup(node.op)
     return op is None or op.effects.stateful
+
+
+def _is_resource(report: RegionReport) -> bool:
+    return any((op := lookup(name)) is None or op.effects.stateful for name in report.ops.values())
 
 
 def _is_input(node: Node) -> bool:
@@ -130,28 +167,29 @@ def _drop_unneeded(graph: Graph, fetched: Iterable[Node]) -> list[str]:
     return [node.name for node in unneeded]
 
 
-def _drop_dead_ends(graph: Graph) -> list[str]:
-    """Remove nodes without effects that may be dead and that nothing reads; return the names.
+def _dead_ends(graph: Graph) -> tuple[list[Node], bool]:
+    """Return nodes without effects that may be dead and that nothing reads.
 
-    Nothing is removed if no other result would remain.
+    Also return true if the graph has other results.
     """
-    if not any(role_of(node) is Role.SWITCH for node in graph):
-        return []
-    conditions = deadness(graph, free_constants=True)
     ends = [node for node in graph if not node.uses]
-    root = conditions.frames.root
+    if not any(role_of(node) is Role.SWITCH for node in graph):
+        return [], True
+    conditions = deadness(graph, free_constants=True)
+    frame_of, root = conditions.frames.of_outputs, conditions.frames.root
     dead = [
         node
         for node in ends
         if not may_write(node)
-        and not (
-            conditions.frames.of_outputs.get(node, root) is root and conditions.always_live(node)
-        )
+        and not (frame_of.get(node, root) is root and conditions.always_live(node))
     ]
-    if len(dead) == len(ends):
-        return []
+    return dead, any(not _is_input(node) for node in set(ends).difference(dead))
+
+
+def _remove_with_sources(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """Remove nodes that nothing reads, and what only they read; return the names."""
     removed: list[str] = []
-    todo = dead
+    todo = [*nodes]
     while todo:
         node = todo.pop()
         sources = dict.fromkeys([*(tensor.node for tensor in node.inputs), *node.controls])

@@ -119,7 +119,8 @@ def functionalize_cond(
     region, cone, fetched = plan.region, plan.cone, rules.fetched_indices
     arguments = [tensor for tensor in cone.outside if not rules.copies_constant(tensor.node)]
     copied = [tensor for tensor in cone.outside if rules.copies_constant(tensor.node)]
-    controls = [*cone.controls]
+    read = {tensor.node for tensor in (region.selector.tensor, *arguments)}
+    controls = [control for control in cone.controls if control not in read]
     controls += _liveness_anchors(graph, plan, arguments, controls)
     ports = [Output(merge, port) for merge in region.slots for port in _used_ports(merge, fetched)]
     functions = [

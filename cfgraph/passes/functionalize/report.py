@@ -8,6 +8,19 @@ from typing import Any, Final
 
 from cfgraph.ir.graph import Node
 
+# codes of the kinds of reasons why a region is no functional node
+REJECTION_CODES: Final[Mapping[str, str]] = {
+    "form": "CFG601",
+    "conditional": "CFG602",
+    "inner loop": "CFG602",
+    "entered apart": "CFG603",
+    "effects": "CFG604",
+    "dead value": "CFG605",
+    "reference": "CFG606",
+    "type": "CFG607",
+    "fed": "CFG608",
+    "tangled loops": "CFG609",
+}
 REGION_REASONS: Final[Mapping[str, str]] = {
     "form": "its Switches and Merges do not form a single loop or conditional",
     "entered apart": "its inputs may differ in liveness",
@@ -18,6 +31,8 @@ REGION_REASONS: Final[Mapping[str, str]] = {
     "list": "a stack or TensorArray cannot become a list of static size",
     "size": "exceeds the maximum size of a cluster",
     "fed": "a node inside is fed or fetched",
+    "reference": "a reference crosses the boundary of a function",
+    "dead value": "a fetch inside may be dead",
 }
 
 
@@ -71,6 +86,11 @@ class RegionReport:
             "reason": self.reason,
         }
 
+    @property
+    def code(self) -> str | None:
+        """Return the code of the reason, which `cfgraph explain` describes."""
+        return None if self.reason is None else REJECTION_CODES.get(self.reason.kind)
+
     def to_call_json(self) -> dict[str, Any]:
         """Return the region as a member of the JSON document of `functionalize`."""
         call = self.replacement
@@ -79,5 +99,5 @@ class RegionReport:
             "name": self.name,
             "nodes": len(self.ops),
             "call": None if call is None else {"name": call.name, "op": call.op},
-            "reason": self.reason,
+            "reason": None if self.reason is None else {"code": self.code, **self.reason.to_json()},
         }

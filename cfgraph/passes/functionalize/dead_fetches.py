@@ -1,0 +1,109 @@
+"""Give a fetch that may be dead a value in every run, by request: zeros where it is dead.
+
+    x ──▶ Switch ──▶ y (may be dead)      becomes      Merge(y, Switch(zeros)) ──▶ y
+
+The new Merges end the conditionals that select the fetch, so that they can become calls.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import NUMERIC_KINDS
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.functionalize.conditional_region import deciding_switch
+from cfgraph.passes.functionalize.report import (
+    NotFunctionalizable,
+    RejectionReason,
+    not_functionalizable,
+)
+
+DEAD_VALUES: Final = ("zeros",)
+
+
+class DeadFetches:
+    """The fetches of a graph that may be dead: those that got zeros, and reasons for the others."""
+
+    def __init__(self, graph: Graph, fetched: dict[str, Output]) -> None:
+        self.graph = graph
+        self.fetched = fetched
+        self.replaced: dict[str, Node] = {}
+        self.reasons: dict[str, RejectionReason] = {}
+
+    def resolve(self, dead_as: str | None) -> None:
+        """Add zeros to each fetch that may be dead, or record why it stays so."""
+        if not self.fetched:
+            return
+        conditions = deadness(self.graph, free_constants=True)
+        shapes: StaticShapes | None = None
+        for name, tensor in self.fetched.items():
+            if conditions.always_live(tensor):
+                continue
+            try:
+                if dead_as is None:
+                    text = (
+                        f"{tensor.name} may be dead: it is live if {_condition(conditions, tensor)}"
+                    )
+                    raise not_functionalizable("dead value", text, node=tensor.node.name)
+                shapes = shapes or infer_shapes(self.graph)
+                self.replaced[name] = self._with_zeros(conditions, shapes, tensor)
+            except NotFunctionalizable as error:
+                self.reasons[name] = error.reason
+
+    def _with_zeros(self, conditions: Deadness, shapes: StaticShapes, tensor: Output) -> Node:
+        """Add the Merges of a fetch, innermost first; return the last, which has its name."""
+        switches = self._deciding_switches(conditions, tensor)
+        zeros = self._zeros(shapes, tensor)
+        name, node, current = tensor.node.name, tensor.node, tensor
+        self.graph.rename(node, self.graph.unique_name(f"{name}/live"))
+        for switch, port in switches:
+            other = self.graph.add(
+                switch.op,
+                zeros,
+                switch.inputs[1],
+                name=f"{name}/zeros",
+                controls=[switch],
+                device=switch.device,
+                **{key: switch.attrs[key] for key in ("num_outs",) if key in switch.attrs},
+            )
+            count = registry.output_count(other) or 2
+            inputs = [current if k == port else other.output(k) for k in range(count)]
+            is_last = switch is switches[-1][0]
+            merged = name if is_last else f"{name}/Merge"
+            current = self.graph.add("Merge", *inputs, name=merged, device=node.device).output()
+        return current.node
+
+    def _deciding_switches(self, conditions: Deadness, tensor: Output) -> list[tuple[Node, int]]:
+        """Return the Switches, and their outputs, that decide a fetch, innermost first."""
+        found: list[tuple[Node, int]] = []
+        start, live = tensor.node, conditions.of(tensor)
+        while conditions.solver.always(live) is not True:
+            selected = deciding_switch(conditions, start, live)
+            if selected is None:
+                text = f"no single predicate decides whether {tensor.name} is live"
+                raise not_functionalizable("dead value", text, node=tensor.node.name)
+            start, live = selected.node, conditions.of_control(selected.node)
+            found.append((selected.node, selected.port))
+        return found
+
+    def _zeros(self, shapes: StaticShapes, tensor: Output) -> Output:
+        dims, dtype = shapes[tensor].dims, tensor.dtype
+        if dims is None or any(size is None for size in dims):
+            text = f"the shape of {tensor.name}, and of its zeros, is unknown"
+            raise not_functionalizable("dead value", text, node=tensor.node.name)
+        if dtype is None or dtype.kind not in NUMERIC_KINDS:
+            text = f"{tensor.name} has type {dtype or 'unknown'}, which has no zeros"
+            raise not_functionalizable("dead value", text, node=tensor.node.name)
+        value = TensorValue(np.zeros([size or 0 for size in dims], dtype.base.numpy))
+        name = f"{tensor.node.name}/zero"
+        return self.graph.add("Const", name=name, dtype=dtype.base, value=value).output()
+
+
+def _condition(conditions: Deadness, tensor: Output) -> str:
+    return conditions.text(conditions.of(tensor))
