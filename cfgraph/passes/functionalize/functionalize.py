@@ -16,6 +16,7 @@ from cfgraph.analysis.liveness_rules import liveness_rule
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
+from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import name_list
@@ -116,6 +117,7 @@ def _functionalize_valid(
         nodes = {name: dead.replaced.get(name, tensor.node) for name, tensor in fetched.items()}
         indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
         rules = RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
+    _forward_single_branches(graph)
     lists = FunctionalizedLists()
     if tensor_arrays == "lists" and len(frames(graph).all) > 1:
         liveness = liveness_rule(graph, "exact")
@@ -148,6 +150,19 @@ def _functionalize_valid(
 def _is_effect(node: Node) -> bool:
     op = lookup(node.op)
     return op is None or op.effects.stateful
+
+
+def _forward_single_branches(graph: Graph) -> None:
+    """Replace Switches of one output, and Merges of one input, by identities."""
+    for node in list(graph):
+        role = role_of(node)
+        if role is Role.MERGE and len(node.inputs) == 1 and not node.readers(1):
+            graph.set_op(node, "Identity", {"T": node.attr("T")})
+        elif role is Role.SWITCH and registry.output_count(node) == 1:
+            # it waits for the index
+            types = tuple(tensor.dtype for tensor in node.inputs)
+            if None not in types:
+                graph.set_op(node, "IdentityN", {"T": types})
 
 
 def _is_resource(report: RegionReport) -> bool:
