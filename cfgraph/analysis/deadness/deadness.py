@@ -104,8 +104,6 @@ class Deadness:
         """Record the liveness condition of a new node, and the frame that it runs in."""
         self._rules.live[node] = condition
         self.frames.of[node] = self.frames.of_outputs[node] = frame
-        for port in [output for output in self._rules.ports if output[0] is node]:
-            del self._rules.ports[port]
 
     def _frame(self, source: TokenSource) -> Frame:
         node = source.node if isinstance(source, Output) else source

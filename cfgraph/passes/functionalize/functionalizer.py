@@ -120,6 +120,7 @@ class Functionalizer:
         self.nested: list[RegionReport] = []
         self.accepted = 0
         self._used_names = {*graph.nodes, *graph.functions}
+        self._last_numbers: dict[str, int] = {}
         self._original_nodes = set(graph)
         self._original_ops: dict[Node, Mapping[str, str]] = {}
         self._nesting: dict[Node, int] = {}
@@ -141,11 +142,12 @@ class Functionalizer:
 
     def call_name(self, kind: str, region: str) -> str:
         """Return a node name that is unused, also with the suffixes of its functions."""
-        base = region.rpartition("/")[0] or f"{kind}"
-        name, number = base, 0
+        base = region.rpartition("/")[0] or kind
+        name, number = base, self._last_numbers.get(base, 0)
         while self._is_used(name):
             number += 1
             name = f"{base}_{number}"
+        self._last_numbers[base] = number
         self._used_names.add(name)
         return name
 
