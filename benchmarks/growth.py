@@ -54,6 +54,7 @@ COMMANDS: Final = {
     "grad": "grad {} --ys y --xs x -o {}.pb",
     "cluster": "cluster {} -o {}.pb",
     "regions": "cluster {} --regions -o {}.pb",
+    "functionalize": "functionalize {} -o {}.pb",
     "partition": "partition {} --devices cpu:0-1 --seed 1 -o {}.pb",
     "diff": "diff {} {}",
     "diff-run": "diff {} {} --run --fetch y --feed x=1.0",

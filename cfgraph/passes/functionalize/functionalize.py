@@ -23,11 +23,13 @@ from cfgraph.ir.names import name_list
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.ops.opdef.op import lookup, may_write, role_of
+from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.functionalize.dead_fetches import DEAD_VALUES, DeadFetches
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import RegionReport
 from cfgraph.passes.functionalize.tensor_lists import FunctionalizedLists, functionalize_lists
+from cfgraph.passes.lower.lower import drop_dangling_colocation
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
 
@@ -118,6 +120,7 @@ def _functionalize_valid(
         indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
         rules = RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
     _forward_single_branches(graph)
+    rules.shapes = infer_shapes(graph)
     lists = FunctionalizedLists()
     if tensor_arrays == "lists" and len(frames(graph).all) > 1:
         liveness = liveness_rule(graph, "exact")
@@ -129,6 +132,7 @@ def _functionalize_valid(
         functionalizer.reject("conditional", name, {node.name: node.op}, reason)
     dropped += [node.name for node in _drop_unread_triggers(graph, rules)]
     graph.reorder(topological_order(graph).nodes)
+    drop_dangling_colocation(graph, graph)
     regions = (
         *functionalizer.functionalized.values(),
         *functionalizer.nested,

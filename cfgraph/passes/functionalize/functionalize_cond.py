@@ -131,6 +131,7 @@ def functionalize_cond(
     stateful = any(function.definition.stateful for function in functions)
     op, attrs = _op_of_call(functions, stateful, region.selector.is_index)
     attrs = {"Tin": base_dtypes(arguments), "Tout": base_dtypes(ports), **attrs}
+    attrs.update(rules.shapes_attr(ports))
     inputs = [region.selector.tensor, *arguments]
     if not region.slots:
         call = region.effects[0]
@@ -330,11 +331,18 @@ class SharedCalls:
     def _require_merged(self, targets: list[Node], once: Mapping[Node, None]) -> None:
         """Make the effects of a region, and what follows them, one vertex with it."""
         first, vertex_of = targets[0], self._dependencies.vertex_of
-        for node in reversed([*once]):
-            a, b = vertex_of[first], vertex_of[node]
-            if a != b and self._dependencies.merge(a, b) is None:
-                text = f"what waits for {node.name} leads back to {first.name}"
-                raise not_functionalizable("effects", text, node=node.name)
+        pending = [*reversed([*targets[1:], *once])]
+        while pending:
+            left = []
+            for node in pending:
+                a, b = vertex_of[first], vertex_of[node]
+                # a path over a node that is one vertex with them later is none then
+                if a != b and self._dependencies.merge(a, b) is None:
+                    left.append(node)
+            if len(left) == len(pending):
+                text = f"what waits for {left[0].name} leads back to {first.name}"
+                raise not_functionalizable("effects", text, node=left[0].name)
+            pending = left
 
     def _all(self) -> int:
         return (1 << len(self.regions)) - 1

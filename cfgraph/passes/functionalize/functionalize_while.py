@@ -179,7 +179,7 @@ class _LoopFunctionWriter:
 
 
 def functionalize_while(
-    graph: Graph, form: LoopForm, call: LoopCall, name: str
+    graph: Graph, form: LoopForm, call: LoopCall, name: str, rules: RegionRules
 ) -> tuple[Node, list[Node]]:
     """Replace a loop by a While; the Exits become Identities of its results.
 
@@ -201,6 +201,7 @@ def functionalize_while(
         cond=Func(call.cond.name),
         body=Func(call.body.name),
         parallel_iterations=frame.parallel_iterations,
+        attrs=rules.shapes_attr(tensors[0] for tensors in call.inner),
     )
     results = {
         tensor: loop.output(port) for port, inner in enumerate(call.inner) for tensor in inner

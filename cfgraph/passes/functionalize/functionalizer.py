@@ -260,7 +260,7 @@ class _AnalysisRound:
         copied = [enter.inputs[0].node for enter in call.copied]
         ops = self._absorbed_ops([*inside, *frame.enters])
         before = [self.conditions.of(leaving.output()) for leaving in frame.exits if leaving.uses]
-        loop, new = functionalize_while(self.graph, form, call, name)
+        loop, new = functionalize_while(self.graph, form, call, name, self.rules)
         ops.update(self._drop_unread(copied))
         parent = frame.parent
         assert parent is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.functionalize.function_body import is_cheap_constant
 from cfgraph.passes.functionalize.report import not_functionalizable
 
@@ -21,7 +22,7 @@ class RegionRules:
     `fetched` are the nodes that will be fetched, and `fetched_values` those of them whose outputs
     are, and `fetched_indices` the Merges whose second output is. Without `has_named_fetches`, they
     are all nodes that nothing reads, which a run may fetch one by one: no two calls with effects
-    become one then.
+    become one then. `shapes` are those of the lowered graph, which calls declare.
     """
 
     keep_devices = True
@@ -39,6 +40,13 @@ class RegionRules:
         self.fetched_values = set(fetched_values)
         self.fetched_indices = set(fetched_indices)
         self.has_named_fetches = has_named_fetches
+        self.shapes: StaticShapes | None = None
+
+    def shapes_attr(self, tensors: Iterable[Output]) -> dict[str, Any]:
+        """Return the attribute of a call for the static shapes of its results, if any is known."""
+        shapes = () if self.shapes is None else tuple(self.shapes[each] for each in tensors)
+        is_known = any(shape.dims is not None for shape in shapes)
+        return {"output_shapes": shapes} if is_known else {}
 
     def copies_constant(self, node: Node) -> bool:
         """Return true for a constant that functions copy: a small one that is not fetched."""

@@ -1,0 +1,45 @@
+"""Random structured programs, lowered and functionalized, compute what Python does."""
+
+from __future__ import annotations
+
+import pytest
+
+import cfgraph
+from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.op import role_of
+from tests.passes.random_programs import random_programs
+from tests.sampled import in_sweep
+
+STEP = 100
+
+
+def check(seeds: range, **options: str) -> None:
+    refused = 0
+    for seed, program in random_programs(seeds):
+        graph = program.graph
+        cfgraph.lower(graph)
+        targets = [f"^{name}" for name in program.targets]
+        report = cfgraph.functionalize(graph, [*program.fetches, *targets, "^init", "memory:0"])
+        primitives = [
+            node.name for node in graph if role_of(node) not in (None, Role.CONTROL_TRIGGER)
+        ]
+        assert not primitives or report.refused, seed
+        refused += bool(report.refused)
+        session = cfgraph.Session(graph, **options)
+        session.run(targets=["init"])
+        values = session.run(program.fetches, program.feeds, program.targets)
+        assert [int(value) for value in values] == program.expected, seed
+        assert session.run(["memory:0"]) == [program.memory], seed
+    # programs that decide the predicate of a branch again inside it
+    assert refused <= len(seeds) // 20
+
+
+@pytest.mark.parametrize("engine", ["compiled", "tokens"])
+def test_random_programs_compute_the_same_when_functionalized(engine: str) -> None:
+    check(range(200), engine=engine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", in_sweep(range(200, 10_000, STEP)))
+def test_more_random_programs_compute_the_same_when_functionalized(first: int) -> None:
+    check(range(first, first + STEP))
