@@ -199,6 +199,8 @@ def located_error(
         failure = kernel_error(error, node, _dereferenced(inputs), names)
         return located_error(failure, node, path, device)
     text = explain_wrong_handle(error) if isinstance(error, AttributeError) else None
+    if isinstance(error, KERNEL_FAILURES):
+        text = str(error) or type(error).__name__  # outside of the kernels of nodes
     if text:
         return ExecutionError(text, node=name, frame=path, device=device, code="CFG705")
     error.add_note(f"while running node '{name}' in frame {path}")
