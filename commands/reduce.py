@@ -8,6 +8,7 @@ import typer
 
 from cfgraph.cli import options
 from cfgraph.cli.transform_options import ReducedInputs, ReducedOutput
+from cfgraph.errors import UsageError
 
 CommandLine = Annotated[
     list[str] | None,
@@ -33,6 +34,15 @@ With = Annotated[
         metavar="tensorflow:MODE",
         help="Reduce GRAPH while TensorFlow runs it wrongly in a MODE: graph, grappler, autojit, "
         "jit, or lite.",
+    ),
+]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="DIR",
+        help="With --with, write a report to DIR: repro.py, which shows the fault with TensorFlow "
+        "alone, issue.md, graph.pb, and graph.graph.",
     ),
 ]
 AgainstOut = Annotated[
@@ -94,6 +104,7 @@ def main(
     command: CommandLine = None,
     against: Against = None,
     with_: With = None,
+    report: Report = None,
     against_out: AgainstOut = None,
     status: Status = None,
     match: Match = None,
@@ -113,7 +124,10 @@ def main(
         from cfgraph.console.reduce_modes import reduce_in_mode
 
         modes = ModeOptions.parse(with_, against, run_timeout)
-        raise options.Exit(reduce_in_mode(graph, modes, inputs, outputs))
+        raise options.Exit(reduce_in_mode(graph, modes, inputs, outputs, report))
+    if report is not None:
+        message = "--report describes a fault of TensorFlow"
+        raise UsageError(message, hint="add --with tensorflow:MODE")
     if against is None:
         raise options.Exit(reduce_command(graph, tested, inputs, outputs, against_out, jobs))
     raise options.Exit(reduce_against(graph, against, tested, inputs, outputs, against_out, jobs))

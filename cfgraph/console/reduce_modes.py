@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from cfgraph.cli.output import page
@@ -16,11 +17,18 @@ from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.diff_modes import ModeOptions
 from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
 from cfgraph.console.graph_files import read_graph
+from cfgraph.console.mode_report import ModeFault, write_report
 from cfgraph.console.reduce import ReducedFiles, print_reduction, print_reduction_json, require_file
 from cfgraph.errors import UsageError
 
 
-def reduce_in_mode(path: str, modes: ModeOptions, inputs: RunInputs, outputs: OutputOptions) -> int:
+def reduce_in_mode(
+    path: str,
+    modes: ModeOptions,
+    inputs: RunInputs,
+    outputs: OutputOptions,
+    report: str | None = None,
+) -> int:
     """Reduce a graph that a mode of TensorFlow runs wrongly. Returns the exit code, 0.
 
     Raises UsageError if the mode agrees.
@@ -28,6 +36,9 @@ def reduce_in_mode(path: str, modes: ModeOptions, inputs: RunInputs, outputs: Ou
     if len(modes.modes) > 1:
         message = "a graph is reduced in one mode"
         raise UsageError(message, hint="write --with tensorflow:autojit")
+    if report is not None and outputs.output is None:
+        outputs = replace(outputs, output=str(Path(report, "graph.pb")))
+        Path(report).mkdir(parents=True, exist_ok=True)
     output = require_file(outputs, path)
     source = read_graph(path, quiet=outputs.quiet)
     options = replace(comparison_options(inputs, source, outputs.quiet), locate=False)
@@ -38,10 +49,14 @@ def reduce_in_mode(path: str, modes: ModeOptions, inputs: RunInputs, outputs: Ou
         files.write(search.best)
         final = oracle.compare(search.best.graphs[0], locate=True)
         version = pool.host.version
+        fault = ModeFault(oracle, search.best.graphs[0], final, version)
+        reported = write_report(fault, report) if report is not None else []
     before = Subject((source.graph,)).nodes
     if not outputs.quiet:
         print_reduction(before, search.best.nodes, search.tests)
         print_mode_difference(search, oracle, final, version)
+        if reported:
+            page(stream=sys.stderr).line(f"the report is in {report}", "dim")
     members: dict[str, Any] = {"command": None, "status": None}
     members["runs"] = runs_json(final, search.best.graphs * 2)
     print_reduction_json(

@@ -167,6 +167,11 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
     return print_graph(graph).encode() or b"versions\n"  # an empty file is not a graph
 
 
+def pbtxt_lines(graph: Graph) -> list[str]:
+    """Return a graph as protobuf text, with one line per node and function."""
+    return containers.to_pbtxt_lines(graph_def.graph_to_proto(graph))
+
+
 def dropped_field_bytes(graph: Graph, format: str) -> int:
     """The size of the unknown fields that a format drops: `pbtxt` has no form for them."""
     return containers.unknown_bytes(graph_def.graph_to_proto(graph)) if format == "pbtxt" else 0

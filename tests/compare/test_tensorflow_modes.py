@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
+from cfgraph.console.mode_report import ModeFault, write_report
 from cfgraph.errors import UsageError
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -93,3 +96,24 @@ def test_modes_that_agree_leave_nothing_to_reduce(pool: ModePool, root: Path) ->
     graph = fixture(root, "while_reshape.graph")
     with pytest.raises(UsageError, match="nothing to reduce"):
         start_oracle(pool, graph, MODES["jit"], None, X1)
+
+
+def test_a_report_shows_the_fault_in_tensorflow_alone(
+    pool: ModePool, root: Path, tmp_path: Path
+) -> None:
+    graph = fixture(root, "while_reshape.graph")
+    oracle, delta = start_oracle(pool, graph, MODES["autojit"], None, X1)
+    write_report(ModeFault(oracle, graph, delta, pool.host.version), str(tmp_path))
+    script = tmp_path / "repro.py"
+    assert len(script.read_text().splitlines()) <= 60
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    assert "AssertionError" in done.stderr
+    assert "shapes (0,), (4, 1) mismatch" in done.stderr
+    issue = (tmp_path / "issue.md").read_text()
+    assert "`constant_folding`, `arithmetic_optimization`" in issue
+    assert "| `jit` | agrees with cfgraph |" in issue
+    assert "CFG221" in issue, "the graph of Grappler has a node that never runs"
+    assert cfgraph.load(tmp_path / "graph.pb").nodes.keys() == graph.nodes.keys()

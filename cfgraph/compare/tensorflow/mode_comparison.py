@@ -47,11 +47,13 @@ def compare_modes(
     mode: Mode,
     against: Mode | None = None,
     options: ComparisonRunOptions | None = None,
+    without: Sequence[str] = (),
 ) -> RunDiff:
     """Compare a mode with cfgraph, or with the mode `against`, up to the first difference.
 
     Raises UsageError if there is nothing to compare or an input has no generator, and all errors of
-    the first side. A failure of the mode is a difference.
+    the first side. A failure of the mode is a difference. `without` are optimizers of Grappler
+    that are disabled.
     """
     options = options or ComparisonRunOptions()
     fetches = options.fetches
@@ -67,7 +69,9 @@ def compare_modes(
     delta = RunDiff(fetches)
     previous: EvaluationPoint | None = None
     for number in range(options.cases):
-        case = _ModeCase(pool, graph, mode, against, options, options.seed + number, previous)
+        case = _ModeCase(
+            pool, graph, mode, against, options, options.seed + number, previous, without
+        )
         delta = replace(case.compare(), cases=number + 1)
         if delta:
             break
@@ -92,7 +96,9 @@ class _ModeCase:
         options: ComparisonRunOptions,
         seed: int,
         previous: EvaluationPoint | None,
+        without: Sequence[str] = (),
     ) -> None:
+        self.without = without
         self.pool, self.graph, self.mode, self.against = pool, graph, mode, against
         self.options, self.seed = options, seed
         self.ports = OutputPorts(graph.functions)
@@ -144,7 +150,9 @@ class _ModeCase:
 
     def run(self, mode: Mode, fetches: Sequence[str], targets: Sequence[str] = ()) -> ModeValues:
         """Run a mode at the point."""
-        return run_mode(self.pool, mode, self.graph, fetches, self.point.feeds, targets)
+        return run_mode(
+            self.pool, mode, self.graph, fetches, self.point.feeds, targets, self.without
+        )
 
     def gaps(self, expected: ModeValues, actual: ModeValues) -> list[ValueMismatch]:
         """Return the tensors that differ."""

@@ -41,7 +41,10 @@ def difference_kind(delta: RunDiff, mode: Mode) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class ModeOracle:
-    """Comparison of a candidate in a mode; `feeds` are values for its placeholders by name."""
+    """Comparison of a candidate in a mode.
+
+    `feeds` are values for its placeholders by name, `without` optimizers that are disabled.
+    """
 
     pool: ModePool
     mode: Mode
@@ -49,6 +52,7 @@ class ModeOracle:
     options: ComparisonRunOptions
     kind: tuple[str, ...]
     feeds: Mapping[str, Any]
+    without: tuple[str, ...] = ()
     width: int = 1
 
     def first_interesting(self, candidates: Sequence[Subject]) -> int | None:
@@ -67,7 +71,7 @@ class ModeOracle:
     def compare(self, graph: Graph, *, locate: bool = False) -> RunDiff:
         """Compare the outputs of a graph."""
         options = replace(self.options_for(graph), locate=locate)
-        return compare_modes(self.pool, graph, self.mode, self.against, options)
+        return compare_modes(self.pool, graph, self.mode, self.against, options, self.without)
 
     def options_for(self, graph: Graph) -> ComparisonRunOptions:
         """Return the options with the names that a graph contains."""

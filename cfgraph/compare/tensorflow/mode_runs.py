@@ -44,6 +44,24 @@ def run_mode(
     without: Sequence[str] = (),
 ) -> ModeValues:
     """Run a graph in a mode; `without` are optimizers of Grappler that are disabled."""
+    message = run_message(graph, fetches, feeds, targets, without)
+    # options of Grappler stay set in a process
+    answer = pool.request_once(mode, message, {}) if without else pool.request(mode, message)
+    if answer.message is None:
+        return ModeValues(failure=answer.failure)
+    header = answer.message.header
+    dead, empty = frozenset(header["dead"]), frozenset(header["empty"])
+    return ModeValues(dict(answer.message.arrays), dead, empty)
+
+
+def run_message(
+    graph: Graph,
+    fetches: Sequence[str],
+    feeds: Mapping[str, Any],
+    targets: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> ProcessMessage:
+    """Return the request to run a graph."""
     needed = needed_graph(graph, fetches, targets, feeds)
     arrays: dict[str, Any] = {"graph": np.frombuffer(dumps(needed), np.uint8)}
     specs: list[dict[str, Any]] = []
@@ -59,12 +77,7 @@ def run_mode(
         "targets": [name.removeprefix("^") for name in targets],
         "without": list(without),
     }
-    answer = pool.request(mode, ProcessMessage(request, arrays))
-    if answer.message is None:
-        return ModeValues(failure=answer.failure)
-    header = answer.message.header
-    dead, empty = frozenset(header["dead"]), frozenset(header["empty"])
-    return ModeValues(dict(answer.message.arrays), dead, empty)
+    return ProcessMessage(request, arrays)
 
 
 def needed_graph(

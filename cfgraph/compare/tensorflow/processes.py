@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
 from typing import IO, Any, Final
@@ -35,6 +35,7 @@ _CONTROL_SECONDS: Final = 60.0
 _GRACE_SECONDS: Final = 5.0
 _MAX_LOG_BYTES: Final = 1 << 16
 _MAX_LINES: Final = 4
+_MAX_LOGGED: Final = 100
 # a process is replaced after as many graphs, whose functions it keeps
 _MAX_REQUESTS: Final = 200
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|RESOURCE_EXHAUSTED")
@@ -73,10 +74,16 @@ class ModeFailure:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a mode to one request: a message, or a failure."""
+    """The answer of a mode to one request: a message, or a failure; and what was printed."""
 
     message: ProcessMessage | None = None
     failure: ModeFailure | None = None
+    log: tuple[str, ...] = ()
+
+    @property
+    def is_reported(self) -> bool:
+        """True if the process answered, be it with an error of TensorFlow."""
+        return self.failure is None or self.failure.kind in ("error", "unsupported")
 
 
 class TensorFlowHost:
@@ -88,13 +95,18 @@ class TensorFlowHost:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
-    def fork(self, mode: Mode, memory: int) -> ModeProcess:
+    def fork(
+        self, mode: Mode, memory: int, environment: Mapping[str, str] | None = None
+    ) -> ModeProcess:
         """Return a new process of a mode. Raises Unsupported without TensorFlow."""
         control = self._started()
         log = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
         near, far = socket.socketpair()
         with far:
-            send(control, ProcessMessage({"fork": mode.name, "memory": memory}))
+            variables = {"TF_XLA_FLAGS": mode.flags} if mode.flags else {}
+            variables |= environment or {}
+            header = {"fork": mode.name, "memory": memory, "environment": variables}
+            send(control, ProcessMessage(header))
             socket.send_fds(control, [b"f"], [far.fileno(), log.fileno()])
         pid = int(self._reply(control)["pid"])
         return ModeProcess(self, mode, pid, near, log)
@@ -214,13 +226,13 @@ def status_text(status: int) -> str:
         return f"signal {-status}"
 
 
-def log_lines(log: IO[bytes]) -> tuple[str, ...]:
+def log_lines(log: IO[bytes], count: int = _MAX_LINES) -> tuple[str, ...]:
     """Return the last lines that a process printed, without the time stamps of TensorFlow."""
     size = log.seek(0, 2)
     log.seek(max(0, size - _MAX_LOG_BYTES))
     text = log.read().decode("utf-8", "replace")
     lines = [_STAMP.sub("", line).strip() for line in text.splitlines()]
-    return tuple(line[:_MAX_LINE] for line in lines if line)[-_MAX_LINES:]
+    return tuple(line[:_MAX_LINE] for line in lines if line)[-count:]
 
 
 class ModePool:
@@ -251,18 +263,32 @@ class ModePool:
             process.log.close()
         self.host.close()
 
-    def request(self, mode: Mode, message: ProcessMessage, *, fresh: bool = False) -> Answer:
-        """Return the answer of a mode; `fresh` asks for a process without state."""
+    def request(self, mode: Mode, message: ProcessMessage) -> Answer:
+        """Return the answer of a mode."""
         process = self._processes.pop(mode.name, None)
-        if process is not None and (fresh or process.requests >= _MAX_REQUESTS):
+        if process is not None and process.requests >= _MAX_REQUESTS:
             process.close()
             process = None
         process = process or self.host.fork(mode, self.memory)
+        answer = self._answer(process, message)
+        if answer.is_reported:
+            self._processes[mode.name] = process
+        return answer
+
+    def request_once(
+        self, mode: Mode, message: ProcessMessage, environment: Mapping[str, str]
+    ) -> Answer:
+        """Return the answer of a process of its own, with more environment variables."""
+        process = self.host.fork(mode, self.memory, environment)
+        answer = self._answer(process, message)
+        if answer.is_reported:
+            answer = replace(answer, log=log_lines(process.log, _MAX_LOGGED))
+            process.close()
+        return answer
+
+    def _answer(self, process: ModeProcess, message: ProcessMessage) -> Answer:
         try:
-            answer = process.request(message, self.seconds)
+            return process.request(message, self.seconds)
         except BaseException:
             process.close()
             raise
-        if answer.failure is None or answer.failure.kind in ("error", "unsupported"):
-            self._processes[mode.name] = process
-        return answer

@@ -29,6 +29,8 @@ from cfgraph.compare.tensorflow.modes import MODES, Mode
 _PR_SET_PDEATHSIG: Final = 1
 # begins the names of inputs of a converted function
 _SERVED: Final = "serving_default_"
+# the name of the array with the graph that was run
+_REWRITTEN: Final = "rewritten"
 _REQUESTS: Final = itertools.count()
 Answer = Callable[[Mode, ProcessMessage], ProcessMessage]
 
@@ -56,6 +58,7 @@ def serve(control: socket.socket, version: str, answer: Answer) -> None:
             pid = os.fork()
             if not pid:
                 control.close()
+                os.environ.update(request["environment"])
                 _serve_mode(MODES[request["fork"]], request["memory"], descriptors, answer)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -94,8 +97,6 @@ def _serve_mode(mode: Mode, memory: int, descriptors: list[int], answer: Answer)
             os.dup2(descriptors[1], stream)
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if mode.flags:
-            os.environ["TF_XLA_FLAGS"] = mode.flags
         while True:
             send(connection, answer(mode, receive(connection)))
     except ConnectionEnded:
@@ -126,7 +127,16 @@ def _run(tf: Any, mode: Mode, request: ProcessMessage) -> ProcessMessage:
     options = {"disable_meta_optimizer": not mode.rewrites}
     options |= dict.fromkeys(request.header.get("without", ()), False)
     tf.config.optimizer.set_experimental_options(options)
-    return GraphCall(tf, mode, request).run(request.header["fetches"])
+    call = GraphCall(tf, mode, request)
+    if not request.header.get("collect"):
+        return call.run(request.header["fetches"])
+    from tensorflow.python.eager import context
+
+    context.context().enable_graph_collection()
+    reply = call.run(request.header["fetches"])
+    graphs = context.context().export_run_metadata().function_graphs
+    data = graphs[-1].post_optimization_graph.SerializeToString() if graphs else b""
+    return ProcessMessage(reply.header, {_REWRITTEN: np.frombuffer(data, np.uint8)})
 
 
 def rename_functions(graph_def: Any, suffix: str) -> None:

@@ -29,6 +29,20 @@ def to_pbtxt(proto: Any) -> bytes:
     return clean_pbtxt(text_format.MessageToString(proto)).encode()
 
 
+def to_pbtxt_lines(proto: Any) -> list[str]:
+    """Format a GraphDef as protobuf text, with one line per node and function."""
+    parts = [("versions", proto.versions), *(("node", node) for node in proto.node)]
+    lines = [_pbtxt_line(field, part) for field, part in parts]
+    if proto.HasField("library"):
+        functions = [_pbtxt_line("function", part) for part in proto.library.function]
+        lines += ["library {", *functions, "}"]
+    return lines
+
+
+def _pbtxt_line(field: str, part: Any) -> str:
+    return f"{field} {{ {text_format.MessageToString(part, as_one_line=True)} }}"
+
+
 def unknown_bytes(proto: Any) -> int:
     """The size of the unknown fields of a message and its submessages."""
     known = type(proto)()
