@@ -94,23 +94,7 @@ def run(
     _note_unused_rules(session, options)
     saved = {} if differences else request.output_files
     written = {item: path for item, path in saved.items() if values[item] is not None}
-    trace, html = options.observers.trace_out, options.observers.html
-    outcome = RunOutcome(
-        values,
-        differences,
-        written,
-        trace,
-        taps,
-        [item.name for item in request.expected],
-        request.notes,
-        session.elapsed,
-        session.cluster_runner,
-        html,
-        session.memory,
-        session,
-        request.labels,
-        nonfinite,
-    )
+    outcome = RunOutcome(request, session, values, differences, written, taps, nonfinite)
     print_outcome(source, outcome, options, ci_report)
     return outcome.exit_code
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.findings import Finding
@@ -13,7 +13,8 @@ from cfgraph.cli.output import Page, note, pad, page, width
 from cfgraph.cli.run_options import RunOptions
 from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.graph_files import Source, artifact
-from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
+from cfgraph.console.run_memory import memory_json, print_memory
+from cfgraph.console.run_request import RunRequest
 from cfgraph.console.taps import NonfiniteTap, Taps
 from cfgraph.console.values import statistics_text, type_text, value_json, value_text
 from cfgraph.ir.devices import short_device_name, short_device_names
@@ -154,27 +155,25 @@ def gpu_notes(session: Session) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Fetched values (None if dead), differences, and written files."""
+    """A run that ended: fetched values (None if dead), differences, and written files."""
 
+    request: RunRequest
+    session: Session
     values: dict[Output, Any]
     differences: dict[Output, ValueDifference]
     files: dict[Output, str]
-    trace: str | None
-    taps: Taps | None
-    expected: Sequence[str]
-    notes: tuple[str, ...] = ()
-    elapsed: float | None = None
-    launches: ClusterRunner | None = None
-    html: str | None = None
-    memory: MemoryByDevice = field(default_factory=dict)
-    session: Session | None = None
-    labels: Mapping[Output, str] = field(default_factory=dict)
+    taps: Taps | None = None
     nonfinite: NonfiniteTap | None = None
 
     @property
     def stopped_at(self) -> int | None:
         """The iteration of `--until-iteration` if the run ended there."""
-        return None if self.session is None else self.session.stopped_at
+        return self.session.stopped_at
+
+    @property
+    def expected(self) -> list[str]:
+        """The names of the compared fetches."""
+        return [item.name for item in self.request.expected]
 
     def findings(self) -> list[Finding]:
         """Return one finding per unexpected value."""
@@ -203,12 +202,12 @@ def print_outcome(
         return
     out = page(options.printing.color)
     absent = "dead" if outcome.stopped_at is None else "not computed yet"
-    full, labels = options.printing.full, outcome.labels
+    full, labels = options.printing.full, outcome.request.labels
     print_values(out, outcome.values, outcome.files, full, absent, labels)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
-    if outcome.memory:
-        print_memory(page(options.printing.color, sys.stderr), outcome.memory)
+    if outcome.session.memory:
+        print_memory(page(options.printing.color, sys.stderr), outcome.session.memory)
     for text in _notes(outcome, options):
         note(text, options.printing.quiet)
 
@@ -258,18 +257,16 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
 
 
 def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
-    notes = [*outcome.notes]
+    notes = [*outcome.request.notes]
     until = options.clock.until_iteration
-    if outcome.elapsed is not None:
-        notes.append(_virtual_time(outcome.elapsed * 1e9, until, outcome.stopped_at))
-    if options.engine.explain_engine and outcome.session:
+    if outcome.session.elapsed is not None:
+        notes.append(_virtual_time(outcome.session.elapsed * 1e9, until, outcome.stopped_at))
+    if options.engine.explain_engine:
         notes.append(_engine_note(outcome.session))
-    if outcome.launches:
-        notes.extend(cluster_notes(outcome.launches))
-    if outcome.session:
-        notes.extend(gpu_notes(outcome.session))
-    if outcome.html:
-        notes.append(f"wrote {outcome.html}")
+    notes.extend(cluster_notes(outcome.session.cluster_runner))
+    notes.extend(gpu_notes(outcome.session))
+    if options.observers.html:
+        notes.append(f"wrote {options.observers.html}")
     if outcome.expected and not outcome.differences:
         notes.append("all values as expected")
     if outcome.differences and (options.values.out or options.values.out_dir):
@@ -278,7 +275,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
         notes.append(outcome.nonfinite.summary())
     for pattern, reason in outcome.taps.silent().items() if outcome.taps else ():
         why = reason
-        if outcome.launches and outcome.launches.clusters:
+        if outcome.session.cluster_runner.clusters:
             why = f"{why}, or it is inside a cluster, where taps do not reach"
         notes.append(f"--tap {pattern} matched no executed node: {why}")
     return notes
@@ -318,6 +315,7 @@ def _engine_note(session: Session) -> str:
 
 
 def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
+    elapsed = outcome.session.elapsed
     result: dict[str, Any] = {
         "values": [
             _value_json(item, value, outcome, options.printing.full)
@@ -328,20 +326,20 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         result["taps"] = outcome.taps.values
     if outcome.nonfinite:
         result["nonfinite"] = outcome.nonfinite.values
-    if outcome.launches and called_clusters(outcome.launches):
-        result["jit"] = clusters_json(outcome.launches)
-    if options.engine.explain_engine and outcome.session:
+    if called_clusters(outcome.session.cluster_runner):
+        result["jit"] = clusters_json(outcome.session.cluster_runner)
+    if options.engine.explain_engine:
         result["engine"] = engine_json(outcome.session)
-    gpu = gpu_json(outcome.session) if outcome.session else None
+    gpu = gpu_json(outcome.session)
     if gpu:
         result["gpu"] = gpu
-    if outcome.memory:
-        result["memory"] = memory_json(outcome.memory)
+    if outcome.session.memory:
+        result["memory"] = memory_json(outcome.session.memory)
     artifacts = [artifact("array", path) for path in outcome.files.values()]
-    if outcome.trace:
-        artifacts.append(artifact("trace", outcome.trace))
-    if outcome.html:
-        artifacts.append(artifact("html", outcome.html))
+    if options.observers.trace_out:
+        artifacts.append(artifact("trace", options.observers.trace_out))
+    if options.observers.html:
+        artifacts.append(artifact("html", options.observers.html))
     if options.clock.calibrate:
         artifacts.append(artifact("costs", options.clock.calibrate))
     print_document(
@@ -351,7 +349,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         summary={
             "compared": len(outcome.expected),
             "different": len(outcome.differences),
-            **({} if outcome.elapsed is None else {"virtual_seconds": outcome.elapsed}),
+            **({} if elapsed is None else {"virtual_seconds": elapsed}),
             **({} if outcome.stopped_at is None else {"stopped_at": outcome.stopped_at}),
         },
         findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
@@ -361,7 +359,7 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
 
 
 def _value_json(item: Output, value: Any, outcome: RunOutcome, full: bool) -> dict[str, Any]:
-    label = {"output": outcome.labels[item]} if item in outcome.labels else {}
+    label = {"output": outcome.request.labels[item]} if item in outcome.request.labels else {}
     if value is None:
         return {"tensor": item.name, **label, "dead": True}
     location = {"path": outcome.files[item]} if item in outcome.files else {}
