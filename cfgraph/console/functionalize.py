@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from cfgraph.cli.options import split_names
@@ -12,6 +12,7 @@ from cfgraph.cli.pass_options import FunctionalizeOptions
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde.saved_model import SavedSignature
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
 
 
@@ -36,6 +37,10 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
     def exit_status(self) -> int:
         """1 with `strict` if a region kept its form."""
         return int(self.options.strict and bool(self.report.refused))
+
+    def signatures(self, names: SignatureNames) -> Sequence[SavedSignature]:
+        """None is changed or added: all keep the names of their tensors."""
+        return ()
 
     def rows(self) -> OutputTable:
         """The number of regions of each kind that became each op."""

@@ -409,7 +409,8 @@ def check_recursion(graph: Graph) -> Iterator[Finding]:
 
 
 def _callees(graph: Graph, name: str) -> Iterator[str]:
-    if body_calls(graph.functions[name]).isdisjoint(graph.functions):
+    # not isdisjoint, which would visit all functions
+    if not any(called in graph.functions for called in body_calls(graph.functions[name])):
         return
     for node in graph.functions[name].definition.nodes:
         if node.op in graph.functions:
