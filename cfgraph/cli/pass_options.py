@@ -12,7 +12,7 @@ from cfgraph.cli.option_groups import OptionGroup
 from cfgraph.cli.options import ADVANCED, repeatable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class LowerOptions(OptionGroup):
     """Options of `lower`."""
 
@@ -31,7 +31,7 @@ class LowerOptions(OptionGroup):
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class OptimizeOptions(OptionGroup):
     """Options of `optimize`."""
 
@@ -80,7 +80,7 @@ class OptimizeOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class PlacementOptions(OptionGroup):
     """Devices, placement rules from a file and from the command line, and fan-out."""
 
@@ -119,7 +119,7 @@ class PlacementOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FreezeOptions(OptionGroup):
     """Options of `freeze`; the command also declares `variables` and `allow_io` for its runs."""
 
@@ -148,7 +148,7 @@ class FreezeOptions(OptionGroup):
     allow_io: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FunctionalizeOptions(OptionGroup):
     """Options of `functionalize`."""
 
@@ -189,7 +189,7 @@ class FunctionalizeOptions(OptionGroup):
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ClusterOptions(OptionGroup):
     """Options of `cluster`, and the requested reports."""
 
@@ -261,7 +261,7 @@ class ClusterOptions(OptionGroup):
     ] = "text"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ExtractOptions(OptionGroup):
     """Tensors between which the graph is extracted."""
 
@@ -290,7 +290,7 @@ class ExtractOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class GradOptions(OptionGroup):
     """Requested gradients, and their check."""
 

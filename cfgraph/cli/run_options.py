@@ -55,7 +55,7 @@ Seed = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FeedFetchOptions(OptionGroup):
     """Feeds, fetches, targets, variables, and files for fetched arrays."""
 
@@ -71,7 +71,7 @@ class FeedFetchOptions(OptionGroup):
     out_dir: options.OutDir = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ExpectedValues(OptionGroup):
     """Expected values of fetches, and tolerances."""
 
@@ -80,7 +80,7 @@ class ExpectedValues(OptionGroup):
     atol: options.Atol = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ObserverOptions(OptionGroup):
     """Views of the run, and files about it."""
 
@@ -126,7 +126,7 @@ class ObserverOptions(OptionGroup):
     html: options.Html = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RunLimits(OptionGroup):
     """Limit of iterations of a run, its seeds, and its permission to use files."""
 
@@ -153,7 +153,7 @@ class RunLimits(OptionGroup):
     allow_io: options.AllowIo = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class DeviceOptions(OptionGroup):
     """Devices, placement rules, memory limits, and the kind of GPUs."""
 
@@ -191,7 +191,7 @@ class DeviceOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RemoteOptions(OptionGroup):
     """Workers, and what starts them."""
 
@@ -263,7 +263,7 @@ class RemoteOptions(OptionGroup):
         return Ray(self.ray, self.workers, lost_after, self.spread or "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ClockOptions(OptionGroup):
     """Clock, cost model, early end, and the file for measured costs."""
 
@@ -332,7 +332,7 @@ class ClockOptions(OptionGroup):
         return virtual
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class EngineOptions(OptionGroup):
     """The engine of the run, its threads, and its cache."""
 
@@ -378,7 +378,7 @@ class EngineOptions(OptionGroup):
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class PrintOptions(OptionGroup):
     """Options of the printed report."""
 
@@ -406,7 +406,7 @@ class PrintOptions(OptionGroup):
         return None if self.json or self.format in ("text", "json") else self.format
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RunOptions(OptionGroup):
     """All options of `run`, by topic."""
 
