@@ -18,12 +18,11 @@ from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.devices import DeviceName, known_devices_hint, parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.library import copy_graph
 from cfgraph.ir.traversal import is_partitioned
 from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import is_functional
 from cfgraph.passes.lower.lower import lower
-from cfgraph.passes.outcome import Report, op_counts
+from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.passes.place.constraints import ColocationGroups, DeviceConstraints, satisfies_request
 from cfgraph.passes.place.op_placement import PlacementFacts
 from cfgraph.passes.place.rules import (
@@ -97,12 +96,11 @@ def _require_placeable(graph: Graph) -> None:
 def _place_valid_graph(
     graph: Graph, devices: tuple[str, ...], rules: PlacementRules, seed: int | None, soft: bool
 ) -> Placement:
-    trial, lowered = _lowered_copy(graph)
-    decision = decide_devices(trial, devices, rules, seed, soft)
-    reasons = {node.name: decision.reason(node) for node in trial}
-    if trial is not graph:
-        lower(graph)
-    moved = _apply_devices(graph, {node.name: name for node, name in decision.devices.items()})
+    with unchanged_on_error(graph):
+        lowered = _lowered(graph)
+        decision = decide_devices(graph, devices, rules, seed, soft)
+    reasons = {node.name: decision.reason(node) for node in graph}
+    moved = _apply_devices(graph, decision.devices)
     return Placement(
         lowered.rewrites + moved,
         lowered.names,
@@ -114,13 +112,12 @@ def _place_valid_graph(
     )
 
 
-def _lowered_copy(graph: Graph) -> tuple[Graph, Report]:
-    """Return the lowered graph, as a copy if lowering changes it, for a trial placement."""
-    if not is_functional(graph, graph):
-        counts = op_counts(graph)
-        return graph, Report(before=counts, after=counts)
-    copy = copy_graph(graph)
-    return copy, lower(copy)
+def _lowered(graph: Graph) -> Report:
+    """Lower a graph in place; the report of that."""
+    if is_functional(graph, graph):
+        return lower(graph)
+    counts = op_counts(graph)
+    return Report(before=counts, after=counts)
 
 
 def _require_rule_devices(rules: PlacementRules, devices: Sequence[str], soft: bool) -> None:
@@ -136,9 +133,9 @@ def _require_rule_devices(rules: PlacementRules, devices: Sequence[str], soft: b
             raise UsageError(message, hint=known_devices_hint(text, devices), code="CFG404")
 
 
-def _apply_devices(graph: Graph, devices: Mapping[str, str]) -> int:
-    """Set the device of each node, by its name; return the number of changes."""
-    moved = [(node, device) for node in graph if node.device != (device := devices[node.name])]
+def _apply_devices(graph: Graph, devices: Mapping[Node, str]) -> int:
+    """Set the device of each node; return the number of changes."""
+    moved = [(node, device) for node in graph if node.device != (device := devices[node])]
     for node, device in moved:
         graph.set_device(node, device)
     return len(moved)
