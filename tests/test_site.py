@@ -6,14 +6,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from threading import Thread
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
 from cfgraph.analysis.findings import catalog
+from tests.cli.chromium import Chromium, program
 from website.code_pages import reported, samples
 from website.command_pages import command_names, example_transcripts
 from website.transcripts import in_parallel
@@ -137,3 +142,72 @@ def test_every_code_and_command_has_an_address(site: Path) -> None:
     wanted = [f"errors/{code}" for code in catalog()]
     wanted += [f"commands/{name}" for name in command_names()]
     assert [path for path in wanted if not (site / path / "index.html").is_file()] == []
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that writes no log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """The address of the site on a local server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+NEEDS_BROWSER = pytest.mark.skipif(program() is None, reason="no Chromium is installed")
+# a text as it is pasted, and the page that explains it
+SEARCHES = {
+    "Retval[0] does not have value": "messages/retval-does-not-have-value/",
+    "inputs from different frames": "messages/inputs-from-different-frames/",
+    "Attempting to use uninitialized value w": "messages/attempting-to-use-uninitialized-value/",
+    "No gradients provided for any variable": "messages/no-gradients-provided-for-any-variable/",
+    "passed float incompatible with expected float_ref": (
+        "messages/incompatible-with-expected-float-ref/"
+    ),
+    "CFG702": "errors/CFG702/",
+}
+_LOADED = "document.readyState == 'complete'"
+_FIRST_RESULT = "document.querySelector('.md-search-result__link')?.href ?? null"
+
+
+@NEEDS_MKDOCS
+@NEEDS_BROWSER
+@pytest.mark.parametrize("width", [360, 1400])
+def test_pages_fit_the_screen_and_ask_no_other_host(
+    width: int, address: str, tmp_path: Path
+) -> None:
+    browser = Chromium(tmp_path, (width, 900))
+    try:
+        for page in ("", "commands/run/", "errors/CFG201/", "api/", "messages/recv-hangs/"):
+            for dark in (False, True):
+                browser.open(
+                    f"{address}{page}", dark=dark, drawn="document.readyState == 'complete'"
+                )
+                assert browser.value("document.documentElement.scrollWidth") == width, page
+                scheme = browser.value("document.body.dataset.mdColorScheme")
+                assert scheme == ("slate" if dark else "default")
+                assert browser.complaints == []
+                outside = [url for url in browser.requests if not url.startswith(address)]
+                assert [url for url in outside if not url.startswith(("data:", "about:"))] == []
+    finally:
+        browser.close()
+
+
+@NEEDS_MKDOCS
+@NEEDS_BROWSER
+def test_the_search_finds_the_page_of_a_pasted_text(address: str, tmp_path: Path) -> None:
+    browser = Chromium(tmp_path)
+    try:
+        found = {}
+        for text in SEARCHES:
+            browser.open(address, f"?q={quote(text)}", drawn=_FIRST_RESULT)
+            found[text] = urlsplit(browser.value(_FIRST_RESULT)).path.lstrip("/")
+        assert found == SEARCHES
+    finally:
+        browser.close()

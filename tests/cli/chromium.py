@@ -123,19 +123,20 @@ class Chromium:
 
     def open(
         self,
-        file: Path,
+        file: Path | str,
         address: str = "",
         dark: bool = False,
         drawn: str = "document.body?.dataset.ready ?? null",
     ) -> float:
-        """Open a page and wait until it has `drawn` itself; returns the seconds that took."""
+        """Open a file or URL and wait until it has `drawn` itself; returns the seconds taken."""
+        url = file if isinstance(file, str) else file.as_uri()
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call("Page.navigate", url="about:blank")
         self.requests.clear()
         self.complaints.clear()
         start = time.monotonic()
-        self.call("Page.navigate", url=f"{file.as_uri()}{address}")
+        self.call("Page.navigate", url=f"{url}{address}")
         while not self.value(drawn):
             assert time.monotonic() < start + _PATIENCE, self.complaints
             time.sleep(0.02)
