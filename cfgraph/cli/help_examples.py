@@ -66,9 +66,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph optimize rnn.pb --only cse,fold -v -o fast.pb",
     ),
     "freeze": (
-        "cfgraph freeze mismatch.graph --fetch merge --set p=true --to graph",
+        "cfgraph freeze branch.graph --fetch merge --set p=true --to graph",
         "cfgraph freeze count.graph --fetch exit --set n=3 -o three.pb",
-        "cfgraph freeze rnn.pb --fetch loss --verify -o frozen.pb",
+        "cfgraph freeze power.pb --fetch y --set n=4 --verify -o power4.pb",
     ),
     "reduce": (
         "cfgraph reduce count.graph -o small.graph --status 0 -- grep -q Exit {}",
