@@ -55,7 +55,7 @@ def supported_ops(pattern: str = "*", *, every: bool = False) -> Iterator[OpSupp
 
     With `every`, also the ops of which only the signature is known, in no family.
     """
-    family_of = dict.fromkeys(declared_names() if every else [], "")
+    family_of = dict.fromkeys(_declared() if every else [], "")
     family_of |= {op: family for family, ops in FAMILIES.items() for op in ops.split()}
     wanted = pattern.lower()
     for name in sorted(family_of):
@@ -106,8 +106,13 @@ def print_ops(pattern: str, *, every: bool, json: bool, color: Color) -> None:
         _print_table(page(color), ops, _total(every=every))
 
 
+def _declared() -> list[str]:
+    """Return the ops without a class: those of TensorFlow, and those that files declare."""
+    return [*declared_names(), *registry.names_of_files()]
+
+
 def _total(*, every: bool) -> int:
-    return len(list(registry.op_names())) + (len(declared_names()) if every else 0)
+    return len(list(registry.op_names())) + (len(_declared()) if every else 0)
 
 
 def _unknown_pattern(pattern: str) -> UsageError:

@@ -166,6 +166,11 @@ def declare(name: str, signature: FunctionDefinition) -> bool:
     return _definitions.declare(name, signature)
 
 
+def names_of_files() -> list[str]:
+    """The names of the ops that files declare."""
+    return sorted(_definitions.of_files)
+
+
 def is_declared_as(name: str, signature: FunctionDefinition) -> bool:
     """True for an op that a file declares with this signature."""
     return _definitions.of_files.get(name) == signature

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cfgraph.console.ops import supported_ops
@@ -63,3 +65,13 @@ def test_ops_without_a_kernel_are_listed_on_request(command: Command) -> None:
     done = command("ops", "CudnnRNNV*", "--all")
     rows = [line.split()[:2] for line in done.out.splitlines()[2:]]
     assert rows == [["CudnnRNNV2", "no"], ["CudnnRNNV3", "no"]]
+
+
+def test_ops_of_a_file_are_listed(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "ops.pbtxt"
+    path.write_text('op { name: "MyListedOp" output_arg { name: "y" type: DT_FLOAT } }')
+    done = command("ops", "MyListed*", "--all", "--op-def", path)
+    assert done.code == 0, done.err
+    assert "MyListedOp" in done.out
+    done = command("ops", "--op-def", tmp_path / "no.pb")
+    assert (done.code, "no such file" in done.err) == (3, True)
