@@ -131,7 +131,7 @@ def functionalize_cond(
     stateful = any(function.definition.stateful for function in functions)
     op, attrs = _op_of_call(functions, stateful, region.selector.is_index)
     attrs = {"Tin": base_dtypes(arguments), "Tout": base_dtypes(ports), **attrs}
-    attrs.update(rules.shapes_attr(ports))
+    attrs.update(rules.call_attrs(ports))
     inputs = [region.selector.tensor, *arguments]
     if not region.slots:
         call = region.effects[0]

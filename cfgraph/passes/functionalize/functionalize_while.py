@@ -201,7 +201,7 @@ def functionalize_while(
         cond=Func(call.cond.name),
         body=Func(call.body.name),
         parallel_iterations=frame.parallel_iterations,
-        attrs=rules.shapes_attr(tensors[0] for tensors in call.inner),
+        attrs=rules.call_attrs(tensors[0] for tensors in call.inner),
     )
     results = {
         tensor: loop.output(port) for port, inner in enumerate(call.inner) for tensor in inner

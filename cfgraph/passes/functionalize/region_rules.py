@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import lookup
@@ -14,6 +14,8 @@ from cfgraph.passes.functionalize.report import not_functionalizable
 if TYPE_CHECKING:
     from cfgraph.analysis.loops.frames import Frame, Frames
     from cfgraph.passes.functionalize.functionalize_while import LoopCall
+
+_LOWER_ATTR: Final = "_lower_using_switch_merge"
 
 
 class RegionRules:
@@ -42,11 +44,18 @@ class RegionRules:
         self.has_named_fetches = has_named_fetches
         self.shapes: StaticShapes | None = None
 
-    def shapes_attr(self, tensors: Iterable[Output]) -> dict[str, Any]:
-        """Return the attribute of a call for the static shapes of its results, if any is known."""
-        shapes = () if self.shapes is None else tuple(self.shapes[each] for each in tensors)
-        is_known = any(shape.dims is not None for shape in shapes)
-        return {"output_shapes": shapes} if is_known else {}
+    def call_attrs(self, results: Iterable[Output]) -> dict[str, Any]:
+        """Return the attributes of a call that say how TensorFlow runs it, and its known shapes.
+
+        A While that TensorFlow does not lower recurs once per iteration, and overflows the stack.
+        """
+        if self.shapes is None:
+            return {}
+        attrs: dict[str, Any] = {_LOWER_ATTR: True}
+        shapes = tuple(self.shapes[result] for result in results)
+        if any(shape.dims is not None for shape in shapes):
+            attrs["output_shapes"] = shapes
+        return attrs
 
     def copies_constant(self, node: Node) -> bool:
         """Return true for a constant that functions copy: a small one that is not fetched."""

@@ -234,6 +234,9 @@ def is_stack(node: Node) -> bool:
 
 def stack_use(stack: Node, liveness: LivenessRule, fetched: Collection[Node]) -> StackUse:
     """Recognize a stack that one loop pushes and another pops; else raise NotFunctionalizable."""
+    if stack.attr("elem_type").kind == "resource":
+        text = f"{stack.name} holds handles, which no list of TensorFlow does"
+        raise not_functionalizable("list", text, node=stack.name)
     uses, handles = handle_uses(stack.output())
     users: dict[type[Op], list[Node]] = {StackPushV2: [], StackPopV2: []}
     for reader, slot in uses:
