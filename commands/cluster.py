@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cfgraph.cli import options
 from cfgraph.cli.pass_options import ClusterOptions
 from cfgraph.cli.transform_options import CaseInputs, OutputOptions
@@ -21,8 +19,8 @@ def main(
     from cfgraph.console.verify import Verification
 
     format = "json" if outputs.json else request.format
-    request = replace(request, format=format)
-    outputs = replace(outputs, json=format == "json")
+    request = request.replace(format=format)
+    outputs = outputs.replace(json=format == "json")
     runs = inputs.with_names(request.fetch, request.feed)
     verification = Verification(runs, runs.verify)
     raise options.Exit(transform_file(graph, ClusteredGraph, request, outputs, verification))

@@ -37,7 +37,7 @@ def main(
     from cfgraph.errors import UsageError
 
     if shell is None and not install:
-        raise UsageError("the shell is missing", hint="cfgraph completion bash|zsh|fish")
+        raise UsageError("no shell is named", hint="cfgraph completion bash|zsh|fish, or --install")
     name = shell.value if shell is not None else user_shell()
     if not install:
         typer.echo(completion_script(name))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cfgraph.cli import options
 from cfgraph.cli.pass_options import FreezeOptions
 from cfgraph.cli.transform_options import FreezeInputs, OutputOptions
@@ -18,7 +16,7 @@ def main(
     from cfgraph.console.verify import Verification
 
     variables, allow_io = inputs.variables or graph, inputs.allow_io
-    request = replace(request, variables=variables, allow_io=allow_io)
+    request = request.replace(variables=variables, allow_io=allow_io)
     runs = inputs.with_names(request.fetch, request.set if inputs.verify else ())
     verification = Verification(runs, runs.verify, shares_names=True)
     raise options.Exit(transform_file(graph, FrozenGraph, request, outputs, verification))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import typer
@@ -12,7 +12,6 @@ from cfgraph.cli.option_groups import OptionGroup
 from cfgraph.cli.options import ADVANCED, repeatable
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class LowerOptions(OptionGroup):
     """Options of `lower`."""
 
@@ -31,7 +30,6 @@ class LowerOptions(OptionGroup):
     ] = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class OptimizeOptions(OptionGroup):
     """Options of `optimize`."""
 
@@ -80,7 +78,6 @@ class OptimizeOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class PlacementOptions(OptionGroup):
     """Devices, placement rules from a file and from the command line, and fan-out."""
 
@@ -119,7 +116,6 @@ class PlacementOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FreezeOptions(OptionGroup):
     """Options of `freeze`; the command also declares `variables` and `allow_io` for its runs."""
 
@@ -148,7 +144,6 @@ class FreezeOptions(OptionGroup):
     allow_io: bool = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FunctionalizeOptions(OptionGroup):
     """Options of `functionalize`."""
 
@@ -189,7 +184,6 @@ class FunctionalizeOptions(OptionGroup):
     ] = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ClusterOptions(OptionGroup):
     """Options of `cluster`, and the requested reports."""
 
@@ -261,7 +255,6 @@ class ClusterOptions(OptionGroup):
     ] = "text"
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ExtractOptions(OptionGroup):
     """Tensors between which the graph is extracted."""
 
@@ -290,7 +283,6 @@ class ExtractOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class GradOptions(OptionGroup):
     """Requested gradients, and their check."""
 

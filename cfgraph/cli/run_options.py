@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -55,7 +55,6 @@ Seed = Annotated[
 ]
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FeedFetchOptions(OptionGroup):
     """Feeds, fetches, targets, variables, and files for fetched arrays."""
 
@@ -71,7 +70,6 @@ class FeedFetchOptions(OptionGroup):
     out_dir: options.OutDir = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ExpectedValues(OptionGroup):
     """Expected values of fetches, and tolerances."""
 
@@ -80,7 +78,6 @@ class ExpectedValues(OptionGroup):
     atol: options.Atol = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ObserverOptions(OptionGroup):
     """Views of the run, and files about it."""
 
@@ -126,7 +123,6 @@ class ObserverOptions(OptionGroup):
     html: options.Html = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RunLimits(OptionGroup):
     """Limit of iterations of a run, its seeds, and its permission to use files."""
 
@@ -153,7 +149,6 @@ class RunLimits(OptionGroup):
     allow_io: options.AllowIo = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class DeviceOptions(OptionGroup):
     """Devices, placement rules, memory limits, and the kind of GPUs."""
 
@@ -191,7 +186,6 @@ class DeviceOptions(OptionGroup):
     ] = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RemoteOptions(OptionGroup):
     """Workers, and what starts them."""
 
@@ -263,7 +257,6 @@ class RemoteOptions(OptionGroup):
         return Ray(self.ray, self.workers, lost_after, self.spread or "")
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ClockOptions(OptionGroup):
     """Clock, cost model, early end, and the file for measured costs."""
 
@@ -332,7 +325,6 @@ class ClockOptions(OptionGroup):
         return virtual
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class EngineOptions(OptionGroup):
     """The engine of the run, its threads, and its cache."""
 
@@ -378,7 +370,6 @@ class EngineOptions(OptionGroup):
     ] = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class PrintOptions(OptionGroup):
     """Options of the printed report."""
 
@@ -406,7 +397,6 @@ class PrintOptions(OptionGroup):
         return None if self.json or self.format in ("text", "json") else self.format
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RunOptions(OptionGroup):
     """All options of `run`, by topic."""
 

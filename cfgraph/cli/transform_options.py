@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Annotated, Final
 
 import typer
@@ -15,7 +15,6 @@ from cfgraph.errors import UsageError
 STDIN: Final = "-"
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class OutputOptions(OptionGroup):
     """Destination of a graph and of a second file about it, and the format of the report."""
 
@@ -32,7 +31,6 @@ class OutputOptions(OptionGroup):
             raise UsageError(message, hint="write the graph to a file: -o FILE")
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FolderOutput(OutputOptions):
     """Destination of a graph that may be a folder of partitions."""
 
@@ -40,7 +38,6 @@ class FolderOutput(OutputOptions):
     map_out: str | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class GradientOutput(OutputOptions):
     """Destination of a graph with gradients, and of a map of their names."""
 
@@ -55,7 +52,6 @@ class GradientOutput(OutputOptions):
     ] = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ReducedOutput(OutputOptions):
     """Destination of a reduced graph."""
 
@@ -71,7 +67,6 @@ class ReducedOutput(OutputOptions):
     map_out: str | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class RunInputs(OptionGroup):
     """Inputs, limits, and tolerances of runs, as the user wrote them.
 
@@ -112,7 +107,6 @@ class RunInputs(OptionGroup):
         return self.allow_io or any(lists) or any(value is not None for value in scalars)
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ModelInputs(RunInputs):
     """Initializers and variables of runs, and names of a signature."""
 
@@ -122,7 +116,6 @@ class ModelInputs(RunInputs):
     allow_io: options.AllowIo = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class CaseInputs(ModelInputs):
     """Inputs of `--verify`, in a command whose feeds name tensors for its pass."""
 
@@ -136,17 +129,15 @@ class CaseInputs(ModelInputs):
         fetches = [name for name in names if name[:1] != "^"]
         targets = [name[1:] for name in names if name[:1] == "^"]
         feeds = [*self.feed, *(text for text in feed if "=" in text)]
-        return replace(self, fetch=fetches, target=targets, feed=feeds)
+        return self.replace(fetch=fetches, target=targets, feed=feeds)
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class VerifyInputs(CaseInputs):
     """Inputs of `--verify`."""
 
     feed: options.Feed = field(default_factory=list)
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class FreezeInputs(VerifyInputs):
     """Inputs of `freeze --verify`, which runs no initializers."""
 
@@ -154,14 +145,12 @@ class FreezeInputs(VerifyInputs):
     signature_outputs: bool = True
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class PipelineInputs(VerifyInputs):
     """Inputs of `pipeline --verify-each`."""
 
     verify: bool = False
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ExtractInputs(ModelInputs):
     """Inputs of the run whose values `extract` takes."""
 
@@ -170,7 +159,6 @@ class ExtractInputs(ModelInputs):
     max_iterations: options.MaxIterations = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class GradientInputs(ExtractInputs):
     """Inputs of `grad --check` and `--verify`."""
 
@@ -196,7 +184,6 @@ class GradientInputs(ExtractInputs):
     ] = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ReducedInputs(PipelineInputs):
     """Inputs of the runs of two graphs that `reduce` compares."""
 
@@ -208,7 +195,6 @@ class ReducedInputs(PipelineInputs):
     max_iterations: options.MaxIterations = None
 
 
-@dataclass(frozen=True, eq=False, repr=False, match_args=False)
 class ComparedInputs(ReducedInputs):
     """Inputs of the runs of two graphs that `diff` compares."""
 

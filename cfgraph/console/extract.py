@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cfgraph.analysis.feeds_and_fetches import format_type, require_feeds
@@ -36,7 +36,6 @@ _ITERATIONS = re.compile(r"\d{1,18}(,\d{1,18})*")
 _MAX_SHOWN = 40
 
 
-@dataclass(frozen=True, slots=True)
 class CutOptions(ExtractOptions):
     """Resolved tensors, with values of cut ones in `iterations` of the loops of the outputs."""
 
@@ -48,7 +47,7 @@ def _resolved(options: ExtractOptions, names: SignatureNames) -> ExtractOptions:
     """Replace names of a signature by those of its tensors."""
     outputs = [names.outputs.get(name, name) for name in split_names(options.outputs)]
     inputs = [names.inputs.get(name, name) for name in split_names(options.inputs)]
-    return replace(options, outputs=outputs, inputs=inputs)
+    return options.replace(outputs=outputs, inputs=inputs)
 
 
 def _needs_run(options: ExtractOptions, runs: RunInputs) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from cfgraph.analysis.gradient_paths import default_xs
@@ -40,7 +40,6 @@ from cfgraph.passes.gradients.checkpointing import AUTO
 from cfgraph.runtime.feeds.parse_feeds import read_value
 
 
-@dataclass(frozen=True, slots=True)
 class PreparedGradients(GradOptions):
     """Options of which names are resolved, and the check for which the graph was copied."""
 
@@ -116,7 +115,7 @@ class GraphWithGradients(PassResult[GradOptions, AddedGradients]):
         """Check the options before the graph is read. Raises UsageError."""
         outputs.require_separate_json()
         _require_valid(options)
-        is_set = options.rtol is not None or replace(verification.inputs, signature=None).is_set
+        is_set = options.rtol is not None or verification.inputs.replace(signature=None).is_set
         if is_set and not options.check and not verification.enabled:
             message = "feeds and other run options require --check or --verify"
             raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperOption
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.cli.command_files import COMMANDS, CommandFiles
-from cfgraph.cli.option_groups import OptionGroup
+from cfgraph.cli.option_groups import OptionGroup, group_fields
 from cfgraph.cli.options import plain_message
 from cfgraph.cli.pass_options import (
     ClusterOptions,
@@ -177,7 +177,7 @@ def _pass_command(name: str) -> TyperCommand:
 
 def _pass_parameters(command: TyperCommand, group: Any) -> dict[str, TyperOption]:
     """Return the options of a command that belong to its pass, by name."""
-    names = {field.name for field in fields(group)} - _COMMAND_FIELDS
+    names = group_fields(group).keys() - _COMMAND_FIELDS
     return {
         param.name: param
         for param in command.params

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class PipelineObserver:
         if not self.request.verify_each:
             return
         fetches = split_names(getattr(step.options, "fetch", ()))
-        inputs = replace(self.inputs, fetch=fetches)
+        inputs = self.inputs.replace(fetch=fetches)
         self._verification = Verification(inputs, enabled=True)
         self._verification.before(self.source, quiet=self.quiet or bool(self.verdicts))
 

@@ -37,7 +37,7 @@ def reduce_in_mode(
         message = "a graph is reduced in one mode"
         raise UsageError(message, hint="write --with tensorflow:autojit")
     if report is not None and outputs.output is None:
-        outputs = replace(outputs, output=str(Path(report, "graph.pb")))
+        outputs = outputs.replace(output=str(Path(report, "graph.pb")))
         Path(report).mkdir(parents=True, exist_ok=True)
     output = require_file(outputs, path)
     source = read_graph(path, quiet=outputs.quiet)

@@ -68,7 +68,7 @@ class Verification:
         if not self.enabled:
             own = self.inputs
             if self.shares_names:
-                own = replace(own, signature=None, variables=None, allow_io=False)
+                own = own.replace(signature=None, variables=None, allow_io=False)
             if self.enabled is not None and own.is_set:
                 message = "feeds and other run options require --verify"
                 raise UsageError(message, hint="add --verify")

@@ -71,8 +71,8 @@ def test_a_missing_value_and_help_name_no_empty_variable(command: Any, fixtures:
     ]
     assert "env var" not in command("pipeline", counter).err
     assert command("completion").err.splitlines() == [
-        "error: missing argument 'bash|zsh|fish'. Choose from: bash, zsh, fish",
-        "  hint: see `cfgraph completion --help`",
+        "error: no shell is named",
+        "  hint: cfgraph completion bash|zsh|fish, or --install",
     ]
     assert "[env var: ]" not in " ".join(command("run", "--help").out.split())
 
