@@ -3,7 +3,8 @@
 Each seed is a random structured program, built by the generator of `make agree` without variables
 and half precision. It runs in cfgraph and in each mode. The log receives one JSON line per
 program; a later call with the same log continues there. A fault is a wrong value, a hang, or a
-crash; an error that a mode reports is counted as a refusal.
+crash; an error that a mode reports is counted as a refusal. With `--reports DIR` each fault is
+reduced, and reported unless an earlier one was reduced to a graph of the same shape.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from cfgraph.compare.sample_point import SampleOptions
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import ENGINE, Mode, parse_modes
 from cfgraph.compare.tensorflow.processes import ModePool
+from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
+from cfgraph.console.mode_report import ModeFault, write_report
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
 
@@ -33,6 +36,8 @@ _RTOL, _ATOL = 1e-3, 1e-4
 _HALF: Final = ("float16", "bfloat16")
 # a program of these sizes that runs longer hangs
 _SECONDS: Final = 20.0
+FAULTS: Final = ("value", "hang", "crash")
+GraphShape = tuple[tuple[str, tuple[str, ...]], ...]
 _MAX_ITERATIONS: Final = 10_000
 
 
@@ -72,13 +77,28 @@ def hunted_program(seed: int) -> HuntedProgram | None:
     return HuntedProgram(seed, cfgraph.loads(data), feeds, tuple(item.name for item in outputs))
 
 
+def graph_shape(graph: Graph) -> GraphShape:
+    """Return the ops of a graph with those of their inputs, regardless of names and order."""
+    nodes = [(node.op, tuple(item.node.op for item in node.inputs)) for node in graph]
+    for function in graph.functions.values():
+        body = function.definition.nodes
+        ops = {node.name: node.op for node in body}
+        nodes += [
+            (node.op, tuple(ops.get(text.split(":")[0], "") for text in node.inputs))
+            for node in body
+        ]
+    return tuple(sorted(nodes))
+
+
 @dataclass(slots=True)
 class Hunt:
     """Programs tried so far, and what happened in each mode."""
 
     pool: ModePool
     modes: tuple[Mode, ...]
+    reports: Path | None = None
     counts: Counter[str] = field(default_factory=Counter)
+    shapes: set[GraphShape] = field(default_factory=set)
 
     def try_seed(self, seed: int) -> dict[str, Any]:
         """Run the program of a seed in all modes; returns the line of the log."""
@@ -92,7 +112,26 @@ class Hunt:
             self.counts[f"{mode.name}: {outcome['kind']}"] += 1
             if outcome["kind"] != "agrees":
                 record[mode.name] = outcome
+            if self.reports is not None and outcome["kind"] in FAULTS:
+                outcome["reduced"] = self.reduce(program, mode)
         return record
+
+    def reduce(self, program: HuntedProgram, mode: Mode) -> str:
+        """Reduce a fault, and report it; returns its folder, or why there is none."""
+        assert self.reports is not None
+        try:
+            oracle, delta = start_oracle(self.pool, program.graph, mode, None, program.options())
+            (graph,) = reduce_mode(oracle, program.graph, delta).best.graphs
+            shape = graph_shape(graph)
+            if shape in self.shapes:
+                return "the shape of an earlier one"
+            self.shapes.add(shape)
+            delta = oracle.compare(graph, locate=True)
+            folder = self.reports / f"{mode.name}_{program.seed}"
+            write_report(ModeFault(oracle, graph, delta, self.pool.host.version), str(folder))
+        except CfgraphError as error:
+            return f"not reduced: {error.message[:200]}"
+        return str(folder)
 
     def outcome(self, program: HuntedProgram, mode: Mode) -> dict[str, str]:
         """Compare a program in one mode."""
@@ -122,7 +161,7 @@ def main(words: Sequence[str]) -> int:
     seed = max(options.seed, logged_end(options.log))
     deadline = time.monotonic() + options.seconds
     with ModePool(seconds=_SECONDS) as pool:
-        hunt = Hunt(pool, modes)
+        hunt = Hunt(pool, modes, options.reports)
         while time.monotonic() < deadline:
             record = hunt.try_seed(seed)
             if options.log:
@@ -130,8 +169,7 @@ def main(words: Sequence[str]) -> int:
                     file.write(json.dumps(record) + "\n")
             seed += 1
     print(json.dumps(dict(sorted(hunt.counts.items()))))
-    kinds = ("value", "hang", "crash", "cfgraph fails")
-    return int(any(key.endswith(kinds) for key in hunt.counts))
+    return int(any(key.endswith(FAULTS) for key in hunt.counts))
 
 
 def logged_end(path: Path | None) -> int:
@@ -155,6 +193,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="default: 60")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--log", type=Path, metavar="FILE", help="append to FILE, and continue it")
+    parser.add_argument("--reports", type=Path, metavar="DIR", help="reduce and report faults")
     return parser.parse_args(words)
 
 
