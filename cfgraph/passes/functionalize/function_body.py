@@ -18,7 +18,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ir.traversal import topological_order
 from cfgraph.ops.families.constants import Const
-from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, role_of
+from cfgraph.ops.opdef.op import has_effect, is_a, lookup, makes_handle, may_write, role_of
 
 _COLOCATION_ATTR: Final = "_class"
 # the tensor that another equals inside the body: for the output of a Switch, its data input
@@ -161,7 +161,8 @@ class FunctionBodyWriter:
     def function(self, name: str, outputs: Mapping[str, Output]) -> Function:
         """Return the function with these results, each from `output`.
 
-        Effects that no result and no other effect follows are its control outputs.
+        Its effects are its control outputs: what waits for the call waits for all of them. A result
+        of a call in the body does not wait for the effects of that call.
         """
         returned = {tensor.node for tensor in outputs.values()}
         unread = [
@@ -171,14 +172,14 @@ class FunctionBodyWriter:
         ]
         for source in unread:
             self.scratch.remove(self._clones.pop(source))
-        final = {
+        effects = {
             clone.name: clone
             for clone in self._clones.values()
-            if not clone.uses and clone not in returned and has_effect(clone)
+            if has_effect(clone) and (may_write(clone) or not clone.uses)
         }
         used = {*self.inputs, *outputs}
         controls: dict[str, Node] = {}
-        for number, clone in enumerate(final.values()):
+        for number, clone in enumerate(effects.values()):
             label = f"effect_{number}"
             while label in used:
                 label += "_"
