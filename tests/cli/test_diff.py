@@ -178,3 +178,25 @@ def test_fetches_without_a_common_order_are_compared_in_several_runs(
     done = command("diff", *files, "--run")
     assert (done.code, done.lines[0]) == (1, "value:0: the value differs")
     assert not any("early" in line for line in done.lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "a second graph is missing"),
+        (("--run", "--with", "pytorch"), "invalid --with 'pytorch'"),
+        (("--run", "--with", "tensorflow:fast"), "invalid --with 'tensorflow:fast'"),
+        (("--with", "tensorflow"), "--with compares runs"),
+        (("--run", "--against", "tensorflow:graph"), "apply to a comparison with TensorFlow"),
+        (
+            ("--run", "--with", "tensorflow:jit", "--against", "tensorflow:jit"),
+            "--with and --against name the same mode, jit",
+        ),
+    ],
+)
+def test_a_comparison_with_tensorflow_names_its_modes(
+    command: Any, counter: Path, words: tuple[str, ...], message: str
+) -> None:
+    done = command("diff", counter, *words)
+    assert done.code == 2
+    assert message in done.err

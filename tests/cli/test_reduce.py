@@ -144,3 +144,14 @@ def test_an_interrupted_reduction_leaves_the_best_graph(counter: Path, tmp_path:
     graph = cfgraph.load(out)
     require_valid(graph)
     assert "AddV2" in graph.ops
+
+
+def test_a_report_and_a_reduction_need_one_mode(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    done = command("reduce", counter, "--report", tmp_path)
+    assert done.code == 2
+    assert "add --with tensorflow:MODE" in done.err
+    done = command("reduce", counter, "--with", "tensorflow", "-o", tmp_path / "small.pb")
+    assert done.code == 2
+    assert "a graph is reduced in one mode" in done.err

@@ -15,6 +15,7 @@ import pytest
 
 import cfgraph
 from cfgraph.compare.equivalence import ComparisonRunOptions
+from cfgraph.compare.reduce.subject import Subject
 from cfgraph.compare.tensorflow.messages import (
     ConnectionEnded,
     MessageError,
@@ -25,6 +26,7 @@ from cfgraph.compare.tensorflow.messages import (
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool, TensorFlowHost
+from cfgraph.compare.tensorflow.reduce_mode import start_oracle
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.limits import limited
 
@@ -112,6 +114,18 @@ def test_equal_failures_have_one_signature(pool: ModePool) -> None:
     assert second is not None
     assert first.signature == second.signature
     assert first.signature[2] == "planted at"
+
+
+def test_a_race_is_not_what_is_left_of_a_fault(pool: ModePool) -> None:
+    four = "{dtype=float32, value=float32[]:4}"
+    lines = [f"a = Const() {four}", f"b = Const() {four}", "m = Merge(a, b) {N=2, T=float32}"]
+    graph = cfgraph.loads("\n".join(["versions producer=1", *lines]).encode())
+    options = ComparisonRunOptions(fetches=("m:0",), cases=1)
+    oracle, _ = start_oracle(pool, graph, MODE, None, options)
+    oracle.kind = ("value",)
+    assert oracle.allow_races, "the graph has one from the start"
+    oracle.allow_races = False
+    assert not oracle.is_interesting(Subject((graph,)))
 
 
 def test_the_deadline_of_a_command_is_not_a_hang(pool: ModePool) -> None:

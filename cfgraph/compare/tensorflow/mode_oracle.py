@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.check import check
 from cfgraph.analysis.feeds_and_fetches import must_be_fed
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.equivalence import ComparisonRunOptions
@@ -18,7 +19,11 @@ from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.node import node_name
+from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline
+from cfgraph.ops.opdef.op import role_of
+
+_RACE: Final = "CFG220"
 
 
 def difference_kind(delta: RunDiff, mode: Mode) -> tuple[str, ...]:
@@ -39,11 +44,20 @@ def difference_kind(delta: RunDiff, mode: Mode) -> tuple[str, ...]:
     return ("value",) if before.shape == after.shape else ("shape",)
 
 
+def has_race(graph: Graph) -> bool:
+    """Return true if the inputs of a Merge may be live at once, so that either may win."""
+    if not any(role_of(node) is Role.MERGE for node in graph):
+        return False
+    return any(finding.code == _RACE for finding in check(graph).findings)
+
+
 @dataclass(slots=True)
 class ModeOracle:
     """Comparison of a candidate in a mode.
 
-    `feeds` are values for its placeholders by name, `without` optimizers that are disabled.
+    `feeds` are values for its placeholders by name, `without` optimizers that are disabled. Unless
+    `allow_races`, a graph with a Merge of two live inputs, either of which may arrive first, does
+    not count.
     """
 
     pool: ModePool
@@ -53,6 +67,7 @@ class ModeOracle:
     kind: tuple[str, ...]
     feeds: Mapping[str, Any]
     without: tuple[str, ...] = ()
+    allow_races: bool = False
     width: int = 1
 
     def first_interesting(self, candidates: Sequence[Subject]) -> int | None:
@@ -61,8 +76,11 @@ class ModeOracle:
 
     def is_interesting(self, subject: Subject) -> bool:
         """Return true if a mode still differs."""
+        graph = subject.graphs[0]
         try:
-            delta = self.compare(subject.graphs[0])
+            if not self.allow_races and has_race(graph):
+                return False
+            delta = self.compare(graph)
         except CfgraphError:
             check_deadline()
             return False

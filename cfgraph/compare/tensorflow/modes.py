@@ -14,7 +14,8 @@ ENGINE: Final = "tensorflow"
 class Mode:
     """One way of TensorFlow to run a graph; `flags` are those of XLA, `rewrites` Grappler's.
 
-    An executor returns an empty array for a dead tensor (`has_dead_values`).
+    An executor returns an empty array for a dead tensor (`has_dead_values`). A process is replaced
+    after `max_requests`: it keeps the functions of all of them.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Mode:
     flags: str = ""
     rewrites: bool = False
     has_dead_values: bool = True
+    max_requests: int = 200
 
     @property
     def text(self) -> str:
@@ -45,6 +47,7 @@ MODES: Final = {
             "lite",
             "converted, and run by the interpreter of TensorFlow Lite",
             has_dead_values=False,
+            max_requests=1,  # the converter adds functions under the same names
         ),
     )
 }

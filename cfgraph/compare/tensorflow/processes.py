@@ -36,8 +36,6 @@ _GRACE_SECONDS: Final = 5.0
 _MAX_LOG_BYTES: Final = 1 << 16
 _MAX_LINES: Final = 4
 _MAX_LOGGED: Final = 100
-# a process is replaced after as many graphs, whose functions it keeps
-_MAX_REQUESTS: Final = 200
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|RESOURCE_EXHAUSTED")
 _STAMP: Final = re.compile(r"^[IWEF]?\d{4} [\d:.]+ +\d+ |^\d{4}-\d\d-\d\d [\d:.]+: ")
 _EXITED: Final = "exit status"
@@ -266,7 +264,7 @@ class ModePool:
     def request(self, mode: Mode, message: ProcessMessage) -> Answer:
         """Return the answer of a mode."""
         process = self._processes.pop(mode.name, None)
-        if process is not None and process.requests >= _MAX_REQUESTS:
+        if process is not None and process.requests >= mode.max_requests:
             process.close()
             process = None
         process = process or self.host.fork(mode, self.memory)

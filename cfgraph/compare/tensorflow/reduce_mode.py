@@ -35,7 +35,7 @@ from cfgraph.compare.reduce.value_operators import (
 )
 from cfgraph.compare.sample_point import sample_point
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
-from cfgraph.compare.tensorflow.mode_oracle import ModeOracle, difference_kind
+from cfgraph.compare.tensorflow.mode_oracle import ModeOracle, difference_kind, has_race
 from cfgraph.compare.tensorflow.mode_runs import needed_graph
 from cfgraph.compare.tensorflow.modes import Mode
 from cfgraph.compare.tensorflow.processes import ModePool
@@ -66,7 +66,8 @@ def start_oracle(
         raise UsageError(message, hint="feed inputs for which they differ, or compare more --cases")
     options = replace(options, seed=options.seed + max(delta.cases - 1, 0))
     kind = difference_kind(delta, mode)
-    return ModeOracle(pool, mode, against, options, kind, delta.inputs), delta
+    races = has_race(graph)
+    return ModeOracle(pool, mode, against, options, kind, delta.inputs, allow_races=races), delta
 
 
 def reduce_mode(
