@@ -16,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
@@ -201,7 +203,8 @@ def _max_trip_count(pred: Output, shapes: StaticShapes, exact: bool) -> int | No
     for tensor, limit, sign in ((lhs, rhs, way), (rhs, lhs, -way)):
         counter, end = _induction_variable(tensor, shapes), _static_integer(limit, shapes)
         if counter is not None and end is not None:
-            return _iterations_to(counter, end, equal, sign)
+            count = _iterations_to(counter, end, equal, sign)
+            return count if count is not None and _fits(counter, count, tensor) else None
     return None
 
 
@@ -212,6 +215,13 @@ def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) 
         return 0
     step = sign * counter.step
     return None if step <= 0 else -(-distance // step)
+
+
+def _fits(counter: InductionVariable, count: int, x: Output) -> bool:
+    """True if a counter reaches its last value without overflow."""
+    assert x.dtype is not None
+    limits = np.iinfo(x.dtype.numpy)
+    return int(limits.min) <= counter.start + count * counter.step <= int(limits.max)
 
 
 def _induction_variable(x: Output, shapes: StaticShapes) -> InductionVariable | None:
