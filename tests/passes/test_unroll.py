@@ -47,6 +47,28 @@ def loop(
     """
 
 
+FUNCTIONAL = """
+    x = Placeholder() {dtype=float32, shape=[]}
+    zero = Const() {dtype=int32, value=int32[]:0}
+    loop = StatelessWhile(zero, x) {T=(int32, float32), cond=@few, body=@step}
+    y = Identity(loop:1)
+
+    function few(i: int32, x: float32) -> (r: bool) {
+      limit = Const() {dtype=int32, value=int32[]:3}
+      r = Less(i, limit:output:0) {T=int32}
+      return r = r:z:0
+    }
+
+    function step(i: int32, x: float32) -> (i_out: int32, x_out: float32) {
+      one = Const() {dtype=int32, value=int32[]:1}
+      next = AddV2(i, one:output:0) {T=int32}
+      twice = AddV2(x, x) {T=float32}
+      return i_out = next:z:0
+      return x_out = twice:z:0
+    }
+"""
+
+
 def has_loops(found: cfgraph.Graph) -> bool:
     return any(
         role_of(node) is Role.ENTER or function_calls(node.op).kind == "while" for node in found
@@ -74,7 +96,7 @@ def test_an_unrolled_loop_has_the_values_and_gradients(n: int, start: str, compa
 def test_loops_that_cannot_be_unrolled_are_kept_with_a_reason() -> None:
     cases = {
         "has 3 iterations": (loop(), {"unroll": 2}),
-        "its trip count depends on data": (loop(test="Less(x/Merge, w/Enter)"), {"unroll": 9}),
+        "its trip count is not static": (loop(test="Less(x/Merge, w/Enter)"), {"unroll": 9}),
         "product is fetched, fed, or kept": (loop(), {"unroll": 9, "keep": ["product"]}),
     }
     for reason, (text, options) in cases.items():
@@ -84,12 +106,85 @@ def test_loops_that_cannot_be_unrolled_are_kept_with_a_reason() -> None:
         assert has_loops(found)
 
 
+def test_loops_that_behave_differently_unrolled_are_kept() -> None:
+    drawn = "shape = Const(^i/Switch) {dtype=int32, value=int32[0]:[]}"
+    drawn += """
+        r = RandomUniform(shape) {dtype=float32, seed=3, seed2=4}
+    """
+    repeated = loop().replace(
+        "y = Exit(x/Switch)", "e = Identity(x/Switch, ^s)\n        y = Exit(e)"
+    )
+    cases = {
+        "has a random op r (RandomUniform)": loop().replace("w/Enter)", "r)", 1) + drawn,
+        "s (Stage) makes a resource without a shared_name": loop().replace(
+            "1, w/Enter)", "1, w/Enter, ^s)"
+        )
+        + "    s = Stage(x/Switch:1) {dtypes=(float32)}",
+        "s is awaited when the loop ends, but not when it repeats": repeated
+        + '    s = Stage(x/Merge) {dtypes=(float32), shared_name="s"}',
+        "its condition may fail in loop/cond/check": FUNCTIONAL.replace(
+            "Less(i, limit:output:0)", "Less(i, limit:output:0, ^check)"
+        ).replace("r = Less", 'check = CheckNumerics(x) {T=float32, message="x"}\n      r = Less'),
+        "has a random op draw (RandomStandardNormal)": FUNCTIONAL.replace(
+            "twice = AddV2(x, x)",
+            "shape = Const() {dtype=int32, value=int32[0]:[]}\n"
+            "      draw = RandomStandardNormal(shape:output:0) {T=int32, dtype=float32}\n"
+            "      twice = AddV2(x, draw:output:0)",
+        ),
+    }
+    for reason, text in cases.items():
+        found = graph(text)
+        report = cfgraph.optimize(found, fetches=["y"], unroll=8)
+        assert [kept.reason for kept in report.kept_loops] == [reason]
+        assert has_loops(found)
+    assert not cfgraph.optimize(graph(FUNCTIONAL), fetches=["y"], unroll=8).kept_loops
+
+
+@pytest.mark.parametrize(
+    ("test", "end", "step"), [("Less", 120, 100), ("LessEqual", 127, 1), ("GreaterEqual", -128, -3)]
+)
+def test_a_counter_that_overflows_has_no_trip_count(test: str, end: int, step: int) -> None:
+    text = loop(test=f"{test}(i/Merge, limit)", n=end).replace("int32", "int8")
+    found = graph(text.replace("int8[]:1}", f"int8[]:{step}}}"))
+    report = cfgraph.optimize(found, fetches=["y"], unroll=900)
+    assert [kept.reason for kept in report.kept_loops] == ["its trip count is not static"]
+
+
+def test_a_merge_waits_for_dead_nodes() -> None:
+    text = loop().replace("Merge(x/Enter, x/Next)", "Merge(x/Enter, x/Next, ^odd, ^later)")
+    text += """
+        two = Const(^i/Merge) {dtype=int32, value=int32[]:2}
+        rest = FloorMod(i/Merge, two)
+        is_odd = Cast(rest) {DstT=bool}
+        branch = Switch(i/Merge, is_odd)
+        odd = Identity(branch:1)
+        later = Identity(i/Switch:1)
+    """
+    found = graph(text)
+    assert not cfgraph.optimize(found, fetches=["y", "n"], unroll=8).kept_loops
+    assert cfgraph.Session(found).run(["y", "n"], {"x": 2.0, "w": 3.0}) == [54.0, 3]
+
+
+def test_a_trigger_of_a_dead_loop_runs_once() -> None:
+    text = loop().replace("Enter(x)", "Enter(s:1)").replace("Enter(zero)", "Enter(u:1)")
+    text = text.replace("Enter(w)", "Enter(v:1)").replace("1, w/Enter)", "1, w/Enter, ^t)")
+    text += """
+        p = Placeholder() {dtype=bool, shape=[]}
+        s = Switch(x, p)
+        u = Switch(zero, p)
+        v = Switch(w, p)
+        t = ControlTrigger(^i/Merge)
+    """
+    report = cfgraph.optimize(graph(text), fetches=["y"], unroll=8)
+    assert [kept.reason for kept in report.kept_loops] == ["t runs even if the loop does not"]
+
+
 def test_growth_is_limited() -> None:
     found = graph(loop(n=50))
     with limited(max_nodes=200):
         report = cfgraph.optimize(found, unroll=100)
     assert [kept.reason for kept in report.kept_loops] == [
-        "would grow the graph to 734 nodes, more than --max-nodes"
+        "would grow the graph to 734 nodes, more than the limit"
     ]
     assert not cfgraph.optimize(found, unroll=100).kept_loops
 

@@ -73,7 +73,7 @@ def _call_branch(context: RewriteContext, node: Node) -> None:
     source = node.inputs[0].node
     attrs = {key: value for key, value in node.attrs.items() if key in ("Tin", "Tout", "_class")}
     graph.connect(node, node.inputs[1:], dict.fromkeys((*node.controls, *known.guards)))
-    graph.set_op(node, call_op(function), attrs | {"f": func})
+    graph.set_op(node, call_op(function, op), attrs | {"f": func})
     context.log(RULE, node, op, func.name)
     context.discard([source])
 

@@ -30,6 +30,7 @@ from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline, current_limits
 from cfgraph.ops.opdef.op import has_effect, lookup, role_of
 from cfgraph.passes.lower.lower import drop_dangling_colocation, remove_unread, restore_order
+from cfgraph.passes.optimize.calls import named_state
 from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext, colocated_name
 
 RULE: Final = "unroll"
@@ -94,16 +95,24 @@ class LoopUnroller:
             return "has no LoopCond"
         count = static_trip_count(loop.cond, context.shapes, exact=True)
         if count is None:
-            return "its trip count depends on data"
+            return "its trip count is not static"
         if count > limit:
             return f"has {count} iterations"
         size = len(self.graph) + (count + 1) * len(self.nodes)
         if size > current_limits().max_nodes:
-            return f"would grow the graph to {size} nodes, more than --max-nodes"
+            return f"would grow the graph to {size} nodes, more than the limit"
         self.count = count
         self.awaits_test = not all(map(context.does_nothing, self._needed_by(loop.cond)))
         self.dead_in_body, self.dead_at_end = self._dead(0), self._dead(1)
-        return self._irregular(loop) or self._unequal_entry() or self._named() or self._effects()
+        return (
+            self._irregular(loop)
+            or self._unequal_entry()
+            or self._late_arrivals()
+            or self._unawaited()
+            or self._named()
+            or self._effects()
+            or named_state(self.nodes, context.library)
+        )
 
     def _irregular(self, loop: WhileLoop) -> str | None:
         """A part of the loop that no straight line has."""
@@ -146,15 +155,33 @@ class LoopUnroller:
 
     def _needed_by(self, node: Node) -> list[Node]:
         """The nodes of the loop that a node depends on, also in earlier iterations."""
-        members, found = set(self.nodes), dict.fromkeys([node])
-        todo = [node]
+        return [item for item in self._ancestors([node]) if role_of(item) not in _FORWARDED]
+
+    def _ancestors(self, nodes: Iterable[Node]) -> dict[Node, None]:
+        """Nodes, and all nodes of the loop that they depend on, also in earlier iterations."""
+        found = dict.fromkeys(nodes)
+        members, todo = set(self.nodes), [*found]
         while todo:
             current = todo.pop()
             sources = (*(x.node for x in current.inputs), *current.controls)
             new = [item for item in sources if item in members and item not in found]
             found.update(dict.fromkeys(new))
             todo += new
-        return [item for item in found if role_of(item) not in _FORWARDED]
+        return found
+
+    def _unawaited(self) -> str | None:
+        """A node that may fail or has an effect, of which only the last copy would be awaited."""
+        if not self.count:
+            return None
+        for node in self.frame.exits:
+            needed = self._ancestors([node])
+            repeated = self._ancestors(x for x in needed if role_of(x) is Role.NEXT_ITERATION)
+            for item in needed:
+                if item in repeated or item in self.dead_in_body:
+                    continue
+                if role_of(item) is None and not self.context.does_nothing(item):
+                    return f"{item.name} is awaited when the loop ends, but not when it repeats"
+        return None
 
     def _dead(self, ended: int) -> frozenset[Output | Node]:
         """The nodes and outputs that are dead in every iteration, or (ended) in the last one."""
@@ -163,17 +190,48 @@ class LoopUnroller:
         cond = self.loop.cond.output()
         for node in self.nodes:
             role = role_of(node)
+            if role is Role.CONTROL_TRIGGER:
+                continue
             if role is Role.MERGE:
                 forward = [x for x in node.inputs if role_of(x.node) is not Role.NEXT_ITERATION]
                 is_dead = bool(forward) and all(x in dead for x in forward)
             else:
-                is_dead = any(x in dead for x in node.inputs)
-            if is_dead or any(control in dead for control in node.controls):
+                is_dead = any(x in dead for x in (*node.inputs, *node.controls))
+            if is_dead:
                 dead.add(node)
                 dead.update(map(node.output, range(registry.output_count(node) or 0)))
             elif role is Role.SWITCH and node.inputs[1] == cond:
                 dead.add(node.output(ended))
         return frozenset(dead)
+
+    def arrivals(self, control: Node, dead: frozenset[Output | Node]) -> list[Node]:
+        """The live nodes after which a node has run, or has arrived dead."""
+        found = dict.fromkeys([control])
+        for node in (todo := [control]):
+            if node in dead:
+                sources = (*(x.node for x in node.inputs), *node.controls)
+                new = [source for source in sources if source not in found]
+                found.update(dict.fromkeys(new))
+                todo += new
+        return [node for node in found if node not in dead]
+
+    def _late_arrivals(self) -> str | None:
+        """A node that runs after dead nodes, too, where its copies would run in other cases."""
+        context = self.context
+        starts = [enter.inputs[0] for enter in self.frame.enters]
+        for node in self.nodes:
+            role = role_of(node)
+            if role not in (Role.CONTROL_TRIGGER, Role.MERGE):
+                continue
+            if role is Role.CONTROL_TRIGGER and not all(map(context.liveness.always_live, starts)):
+                return f"{node.name} runs even if the loop does not"
+            for dead in (self.dead_in_body, self.dead_at_end):
+                lost = [control for control in node.controls if control in dead]
+                awaited = [x for control in lost for x in self.arrivals(control, dead)]
+                ends = (node, *awaited) if lost else ()
+                if any(context.frames.of_outputs[x] is not self.frame for x in ends):
+                    return f"{node.name} waits for dead nodes of an inner loop"
+        return None
 
     def _unequal_entry(self) -> str | None:
         """A value that may enter without the others."""
@@ -310,6 +368,10 @@ class IterationCopy:
         # a NextIteration may run before the Merge that reads the earlier value
         value = self.entered.get(source) or self.values[source]
         controls = self._controls(node)
+        if role_of(node) is Role.MERGE and controls:
+            # what a Merge waits for may be dead
+            name = f"{node.name}/arrived"
+            controls = [self._add(name, "ControlTrigger", (), controls, {}, node)]
         if unroller.awaits_test and role_of(node) is Role.SWITCH:
             controls.append(self._control(node.inputs[1].node))
         alias = _alias(
@@ -367,8 +429,14 @@ class IterationCopy:
         return made
 
     def _controls(self, node: Node) -> list[Node]:
-        """The control inputs of a copy."""
-        return list(dict.fromkeys(self._control(control) for control in node.controls))
+        """The control inputs of a copy; in place of dead nodes, what those wait for."""
+        found: dict[Node, None] = {}
+        for control in node.controls:
+            for source in self.unroller.arrivals(control, self.dead):
+                found[self._control(source)] = None
+                if source is not control and role_of(source) is Role.SWITCH:
+                    found[self._control(source.inputs[1].node)] = None
+        return [*found]
 
     def _control(self, control: Node) -> Node:
         copy = self.copies.get(control)

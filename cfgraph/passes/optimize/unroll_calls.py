@@ -16,12 +16,19 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.limits import check_deadline, current_limits
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.lower.lower import inline_calls, lower, restore_order
-from cfgraph.passes.optimize.calls import LOWERED_ATTR, call_op, has_effects
-from cfgraph.passes.optimize.rewriting import KeptLoop, RewriteContext
+from cfgraph.passes.optimize.calls import (
+    LOWERED_ATTR,
+    call_op,
+    has_effects,
+    is_stateful,
+    named_state,
+)
+from cfgraph.passes.optimize.rewriting import FixedNodes, KeptLoop, RewriteContext
 
 RULE: Final = "unroll"
 
@@ -76,9 +83,12 @@ def _obstacle(context: RewriteContext, node: Node, count: int, limit: int) -> st
         return "its condition has effects"
     if node.attrs.get(LOWERED_ATTR) and has_effects(body, optional=True):
         return "lowering omits effects of its body that no control output requires"
+    reason = named_state(body.definition.nodes, context.library)
+    if reason is not None:
+        return reason
     size = len(context.graph) + count * len(body.definition.nodes)
     if size > current_limits().max_nodes:
-        return f"would grow the graph to {size} nodes, more than --max-nodes"
+        return f"would grow the graph to {size} nodes, more than the limit"
     return None
 
 
@@ -99,7 +109,25 @@ def _trip_count(context: RewriteContext, node: Node) -> int | str:
     except CfgraphError as error:
         return f"it cannot be lowered: {error.message}"
     count = None if cond is None else static_trip_count(cond, shapes, exact=True)
-    return "its trip count depends on data" if count is None else count
+    if cond is None or count is None:
+        return "its trip count is not static"
+    scope = RewriteContext(scratch, FixedNodes(frozenset(), frozenset()))
+    for item in _test(cond):
+        if not scope.does_nothing(item):
+            return f"its condition may fail in {item.name}"
+    return count
+
+
+def _test(cond: Node) -> list[Node]:
+    """The nodes of a lowered loop that decide about an iteration, without its body."""
+    found = dict.fromkeys([cond])
+    for node in (todo := [cond]):
+        if role_of(node) is not Role.MERGE:
+            sources = (*(x.node for x in node.inputs), *node.controls)
+            new = [item for item in sources if item not in found]
+            found.update(dict.fromkeys(new))
+            todo += new
+    return [node for node in found if role_of(node) is not Role.MERGE]
 
 
 def _stand_in(context: RewriteContext, scratch: Graph, tensor: Output) -> Output | None:
@@ -119,13 +147,13 @@ def _replace(context: RewriteContext, node: Node, count: int) -> list[Node]:
     graph, body = context.graph, _function(context, node, "body")
     assert body is not None
     types = tuple(registry.output_types(node) or ())
-    stateful = body.definition.stateful
+    op, stateful = call_op(body, node.op), is_stateful(body)
     values, controls = list(node.inputs), list(node.controls)
     calls: list[Node] = []
     for number in range(count):
         name = graph.unique_name(f"{node.name}/iteration_{number}")
         attrs = {"Tin": types, "Tout": types, "f": node.attrs["body"]}
-        call = graph.create(name, call_op(body), values, controls, attrs, node.device)
+        call = graph.create(name, op, values, controls, attrs, node.device)
         calls.append(call)
         values = [call.output(port) for port in range(len(types))]
         controls = [call] if stateful or not types else []
