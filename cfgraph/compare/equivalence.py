@@ -25,10 +25,13 @@ from cfgraph.compare.sample_point import (
     sample_point,
 )
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
+from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
-from cfgraph.ops.opdef.op import is_functional
+from cfgraph.ops.opdef.op import is_functional, role_of
 from cfgraph.runtime.engine.step import State
 from cfgraph.runtime.trace.events import Observer
 
@@ -131,9 +134,19 @@ def _common_fetches(
     """Return the tensors to fetch, and the outputs that the second graph lacks."""
     if options.fetches or options.targets:
         return tuple(a.tensor(name).name for name in options.fetches), ()
-    names = [tensor.name for tensor in without_io_nodes(a, sinks(a))]
-    common = tuple(name for name in names if name.rpartition(":")[0] in b)
-    return common, tuple(name for name in names if name not in common)
+    tensors = without_io_nodes(a, sinks(a))
+    common = tuple(tensor.name for tensor in tensors if _has_output(b, tensor.name))
+    # the index of a Merge that nothing reads is no result
+    missing = (t for t in tensors if not (t.port == 1 and role_of(t.node) is Role.MERGE))
+    return common, tuple(tensor.name for tensor in missing if tensor.name not in common)
+
+
+def _has_output(graph: Graph, name: str) -> bool:
+    node_name, port = split_tensor_name(name)
+    if node_name not in graph:
+        return False
+    count = registry.output_count(graph[node_name])
+    return count is None or port < count
 
 
 def _common_targets(a: Graph, b: Graph) -> tuple[str, ...]:

@@ -269,3 +269,21 @@ def test_all_cases_share_the_plans_of_a_graph(monkeypatch: pytest.MonkeyPatch) -
         a, b = (cfgraph.loads(source.encode(), "graph") for _ in range(2))
         assert not compare_runs(a, b, ComparisonRunOptions(cases=4))
         assert len(planned) <= 4
+
+
+def test_the_index_of_a_merge_that_nothing_reads_is_no_output() -> None:
+    text = """
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+s = Switch(x, p)
+neg = Neg(s)
+double = AddV2(s:1, s:1)
+m = Merge(neg, double)
+"""
+    before = cfgraph.loads(text.encode(), "graph")
+    after = copy_graph(before)
+    cfgraph.functionalize(after)
+    delta = compare_runs(before, after)
+    assert not delta
+    assert delta.missing == ()
+    assert delta.fetches == ("m:0",)

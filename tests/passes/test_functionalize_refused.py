@@ -149,3 +149,64 @@ def test_zeros_of_unknown_shape_are_refused() -> None:
 def test_an_unknown_mode_is_a_usage_error(option: str) -> None:
     with pytest.raises(cfgraph.UsageError, match="unknown"):
         functionalized(BRANCHES, **{option: "x"})
+
+
+@pytest.mark.parametrize("fetches", [("u:1",), ("u:0", "u:1")])
+def test_zeros_replace_no_single_output_of_several(fetches: tuple[str, ...]) -> None:
+    graph = cfgraph.loads((INPUTS + "u = Unpack(s) {num=2, axis=0}\n").encode(), "graph")
+    report = cfgraph.functionalize(graph, fetches, dead_as="zeros")
+    assert {each.code for each in report.refused} == {"CFG605"}
+    assert graph["u"].op == "Unpack"
+
+
+def test_two_spellings_of_a_dead_fetch_share_its_zeros() -> None:
+    graph = cfgraph.loads((INPUTS + BRANCHES).encode(), "graph")
+    report = cfgraph.functionalize(graph, ("a", "a:0", "^a"), dead_as="zeros")
+    assert report.warnings == ("a is zeros where it was dead",)
+    assert not report.refused
+    assert [node.op for node in graph if node.inputs] == ["StatelessIf", "Identity"]
+
+
+UNDECIDED = """
+r = Placeholder() {dtype=bool, shape=[]}
+e = Switch(x, r)
+t = Switch(e:1, p)
+u = Switch(e:1, q)
+a = Neg(t)
+b = Abs(u:1)
+inner = Merge(a, b)
+"""
+
+
+def test_a_fetched_merge_that_keeps_its_form_remains() -> None:
+    graph = cfgraph.loads((INPUTS + UNDECIDED + "outer = Merge(inner, e)\n").encode(), "graph")
+    before = cfgraph.dumps(graph)
+    assert not cfgraph.functionalize(graph, ("outer", "inner", "s:1"))
+    assert cfgraph.dumps(graph) == before
+
+
+def test_a_merge_of_the_index_of_another_is_not_flattened() -> None:
+    outer = """
+seven = Const() {dtype=int32, value=int32[]:7}
+k = Switch(seven, r)
+outer = Merge(inner:1, k)
+"""
+    graph = cfgraph.loads((INPUTS + UNDECIDED + outer).encode(), "graph")
+    cfgraph.functionalize(graph, "outer")
+    run = cfgraph.Session(graph).run
+    feeds = {"x": [1, 2], "p": True, "q": True}
+    assert [run("outer", {**feeds, "r": r})[0] for r in (False, True)] == [7, 1]
+
+
+LATE = LOOP.replace("exit = ", 'h = Enter(v) {frame_name="loop", is_constant=true}\nexit = ')
+
+
+def test_an_effect_of_each_iteration_after_one_of_the_body_keeps_the_loop() -> None:
+    effects = """
+two = Const(^switch) {dtype=float32, value=float32[2]:[2, 2]}
+a = AssignAddVariableOp(h, two, ^add) {dtype=float32}
+after = ControlTrigger(^a)
+m = AssignSubVariableOp(h, two, ^after) {dtype=float32}
+"""
+    report = functionalized(VARIABLE + LATE + effects)
+    assert [each.code for each in report.refused] == ["CFG604"]

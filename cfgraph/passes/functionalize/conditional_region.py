@@ -299,13 +299,19 @@ def _with_inner_merges(
     return added
 
 
-def flatten_merge(graph: Graph, merge: Node, lowered: Collection[str]) -> bool:
-    """Replace inputs that are Merges in lowered form by the inputs of those; true if any is."""
+def flatten_merge(
+    graph: Graph, merge: Node, lowered: Collection[str], fetched: Collection[Node]
+) -> bool:
+    """Replace inputs that are Merges in lowered form by the inputs of those; true if any is.
+
+    A fetched Merge remains.
+    """
     inputs: list[Output] = []
     for tensor in merge.inputs:
         inner = tensor.node
-        is_only_use = len(inner.uses) == 1 and not inner.controls
-        if role_of(inner) is Role.MERGE and inner.name in lowered and is_only_use:
+        is_merge = role_of(inner) is Role.MERGE and inner.name in lowered
+        is_only_use = len(inner.uses) == 1 and not inner.controls and inner not in fetched
+        if is_merge and tensor.port == 0 and is_only_use:
             inputs += inner.inputs
         else:
             inputs.append(tensor)

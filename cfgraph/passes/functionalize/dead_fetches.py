@@ -28,12 +28,15 @@ DEAD_VALUES: Final = ("zeros",)
 
 
 class DeadFetches:
-    """The fetches of a graph that may be dead: those that got zeros, and reasons for the others."""
+    """The fetches of a graph that may be dead: those that got zeros, and reasons for the others.
+
+    `replaced` maps the node of each fetch with zeros to the Merge that has its name.
+    """
 
     def __init__(self, graph: Graph, fetched: dict[str, Output]) -> None:
         self.graph = graph
         self.fetched = fetched
-        self.replaced: dict[str, Node] = {}
+        self.replaced: dict[Node, Node] = {}
         self.reasons: dict[str, RejectionReason] = {}
 
     def resolve(self, dead_as: str | None) -> None:
@@ -42,8 +45,9 @@ class DeadFetches:
             return
         conditions = deadness(self.graph, free_constants=True)
         shapes: StaticShapes | None = None
+        with_ports = {tensor.node for tensor in self.fetched.values() if tensor.port}
         for name, tensor in self.fetched.items():
-            if conditions.always_live(tensor):
+            if tensor.node in self.replaced or conditions.always_live(tensor):
                 continue
             try:
                 if dead_as is None:
@@ -51,8 +55,11 @@ class DeadFetches:
                         f"{tensor.name} may be dead: it is live if {_condition(conditions, tensor)}"
                     )
                     raise not_functionalizable("dead value", text, node=tensor.node.name)
+                if tensor.node in with_ports:
+                    text = f"zeros can replace only output 0 of {tensor.node.name}, not all outputs"
+                    raise not_functionalizable("dead value", text, node=tensor.node.name)
                 shapes = shapes or infer_shapes(self.graph)
-                self.replaced[name] = self._with_zeros(conditions, shapes, tensor)
+                self.replaced[tensor.node] = self._with_zeros(conditions, shapes, tensor)
             except NotFunctionalizable as error:
                 self.reasons[name] = error.reason
 

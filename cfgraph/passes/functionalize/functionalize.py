@@ -7,7 +7,7 @@ _SwitchN ▸ … ▸ Merge                   becomes      Case
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ from cfgraph.ir.traversal import ancestors, topological_order
 from cfgraph.ops.opdef.op import lookup, may_write, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.functionalize.dead_fetches import DEAD_VALUES, DeadFetches
+from cfgraph.passes.functionalize.function_body import ordered_nodes
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import RegionReport
@@ -101,12 +102,16 @@ def _functionalize_valid(
     graph: Graph, fetched: dict[str, Output] | None, tensor_arrays: str, dead_as: str | None
 ) -> Functionalization:
     before = op_counts(graph)
+    read = () if fetched is None else fetched.values()
+    forwarded = _forward_single_branches(
+        graph, {tensor.node for tensor in read if tensor.port == 1}
+    )
     dead = DeadFetches(graph, {})
     if fetched is None:
         ends, has_results = _dead_ends(graph)
         dropped = _remove_with_sources(graph, ends) if has_results else []
         if not has_results:
-            dead = DeadFetches(graph, {node.name: node.output() for node in ends})
+            dead = DeadFetches(graph, _named_outputs(ends))
             dead.resolve(dead_as)
         results = {node for node in graph if not node.uses}
         values = {node for node in results if role_of(node) is not None or not _is_effect(node)}
@@ -116,10 +121,11 @@ def _functionalize_valid(
         dropped = _drop_unneeded(graph, [tensor.node for tensor in fetched.values()])
         dead = DeadFetches(graph, tensors)
         dead.resolve(dead_as)
-        nodes = {name: dead.replaced.get(name, tensor.node) for name, tensor in fetched.items()}
+        nodes = {
+            name: dead.replaced.get(tensor.node, tensor.node) for name, tensor in fetched.items()
+        }
         indices = {nodes[name] for name, tensor in tensors.items() if tensor.port == 1}
         rules = RegionRules(nodes.values(), {nodes[name] for name in tensors}, indices)
-    _forward_single_branches(graph)
     rules.shapes = infer_shapes(graph)
     lists = FunctionalizedLists()
     if tensor_arrays == "lists" and len(frames(graph).all) > 1:
@@ -131,24 +137,38 @@ def _functionalize_valid(
         node = dead.fetched[name].node
         functionalizer.reject("conditional", name, {node.name: node.op}, reason)
     dropped += [node.name for node in _drop_unread_triggers(graph, rules)]
-    graph.reorder(topological_order(graph).nodes)
-    drop_dangling_colocation(graph, graph)
     regions = (
         *functionalizer.functionalized.values(),
         *functionalizer.nested,
         *functionalizer.left_lowered.values(),
     )
     replaced = sum(region.replacement is not None for region in regions)
+    rewrites = replaced + len(dropped) + forwarded + len(dead.replaced) + functionalizer.divided
+    rewrites += lists.replaced
+    if rewrites:
+        graph.reorder(topological_order(graph).nodes)
+        drop_dangling_colocation(graph, graph)
     return Functionalization(
-        rewrites=replaced + len(dropped),
+        rewrites=rewrites,
         names=_new_names(graph, functionalizer),
         before=before,
         after=op_counts(graph),
-        warnings=tuple(f"{name} is zeros where it was dead" for name in dead.replaced),
+        warnings=tuple(f"{n.name} is zeros where it was dead" for n in dead.replaced.values()),
         regions=regions,
         dropped=tuple(dropped),
         resources=tuple(report for report in lists.left_unchanged.values() if _is_resource(report)),
     )
+
+
+def _named_outputs(nodes: Iterable[Node]) -> dict[str, Output]:
+    """Return the outputs that a run may fetch, by name; of a Merge only the value."""
+    outputs: dict[str, Output] = {}
+    for node in nodes:
+        is_merge = role_of(node) is Role.MERGE
+        count = 1 if is_merge else registry.output_count(node) or 1
+        for port in range(count):
+            outputs[f"{node.name}:{port}" if port else node.name] = node.output(port)
+    return outputs
 
 
 def _is_effect(node: Node) -> bool:
@@ -156,17 +176,39 @@ def _is_effect(node: Node) -> bool:
     return op is None or op.effects.stateful
 
 
-def _forward_single_branches(graph: Graph) -> None:
-    """Replace Switches of one output, and Merges of one input, by identities."""
+def _forward_single_branches(graph: Graph, fetched_indices: Collection[Node]) -> int:
+    """Replace Switches of one output, and Merges of one input, by identities; return the number."""
+    replaced = 0
+    ordered: Collection[Node] | None = None
     for node in list(graph):
         role = role_of(node)
-        if role is Role.MERGE and len(node.inputs) == 1 and not node.readers(1):
+        types = tuple(tensor.dtype for tensor in node.inputs)
+        if role is Role.MERGE and len(node.inputs) == 1:
+            if node.readers(1) or node in fetched_indices:
+                continue
+            if node.controls:
+                ordered = ordered_nodes(graph.nodes.values()) if ordered is None else ordered
+                _wait_for_effects(graph, node, ordered)
             graph.set_op(node, "Identity", {"T": node.attr("T")})
-        elif role is Role.SWITCH and registry.output_count(node) == 1:
+            replaced += 1
+        elif role is Role.SWITCH and registry.output_count(node) == 1 and None not in types:
             # it waits for the index
-            types = tuple(tensor.dtype for tensor in node.inputs)
-            if None not in types:
-                graph.set_op(node, "IdentityN", {"T": types})
+            graph.set_op(node, "IdentityN", {"T": types})
+            replaced += 1
+    return replaced
+
+
+def _wait_for_effects(graph: Graph, merge: Node, ordered: Collection[Node]) -> None:
+    """Let a Merge wait for its control inputs, which may be dead, through a ControlTrigger.
+
+    Those that follow no effect are dropped.
+    """
+    controls = [control for control in merge.controls if control in ordered]
+    if controls:
+        name = f"{merge.name}/order"
+        trigger = graph.add("ControlTrigger", name=name, controls=controls, device=merge.device)
+        controls = [trigger]
+    graph.connect(merge, merge.inputs, controls)
 
 
 def _is_resource(report: RegionReport) -> bool:

@@ -211,8 +211,9 @@ def functionalize_while(
     tail.move()
     for node in frame.exits:
         result = tail.value(node.inputs[0])
+        controls = [*tail.predecessors(node), *([] if result.node is loop else [loop])]
         graph.set_op(node, "Identity", {"T": node.attr("T")})
-        graph.connect(node, [result], [] if result.node is loop else [loop])
+        graph.connect(node, [result], controls)
     staying = {*frame.exits, *tail.moved}
     removed = [*(node for node in form.phases if node not in staying), *frame.enters]
     graph.remove(*dict.fromkeys(removed))
@@ -235,9 +236,20 @@ class _LoopTail:
     def move(self) -> None:
         """Connect the nodes of the last iteration to the results."""
         for node in self.moved:
+            controls = self.predecessors(node)
             inputs = [self.value(tensor) for tensor in node.inputs]
-            controls = [control for control in node.controls if control in self.moved]
             self.graph.connect(node, inputs, [*controls, self.loop])
+
+    def predecessors(self, node: Node) -> list[Node]:
+        """Return the moved nodes that a node waits for, also through Switches and triggers."""
+        sources = dict.fromkeys([*node.controls, *_switches_read(node)])
+        todo = list(sources)
+        for source in todo:
+            if role_of(source) in (Role.SWITCH, Role.CONTROL_TRIGGER):
+                new = [n for n in (*source.controls, *_switches_read(source)) if n not in sources]
+                sources.update(dict.fromkeys(new))
+                todo += dict.fromkeys(new)
+        return [source for source in sources if source in self.moved]
 
     def value(self, tensor: Output) -> Output:
         """Return the tensor of the outer frame with the value of the last iteration."""
@@ -274,6 +286,10 @@ class _LoopTail:
         return self.results.get(tensor, tensor)
 
 
+def _switches_read(node: Node) -> list[Node]:
+    return [tensor.node for tensor in node.inputs if role_of(tensor.node) is Role.SWITCH]
+
+
 # phases of a loop: the iterations in which a node runs; the JSON report of regions uses these words
 EVERY_ITERATION: Final = "always"
 BODY_ITERATIONS: Final = "body"
@@ -295,6 +311,7 @@ def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> LoopForm:
         _require_phase(node, phase)
     form = LoopForm(loop, phases, frozenset(_ordered_in_loop(order)))
     _require_movable_end(form)
+    _require_condition_first(form, order)
     return form
 
 
@@ -325,6 +342,25 @@ def _require_movable_end(form: LoopForm) -> None:
             text = f"{node.name} runs once in each iteration, and is read after the last"
             raise not_functionalizable("effects", text, node=node.name)
         todo += [_switched_value(tensor).node for tensor in node.inputs]
+
+
+def _require_condition_first(form: LoopForm, order: Sequence[Node]) -> None:
+    """Raise NotFunctionalizable if a node of every iteration waits for an effect of only some.
+
+    It would be in the condition function, which runs before that effect.
+    """
+    late: set[Node] = set()
+    for node in order:
+        if back_edge_of(node) is not None:
+            continue
+        is_partial = form.phases.get(node) != EVERY_ITERATION
+        sources = (*(tensor.node for tensor in node.inputs), *node.controls)
+        if not (is_partial and must_run_once(node)) and late.isdisjoint(sources):
+            continue
+        late.add(node)
+        if not is_partial and role_of(node) is None:
+            text = f"{node.name} runs in each iteration, after an effect that runs only in some"
+            raise not_functionalizable("effects", text, node=node.name)
 
 
 def _switched_value(tensor: Output) -> Output:

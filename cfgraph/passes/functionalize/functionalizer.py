@@ -119,6 +119,8 @@ class Functionalizer:
         self.left_lowered: dict[str, RegionReport] = {}
         self.nested: list[RegionReport] = []
         self.accepted = 0
+        # Merges that were flattened or added
+        self.divided = 0
         self._used_names = {*graph.nodes, *graph.functions}
         self._last_numbers: dict[str, int] = {}
         self._original_nodes = set(graph)
@@ -364,8 +366,10 @@ class _AnalysisRound:
         """Divide a Merge into Merges of two branches each, and functionalize the inner ones."""
         if merge in self.rules.fetched_indices:
             return False
-        flattened = flatten_merge(self.graph, merge, self.owner.left_lowered)
+        lowered = self.owner.left_lowered
+        flattened = flatten_merge(self.graph, merge, lowered, self.rules.fetched)
         inner = split_merge(self.graph, boundary, merge)
+        self.owner.divided += flattened + len(inner)
         for node, inner_boundary in inner:
             self.dependencies.vertex_of[node] = self.dependencies.vertex_of[merge]
             opened.put(node, depth + 1)

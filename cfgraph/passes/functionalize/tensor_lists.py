@@ -35,10 +35,12 @@ class FunctionalizedLists:
     """Lists that replaced stacks and TensorArrays, and reports on resources left unchanged.
 
     `nodes` maps the name of the node that created a stack or TensorArray to the nodes that handle
-    the list, each with the names and ops of the original nodes that it replaces.
+    the list, each with the names and ops of the original nodes that it replaces. `replaced` is the
+    number of stacks and TensorArrays that became lists.
     """
 
     nodes: dict[str, dict[Node, dict[str, str]]] = field(default_factory=dict)
+    replaced: int = 0
     left_unchanged: dict[str, RegionReport] = field(default_factory=dict)
 
     def live_nodes(self, graph: Graph) -> dict[str, list[Node]]:
@@ -96,6 +98,7 @@ def functionalize_lists(
             else:
                 use = tensor_array_use(node, liveness, fetched, shapes)
                 lists.nodes[name] = tensor_array_to_list(graph, use)
+            lists.replaced += 1
         except NotFunctionalizable as error:
             report = RegionReport("list", name, {name: op}, None, error.reason)
             lists.left_unchanged[name] = report
