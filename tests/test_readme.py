@@ -59,7 +59,7 @@ def test_the_first_screen_says_what_for() -> None:
     lines = README.splitlines()
     assert len(lines) <= 138
     screen = "\n".join(lines[:30])
-    assert sum(line.count("?") for line in lines[:15]) == 5
+    assert sum(line.count("?") for line in lines[:15]) == 6
     assert "<img" in screen
 
 
