@@ -23,7 +23,9 @@ def answer(mode: Mode, request: ProcessMessage) -> ProcessMessage:
         return ProcessMessage(
             {"error": "InvalidArgumentError", "message": "planted at {{node a}} [1,2]"}
         )
-    if fault == "no_kernel":
+    if fault in MESSAGES:
+        return ProcessMessage({"error": "InvalidArgumentError", "message": MESSAGES[fault]})
+    if fault == "no_kernel" or (fault == "one_mode" and mode.name != "graph"):
         return ProcessMessage({"error": "UnimplementedError", "message": "planted"})
     return ProcessMessage(
         {"dead": [], "empty": []}, {name: np.float32(3) for name in request.header["fetches"]}
@@ -61,6 +63,11 @@ def exhaust_memory() -> None:
     np.empty(1 << 32)
 
 
+MESSAGES = {
+    "no_registered_kernel": "No OpKernel was registered to support Op 'X' used by {{node x}}",
+    "no_registered_op": "Op type not registered 'X' in binary running on host",
+    "hostile": 'node """; raise SystemExit(9); """|`x`<b>\x1b',
+}
 FAULTS = {
     "abort": abort,
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -69,6 +76,7 @@ FAULTS = {
     "stops_listening": stop_listening,
     "garbage": print_garbage,
     "memory": exhaust_memory,
+    "host_killed": lambda: os.kill(os.getppid(), signal.SIGKILL),
 }
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,9 @@ NAMES = [
     "memory",
     "error",
     "no_kernel",
+    "no_registered_kernel",
+    "no_registered_op",
+    "host_killed",
     "differs",
 ]
 
@@ -104,6 +108,40 @@ def test_the_last_lines_of_a_dead_process_are_reported(pool: ModePool) -> None:
 def test_a_mode_that_lacks_a_kernel_is_unsupported(pool: ModePool) -> None:
     with pytest.raises(Unsupported, match="cannot run the graph: UnimplementedError: planted"):
         compare(pool, "no_kernel")
+
+
+@pytest.mark.parametrize("fault", ["no_registered_kernel", "no_registered_op"])
+def test_a_kernel_or_op_that_is_not_registered_is_unsupported(pool: ModePool, fault: str) -> None:
+    with pytest.raises(Unsupported, match="cannot run the graph: InvalidArgumentError"):
+        compare(pool, fault)
+
+
+def test_a_killed_host_is_replaced_once(pool: ModePool) -> None:
+    assert not compare(pool, "fine")
+    process = pool.host._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert not compare(pool, "fine"), "no process of the lost host is used"
+
+
+def test_a_host_that_is_killed_again_is_an_error(pool: ModePool) -> None:
+    with pytest.raises(ExecutionError, match="the process that imported TensorFlow ended"):
+        compare(pool, "host_killed")
+    assert not compare(pool, "fine")
+
+
+def test_a_message_that_nothing_reads_ends_at_its_deadline() -> None:
+    near, far = socket.socketpair()
+    large = ProcessMessage({}, {"x": np.zeros(1 << 24, np.uint8)})
+    with near, far:
+        with pytest.raises(TimeoutError):
+            send(near, large, time.monotonic() + 0.1)
+        with pytest.raises(TimeoutError):
+            receive(near, time.monotonic() + 0.01)
+        send(far, ProcessMessage({}))
+        assert receive(near).header == {}
+        assert near.gettimeout() is None, "the time of the last message is over"
 
 
 def test_equal_failures_have_one_signature(pool: ModePool) -> None:

@@ -44,8 +44,11 @@ class ProcessMessage:
     arrays: Mapping[str, Any] = field(default_factory=dict)
 
 
-def send(connection: socket.socket, message: ProcessMessage) -> None:
-    """Send a message. Raises ConnectionEnded if nothing reads it."""
+def send(connection: socket.socket, message: ProcessMessage, deadline: float | None = None) -> None:
+    """Send a message before a time of `time.monotonic`.
+
+    Raises TimeoutError at the deadline, and ConnectionEnded if nothing reads the message.
+    """
     types, stored = [], {}
     for number, (name, value) in enumerate(message.arrays.items()):
         array = np.asarray(value)
@@ -62,6 +65,7 @@ def send(connection: socket.socket, message: ProcessMessage) -> None:
     body = io.BytesIO()
     if stored:
         np.savez(body, allow_pickle=False, **stored)
+    _limit(connection, deadline)
     try:
         connection.sendall(_PREFIX.pack(_MAGIC, len(header), body.tell()) + header)
         connection.sendall(body.getbuffer())
@@ -117,14 +121,18 @@ def _as_bytes(item: Any) -> bytes:
     return item if isinstance(item, bytes) else str(item).encode()
 
 
+def _limit(connection: socket.socket, deadline: float | None) -> None:
+    """Let the next call of a socket end at a time. Raises TimeoutError after it."""
+    left = None if deadline is None else deadline - monotonic()
+    if left is not None and left <= 0:
+        raise TimeoutError
+    connection.settimeout(left)
+
+
 def _read(connection: socket.socket, size: int, deadline: float | None) -> bytes:
     chunks, missing = [], size
     while missing:
-        if deadline is not None:
-            left = deadline - monotonic()
-            if left <= 0:
-                raise TimeoutError
-            connection.settimeout(left)
+        _limit(connection, deadline)
         try:
             chunk = connection.recv(min(missing, _CHUNK_BYTES))
         except (ConnectionResetError, BrokenPipeError):

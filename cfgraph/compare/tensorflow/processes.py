@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
@@ -22,7 +23,7 @@ from cfgraph.compare.tensorflow.messages import (
     send,
 )
 from cfgraph.compare.tensorflow.modes import Mode
-from cfgraph.errors import Unsupported, install_hint
+from cfgraph.errors import ExecutionError, Unsupported, install_hint
 from cfgraph.limits import current_limits
 
 WORKER_COMMAND: Final = (sys.executable, "-m", "cfgraph.compare.tensorflow.worker")
@@ -43,7 +44,8 @@ _MAX_LINE: Final = 300
 _UNSUPPORTED: Final = "UnimplementedError"
 _UNCOMPILED: Final = re.compile(
     r"unsupported operations|not supported by this interpreter|explicitly marked illegal"
-    r"|neither a custom op nor a flex op"
+    r"|neither a custom op nor a flex op|Op type not registered"
+    r"|No OpKernel was registered|No registered '[^']*' OpKernel"
 )
 _NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _NAMES: Final = re.compile(r"\{\{[^}]*\}\}|'[^']*'|\"[^\"]*\"|\[[^\]]*\]")
@@ -84,6 +86,10 @@ class Answer:
         return self.failure is None or self.failure.kind in ("error", "unsupported")
 
 
+class HostLost(ExecutionError):
+    """The end of the process that forks the others, and of those with it."""
+
+
 class TensorFlowHost:
     """The process that has imported TensorFlow, and forks the others; starts on demand."""
 
@@ -96,24 +102,32 @@ class TensorFlowHost:
     def fork(
         self, mode: Mode, memory: int, environment: Mapping[str, str] | None = None
     ) -> ModeProcess:
-        """Return a new process of a mode. Raises Unsupported without TensorFlow."""
+        """Return a new process of a mode.
+
+        Raises Unsupported without TensorFlow, and HostLost if this process ended.
+        """
         control = self._started()
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
-        near, far = socket.socketpair()
-        with far:
-            variables = {"TF_XLA_FLAGS": mode.flags} if mode.flags else {}
-            variables |= environment or {}
-            header = {"fork": mode.name, "memory": memory, "environment": variables}
-            send(control, ProcessMessage(header))
-            socket.send_fds(control, [b"f"], [far.fileno(), log.fileno()])
-        pid = int(self._reply(control)["pid"])
+        variables = {"TF_XLA_FLAGS": mode.flags} if mode.flags else {}
+        variables |= environment or {}
+        request = ProcessMessage({"fork": mode.name, "memory": memory, "environment": variables})
+        with ExitStack() as opened:
+            log = opened.enter_context(tempfile.TemporaryFile())
+            near, far = socket.socketpair()
+            opened.enter_context(near)
+            with far:
+                pid = int(self._exchange(control, request, (far.fileno(), log.fileno()))["pid"])
+            opened.pop_all()
         return ModeProcess(self, mode, pid, near, log)
 
     def wait(self, pid: int, grace: float) -> int:
-        """Return the exit status of a process, negative for a signal; end it after a time."""
-        control = self._started()
-        send(control, ProcessMessage({"wait": pid, "grace": grace}))
-        return int(self._reply(control)["status"])
+        """Return the exit status of a process, negative for a signal; end it after a time.
+
+        Raises HostLost if this process ended.
+        """
+        if self._control is None:  # the system ended those that it forked, too
+            return -signal.SIGKILL
+        request = ProcessMessage({"wait": pid, "grace": grace})
+        return int(self._exchange(self._control, request)["status"])
 
     def close(self) -> None:
         """End the process, and with it all that it forked."""
@@ -140,7 +154,8 @@ class TensorFlowHost:
             far.close()
             self._control = near
             try:
-                self.version = str(self._reply(near, _START_SECONDS)["version"])
+                reply = receive(near, monotonic() + _START_SECONDS)
+                self.version = str(reply.header["version"])
             except _LOST:
                 self.close()
                 lines = log_lines(log)
@@ -151,8 +166,21 @@ class TensorFlowHost:
                 raise Unsupported(message, hint=hint) from None
         return near
 
-    def _reply(self, control: socket.socket, seconds: float = _CONTROL_SECONDS) -> dict[str, Any]:
-        return dict(receive(control, monotonic() + seconds).header)
+    def _exchange(
+        self, control: socket.socket, request: ProcessMessage, descriptors: Sequence[int] = ()
+    ) -> Mapping[str, Any]:
+        """Return the answer to a request, which may be followed by descriptors."""
+        deadline = monotonic() + _CONTROL_SECONDS
+        try:
+            send(control, request, deadline)
+            if descriptors:
+                socket.send_fds(control, [b"f"], list(descriptors))
+            return receive(control, deadline).header
+        except _LOST:
+            self.close()
+            message = "the process that imported TensorFlow ended"
+            hint = "the system may have no memory left: close other programs, or reduce the graph"
+            raise HostLost(message, hint=hint) from None
 
 
 _LOST: Final = (ConnectionEnded, MessageError, TimeoutError, OSError)
@@ -174,8 +202,9 @@ class ModeProcess:
         limit = current_limits().deadline
         self.requests += 1
         try:
-            send(self.connection, message)
-            reply = receive(self.connection, min(limit, monotonic() + seconds))
+            deadline = min(limit, monotonic() + seconds)
+            send(self.connection, message, deadline)
+            reply = receive(self.connection, deadline)
         except TimeoutError:
             current_limits().check_deadline()
             return self._ended("timeout", f"no answer within {seconds:g} s")
@@ -196,12 +225,14 @@ class ModeProcess:
 
     def close(self) -> None:
         """End the process, and drop what it printed."""
-        self.end()
-        self.log.close()
+        try:
+            self.end()
+        finally:
+            self.log.close()
 
     def _died(self) -> Answer:
-        status = status_text(self.end(_GRACE_SECONDS))
         with self.log:
+            status = status_text(self.end(_GRACE_SECONDS))
             lines = log_lines(self.log)
         if any(_OUT_OF_MEMORY.search(line) for line in lines):
             return Answer(failure=ModeFailure("memory", f"out of memory ({status})", log=lines))
@@ -209,8 +240,8 @@ class ModeProcess:
         return Answer(failure=ModeFailure(kind, status, log=lines))
 
     def _ended(self, kind: str, message: str) -> Answer:
-        self.end()
         with self.log:
+            self.end()
             return Answer(failure=ModeFailure(kind, message, log=log_lines(self.log)))
 
 
@@ -256,13 +287,29 @@ class ModePool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._drop()
+        self.host.close()
+
+    def _drop(self) -> None:
+        """Close the connections to all processes, which end then."""
         for process in self._processes.values():
             process.connection.close()
             process.log.close()
-        self.host.close()
+        self._processes.clear()
+
+    def _retried(self, request: Callable[[], Answer]) -> Answer:
+        """Repeat a request once if the process that forks the others ended during it."""
+        try:
+            return request()
+        except HostLost:
+            self._drop()
+            return request()
 
     def request(self, mode: Mode, message: ProcessMessage) -> Answer:
         """Return the answer of a mode."""
+        return self._retried(lambda: self._request(mode, message))
+
+    def _request(self, mode: Mode, message: ProcessMessage) -> Answer:
         process = self._processes.pop(mode.name, None)
         if process is not None and process.requests >= mode.max_requests:
             process.close()
@@ -277,6 +324,11 @@ class ModePool:
         self, mode: Mode, message: ProcessMessage, environment: Mapping[str, str]
     ) -> Answer:
         """Return the answer of a process of its own, with more environment variables."""
+        return self._retried(lambda: self._request_once(mode, message, environment))
+
+    def _request_once(
+        self, mode: Mode, message: ProcessMessage, environment: Mapping[str, str]
+    ) -> Answer:
         process = self.host.fork(mode, self.memory, environment)
         answer = self._answer(process, message)
         if answer.is_reported:
