@@ -70,3 +70,46 @@ def test_a_bypass_in_a_body_removes_what_only_it_needs(subject: Subject) -> None
     assert smaller is not None
     names = [node.name for node in smaller.graphs[0].functions["while_body_8"].definition.nodes]
     assert "while/add_2/y" not in names
+
+
+LOOP = """versions producer=1
+x = Const() {dtype=int32, value=int32[]:3}
+y = StatelessWhile(x, x) {T=(int32, int32), body=@body, cond=@cond}
+
+function body(a: int32, b: int32) -> (c: int32, d: int32) {
+  r = Add(a, b) {T=int32}
+  return c = r:z:0
+  return d = b
+}
+
+function cond(COND) -> (z: bool) {
+  LESS
+  return z = less:z:0
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cond", "less"),
+    [
+        ("a: int32, b: int32", "less = Less(a, nosuch:z:0) {T=int32}"),
+        ("a: int32", "less = Less(a, a) {T=int32}"),
+        ("a: int32, b: int32", "less = Less(a, a) {T=$T}"),
+    ],
+    ids=["inconsistent", "one argument", "polymorphic"],
+)
+def test_functions_that_cannot_be_edited_are_skipped(cond: str, less: str) -> None:
+    text = LOOP.replace("COND", cond).replace("LESS", less)
+    broken = Subject((cfgraph.loads(text.encode()),))
+    assert FunctionalVariableOperator({}).items(broken) == []
+    items = BodyOperator(NodeOperator(StandIns(fallback="zeros"))).items(broken)
+    assert "body" in {name for name, _ in items}
+    assert FunctionalVariableOperator({}).candidate(broken, [("y", "a")]) is None
+
+
+def test_a_loop_without_its_functions_has_no_variables() -> None:
+    graph = cfgraph.loads(LOOP.partition("function")[0].encode())
+    operator = FunctionalVariableOperator({})
+    assert operator.items(Subject((graph,))) == []
+    assert operator.candidate(Subject((graph,)), [("y", "a")]) is None
+    assert BodyOperator(BypassOperator()).candidate(Subject((graph,)), [("body", "r")]) is None

@@ -11,12 +11,14 @@ import numpy as np
 from cfgraph.compare.reduce.removal import dead_ends
 from cfgraph.compare.reduce.search import Operator
 from cfgraph.compare.reduce.subject import Subject
+from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.function_graph import ARG_OP, instantiate, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph, function_from_nodes
 from cfgraph.ir.registry import output_count
+from cfgraph.limits import check_deadline
 
 _RETURN_OP: Final = "_Retval"
 _LISTS: Final = ("T", "output_shapes")
@@ -37,11 +39,12 @@ class BodyOperator:
     def items(self, subject: Subject) -> list[tuple[str, Any]]:
         """Return functions with the items of their bodies."""
         graph = subject.graphs[0]
+        bodies = {name: _body_or_none(graph, name) for name in graph.functions}
         return [
             (name, item)
-            for name, function in graph.functions.items()
-            if not is_polymorphic(function)
-            for item in self.inner.items(Subject((_body(graph, function),)))
+            for name, body in bodies.items()
+            if body is not None
+            for item in self.inner.items(Subject((body,)))
         ]
 
     def candidate(self, subject: Subject, items: Sequence[tuple[str, Any]]) -> Subject | None:
@@ -75,6 +78,18 @@ def _body(graph: Graph, function: Function) -> Graph:
     return instance.graph
 
 
+def _body_or_none(graph: Graph, name: str) -> Graph | None:
+    """Return a body as a graph, None if there is none that depends on nothing else."""
+    function = graph.functions.get(name)
+    if function is None or is_polymorphic(function):
+        return None
+    try:
+        return _body(graph, function)
+    except CfgraphError:
+        check_deadline()
+        return None
+
+
 def _edit_body(
     graph: Graph,
     name: str,
@@ -85,10 +100,11 @@ def _edit_body(
 
     `dropped` are the indices of an argument and of an output to remove.
     """
-    definition = graph.functions[name].definition
-    body = edit(_body(graph, graph.functions[name]))
-    if body is None or definition.control_outputs:
+    instance = _body_or_none(graph, name)
+    body = None if instance is None else edit(instance)
+    if body is None or graph.functions[name].definition.control_outputs:
         return False
+    definition = graph.functions[name].definition
     arguments: dict[int | None, Node] = {
         node.attr("index"): node for node in body if node.op == ARG_OP
     }
@@ -131,7 +147,7 @@ class FunctionalVariableOperator:
         return [
             (node.name, name)
             for node in graph
-            if _is_loop(node)
+            if _is_loop(node) and _can_be_edited(graph, node)
             for name in _variables(graph, node)
         ]
 
@@ -182,11 +198,24 @@ def _is_loop(node: Node) -> bool:
     return all(isinstance(node.attrs.get(key), Func) for key in ("body", "cond"))
 
 
+def _can_be_edited(graph: Graph, loop: Node) -> bool:
+    return all(_body_or_none(graph, name) is not None for name in _functions(loop))
+
+
+def _functions(loop: Node) -> tuple[str, str]:
+    """Return the names of the body and of the condition."""
+    return loop.attr("body").name, loop.attr("cond").name
+
+
 def _variables(graph: Graph, loop: Node) -> list[str]:
-    """Return the names of the arguments of the body, if there is one per input."""
-    function = graph.functions.get(loop.attr("body").name)
-    names = [arg.name for arg in function.definition.inputs] if function is not None else []
-    return names if len(names) == len(loop.inputs) else []
+    """Return the names of the arguments of the body, if both functions have one per input."""
+    body, cond = (graph.functions.get(name) for name in _functions(loop))
+    if body is None or cond is None:
+        return []
+    lists = (body.definition.inputs, body.definition.outputs, cond.definition.inputs)
+    if any(len(items) != len(loop.inputs) for items in lists):
+        return []
+    return [arg.name for arg in body.definition.inputs]
 
 
 def _drop_port(graph: Graph, loop: Node, index: int) -> None:
