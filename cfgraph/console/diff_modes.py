@@ -76,6 +76,8 @@ def diff_modes(path: str, second: str | None, modes: ModeOptions, options: DiffO
                     raise
                 unsupported[mode] = error
         report = ModeReport(source, modes, deltas, unsupported, pool.host.version, options.full)
+    if not deltas:
+        raise next(reversed(unsupported.values()))
     first = next((delta for delta in deltas.values() if delta), next(iter(deltas.values())))
     return print_diff_result(
         (source, source),
@@ -145,7 +147,10 @@ class ModeReport:
                 "mode": mode.text,
                 "against": self.reference,
                 "version": self.version,
-                **runs_json(delta, graphs, self.full),
+                "unsupported": None if mode in self.deltas else self.unsupported[mode].message,
+                "runs": runs_json(self.deltas[mode], graphs, self.full)
+                if mode in self.deltas
+                else None,
             }
-            for mode, delta in self.deltas.items()
+            for mode in self.modes.modes
         ]
