@@ -123,6 +123,10 @@ def main(
         from cfgraph.console.diff_modes import ModeOptions
         from cfgraph.console.reduce_modes import reduce_in_mode
 
+        if command or any(value is not None for value in (status, match, jobs, against_out)):
+            message = "--with compares runs of TensorFlow, and a command is not needed"
+            hint = "remove --with, or the command, --status, --match, --jobs, and --against-out"
+            raise UsageError(message, hint=hint)
         modes = ModeOptions.parse(with_, against, run_timeout)
         raise options.Exit(reduce_in_mode(graph, modes, inputs, outputs, report))
     if report is not None:

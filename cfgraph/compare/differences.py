@@ -121,6 +121,7 @@ class RunDiff:
     which is also a difference. `lowered` is true if functions of the first graph had to be lowered,
     so that errors of lowering that affect both graphs are not visible. `races` are accesses in no
     defined order by the name of the fetch or target that depends on them, and is not compared.
+    `targets` are nodes that ran, too, in modes of TensorFlow.
     """
 
     fetches: tuple[str, ...]
@@ -132,6 +133,7 @@ class RunDiff:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     lowered: bool = False
     races: Mapping[str, Finding] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.failure or self.missing)

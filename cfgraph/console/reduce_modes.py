@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cfgraph.cli.output import page
+from cfgraph.cli.output import note, page
 from cfgraph.cli.transform_options import OutputOptions, RunInputs
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.reduce.search import Search
@@ -16,7 +16,7 @@ from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.diff_modes import ModeOptions
 from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
-from cfgraph.console.graph_files import read_graph
+from cfgraph.console.graph_files import read_graph, require_single_stdin
 from cfgraph.console.mode_report import ModeFault, write_report
 from cfgraph.console.reduce import ReducedFiles, print_reduction, print_reduction_json, require_file
 from cfgraph.errors import UsageError
@@ -38,24 +38,28 @@ def reduce_in_mode(
         raise UsageError(message, hint="write --with tensorflow:autojit")
     if report is not None and outputs.output is None:
         outputs = outputs.replace(output=str(Path(report, "graph.pb")))
-        Path(report).mkdir(parents=True, exist_ok=True)
     output = require_file(outputs, path)
     source = read_graph(path, quiet=outputs.quiet)
+    require_single_stdin(source, inputs.feed)
     options = replace(comparison_options(inputs, source, outputs.quiet), locate=False)
     files = ReducedFiles((output,), outputs.to, outputs.quiet)
     with modes.pool() as pool, files.kept_on_interruption():
         oracle, delta = start_oracle(pool, source.graph, modes.modes[0], modes.against, options)
+        if report is not None:
+            Path(report).mkdir(parents=True, exist_ok=True)
         search = reduce_mode(oracle, source.graph, delta, files.on_success)
         files.write(search.best)
-        final = oracle.compare(search.best.graphs[0], locate=True)
+        final = oracle.reproduced(search.best.graphs[0])
         version = pool.host.version
-        fault = ModeFault(oracle, search.best.graphs[0], final, version)
-        reported = write_report(fault, report) if report is not None else []
+        if report is not None and final:
+            write_report(ModeFault(oracle, search.best.graphs[0], final, version), report)
     before = Subject((source.graph,)).nodes
     if not outputs.quiet:
         print_reduction(before, search.best.nodes, search.tests)
         print_mode_difference(search, oracle, final, version)
-        if reported:
+        if not final:
+            note("note: the difference was not reproduced in the smallest graph: no report")
+        elif report is not None:
             page(stream=sys.stderr).line(f"the report is in {report}", "dim")
     members: dict[str, Any] = {"command": None, "status": None}
     members["runs"] = runs_json(final, search.best.graphs * 2)

@@ -7,14 +7,15 @@ clusters. cfgraph reads that graph, and its analysis of deadness applies to it a
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.findings import Finding
+from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.tensorflow.messages import ProcessMessage
 from cfgraph.compare.tensorflow.mode_oracle import ModeOracle, difference_kind
 from cfgraph.compare.tensorflow.mode_runs import run_message
@@ -71,11 +72,9 @@ class Culprit:
     remarks: tuple[str, ...] = ()
 
 
-def find_culprit(
-    oracle: ModeOracle, graph: Graph, fetches: Sequence[str], feeds: Mapping[str, Any]
-) -> Culprit:
+def find_culprit(oracle: ModeOracle, graph: Graph, delta: RunDiff) -> Culprit:
     """Return what TensorFlow made of a graph in which a mode differs."""
-    message = run_message(graph, fetches, feeds)
+    message = run_message(graph, delta.fetches, delta.inputs, delta.targets)
     rewritten, log = rewritten_graph(oracle.pool, oracle.mode, message)
     bodies = (function.definition.nodes for function in graph.functions.values())
     ops = graph.ops.union(node.op for body in bodies for node in body)

@@ -72,7 +72,7 @@ def compare_modes(
         case = _ModeCase(
             pool, graph, mode, against, options, options.seed + number, previous, without
         )
-        delta = replace(case.compare(), cases=number + 1)
+        delta = replace(case.compare(), cases=number + 1, targets=tuple(options.targets))
         if delta:
             break
         previous = case.point

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.analysis.check import check
 from cfgraph.analysis.feeds_and_fetches import must_be_fed
+from cfgraph.analysis.summary import sinks, without_io_nodes
 from cfgraph.compare.differences import RunDiff
 from cfgraph.compare.equivalence import ComparisonRunOptions
 from cfgraph.compare.reduce.subject import Subject
@@ -24,6 +25,9 @@ from cfgraph.limits import check_deadline
 from cfgraph.ops.opdef.op import role_of
 
 _RACE: Final = "CFG220"
+
+# of a fault that is not deterministic
+_MAX_RUNS: Final = 5
 
 
 def difference_kind(delta: RunDiff, mode: Mode) -> tuple[str, ...]:
@@ -91,6 +95,18 @@ class ModeOracle:
         options = replace(self.options_for(graph), locate=locate)
         return compare_modes(self.pool, graph, self.mode, self.against, options, self.without)
 
+    def reproduced(self, graph: Graph) -> RunDiff:
+        """Return the difference of a graph with its first wrong node.
+
+        It is empty if no one of several runs differs: the fault is not deterministic.
+        """
+        delta = RunDiff(())
+        for _ in range(_MAX_RUNS):
+            delta = self.compare(graph, locate=True)
+            if difference_kind(delta, self.mode) == self.kind:
+                break
+        return delta
+
     def options_for(self, graph: Graph) -> ComparisonRunOptions:
         """Return the options with the names that a graph contains."""
         setting = self.options.setting
@@ -98,10 +114,12 @@ class ModeOracle:
         feeds = {name: value for name, value in self.feeds.items() if name in inputs}
         inits = [name for name in setting.inits if node_name(name) in graph.nodes]
         targets = [name for name in self.options.targets if node_name(name) in graph.nodes]
+        # without targets, these are the default
+        fetched = sinks(graph) if targets and self.options.fetches else []
         return replace(
             self.options,
             setting=replace(setting, feeds=feeds, inits=inits),
-            fetches=(),
+            fetches=tuple(item.name for item in without_io_nodes(graph, fetched)),
             targets=targets,
             cases=1,
         )
