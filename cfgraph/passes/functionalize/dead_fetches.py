@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.deadness.deadness import Deadness
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import NUMERIC_KINDS
@@ -39,11 +39,8 @@ class DeadFetches:
         self.replaced: dict[Node, Node] = {}
         self.reasons: dict[str, RejectionReason] = {}
 
-    def resolve(self, dead_as: str | None) -> None:
+    def resolve(self, conditions: Deadness, dead_as: str | None) -> None:
         """Add zeros to each fetch that may be dead, or record why it stays so."""
-        if not self.fetched:
-            return
-        conditions = deadness(self.graph, free_constants=True)
         shapes: StaticShapes | None = None
         with_ports = {tensor.node for tensor in self.fetched.values() if tensor.port}
         for name, tensor in self.fetched.items():

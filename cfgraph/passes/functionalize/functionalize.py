@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.deadness.deadness import deadness
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.liveness_rules import liveness_rule
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_valid
@@ -108,19 +108,23 @@ def _functionalize_valid(
     )
     dead = DeadFetches(graph, {})
     if fetched is None:
-        ends, has_results = _dead_ends(graph)
+        conditions = deadness(graph, free_constants=True)
+        edits = graph.edits
+        ends, has_results = _dead_ends(graph, conditions)
         dropped = _remove_with_sources(graph, ends) if has_results else []
         if not has_results:
             dead = DeadFetches(graph, _named_outputs(ends))
-            dead.resolve(dead_as)
+            dead.resolve(conditions, dead_as)
         results = {node for node in graph if not node.uses}
         values = {node for node in results if role_of(node) is not None or not _is_effect(node)}
         rules = RegionRules(results, values, has_named_fetches=False)
     else:
         tensors = {name: tensor for name, tensor in fetched.items() if name[:1] != "^"}
         dropped = _drop_unneeded(graph, [tensor.node for tensor in fetched.values()])
+        conditions = deadness(graph, free_constants=True)
+        edits = graph.edits
         dead = DeadFetches(graph, tensors)
-        dead.resolve(dead_as)
+        dead.resolve(conditions, dead_as)
         nodes = {
             name: dead.replaced.get(tensor.node, tensor.node) for name, tensor in fetched.items()
         }
@@ -132,7 +136,7 @@ def _functionalize_valid(
         liveness = liveness_rule(graph, "exact")
         lists = functionalize_lists(graph, liveness, {}, rules.fetched, traced=True)
     functionalizer = Functionalizer(graph, rules)
-    functionalizer.run(lists.original_ops())
+    functionalizer.run(lists.original_ops(), conditions if graph.edits == edits else None)
     for name, reason in dead.reasons.items():
         node = dead.fetched[name].node
         functionalizer.reject("conditional", name, {node.name: node.op}, reason)
@@ -228,7 +232,7 @@ def _drop_unneeded(graph: Graph, fetched: Iterable[Node]) -> list[str]:
     return [node.name for node in unneeded]
 
 
-def _dead_ends(graph: Graph) -> tuple[list[Node], bool]:
+def _dead_ends(graph: Graph, conditions: Deadness) -> tuple[list[Node], bool]:
     """Return nodes without effects that may be dead and that nothing reads.
 
     Also return true if the graph has other results.
@@ -236,7 +240,6 @@ def _dead_ends(graph: Graph) -> tuple[list[Node], bool]:
     ends = [node for node in graph if not node.uses]
     if not any(role_of(node) is Role.SWITCH for node in graph):
         return [], True
-    conditions = deadness(graph, free_constants=True)
     frame_of, root = conditions.frames.of_outputs, conditions.frames.root
     dead = [
         node

@@ -127,19 +127,25 @@ class Functionalizer:
         self._original_ops: dict[Node, Mapping[str, str]] = {}
         self._nesting: dict[Node, int] = {}
 
-    def run(self, original_ops: Mapping[Node, Mapping[str, str]] | None = None) -> None:
+    def run(
+        self,
+        original_ops: Mapping[Node, Mapping[str, str]] | None = None,
+        conditions: Deadness | None = None,
+    ) -> None:
         """Functionalize regions, innermost first, until nothing changes.
 
-        `original_ops` has the names and ops that a node replaces already.
+        `original_ops` has the names and ops that a node replaces already, and `conditions` is the
+        analysis of the graph with free constants, if there is one.
         """
         self._original_ops = {**(original_ops or {})}
-        while self._run_round():
+        while self._run_round(conditions):
+            conditions = None
             check_deadline()
 
-    def _run_round(self) -> bool:
+    def _run_round(self, conditions: Deadness | None) -> bool:
         """Functionalize what one analysis allows; return true if another one may allow more."""
         self.left_lowered = {}
-        work = _AnalysisRound(self)
+        work = _AnalysisRound(self, conditions)
         return work.run()
 
     def call_name(self, kind: str, region: str) -> str:
@@ -192,10 +198,10 @@ class Functionalizer:
 class _AnalysisRound:
     """Functionalization over one analysis."""
 
-    def __init__(self, functionalizer: Functionalizer) -> None:
+    def __init__(self, functionalizer: Functionalizer, conditions: Deadness | None) -> None:
         self.owner = functionalizer
         self.graph, self.rules = functionalizer.graph, functionalizer.rules
-        self.conditions: Deadness = deadness(self.graph, free_constants=True)
+        self.conditions = conditions or deadness(self.graph, free_constants=True)
         self.frames = self.conditions.frames
         self.dependencies = CycleGraph(self.frames)
         self.added: defaultdict[Frame, list[Node]] = defaultdict(list)
