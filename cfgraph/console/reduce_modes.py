@@ -58,7 +58,8 @@ def reduce_in_mode(
         print_reduction(before, search.best.nodes, search.tests)
         print_mode_difference(search, oracle, final, version)
         if not final:
-            note("note: the difference was not reproduced in the smallest graph: no report")
+            without = ", and no report is written" if report is not None else ""
+            note(f"note: the difference of the smallest graph was not reproduced{without}")
         elif report is not None:
             page(stream=sys.stderr).line(f"the report is in {report}", "dim")
     members: dict[str, Any] = {"command": None, "status": None}

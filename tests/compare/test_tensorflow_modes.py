@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.compare.differences import RunDiff, ValueMismatch
 from cfgraph.compare.equivalence import ComparisonRunOptions
 from cfgraph.compare.sample_point import SampleOptions
 from cfgraph.compare.tensorflow.mode_comparison import compare_modes
+from cfgraph.compare.tensorflow.mode_oracle import ModeOracle
 from cfgraph.compare.tensorflow.modes import MODES
 from cfgraph.compare.tensorflow.processes import ModePool
 from cfgraph.compare.tensorflow.reduce_mode import reduce_mode, start_oracle
 from cfgraph.console.mode_report import ModeFault, write_report
+from cfgraph.console.mode_script import repro_script
 from cfgraph.errors import UsageError
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -117,3 +120,32 @@ def test_a_report_shows_the_fault_in_tensorflow_alone(
     assert "| `jit` | agrees with cfgraph |" in issue
     assert "CFG221" in issue, "the graph of Grappler has a node that never runs"
     assert cfgraph.load(tmp_path / "graph.pb").nodes.keys() == graph.nodes.keys()
+
+
+@pytest.mark.parametrize("mode", ["grappler", "jit", "lite"])
+def test_a_script_calls_the_graph_as_the_mode_does(
+    pool: ModePool, tmp_path: Path, mode: str
+) -> None:
+    text = """versions producer=1
+b = Placeholder() {dtype=float32, shape=[?,2]}
+a = Placeholder() {dtype=int32, shape=[]}
+c = Cast(a) {SrcT=int32, DstT=float32}
+y = Mul(b, c) {T=float32}
+t = Neg(b) {T=float32}
+"""
+    graph = cfgraph.loads(text.encode())
+    feeds = {"b:0": np.float32([[1, 2], [3, np.inf], [5, 6]]), "a:0": np.int32(2)}
+    options = ComparisonRunOptions(SampleOptions(feeds), ("y:0",), ("t",), cases=1)
+    assert not compare_modes(pool, graph, MODES[mode], options=options)
+    oracle = ModeOracle(pool, MODES[mode], None, options, ("value",), feeds)
+    value = feeds["b:0"] * 2
+    for expected, status in ((value, 0), (value + np.float32(1), 1)):
+        gap = ValueMismatch("y:0", "the value differs", expected, value)
+        delta = RunDiff(("y:0",), gaps=(gap,), inputs=feeds, targets=("t",))
+        path = tmp_path / "repro.py"
+        path.write_text(repro_script(oracle, graph, delta, "title"))
+        done = subprocess.run(
+            [sys.executable, path], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == status, done.stderr
+        assert ("AssertionError" in done.stderr) == bool(status)
