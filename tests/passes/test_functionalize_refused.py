@@ -210,3 +210,16 @@ m = AssignSubVariableOp(h, two, ^after) {dtype=float32}
 """
     report = functionalized(VARIABLE + LATE + effects)
     assert [each.code for each in report.refused] == ["CFG604"]
+
+
+def test_a_fetched_exit_that_is_live_in_more_runs_than_the_loop_keeps_it() -> None:
+    text = LOOP.replace("exit = ", "y = Merge(y_enter, y_next)\nexit = ")
+    text += """
+y_enter = Enter(s:1) {frame_name="loop"}
+y_switch = Switch(y, cond)
+y_next = NextIteration(y_switch:1)
+out = Exit(y_switch)
+"""
+    for fetches in [(), ("exit", "out")]:
+        report = functionalized(text, *fetches)
+        assert "CFG603" in {each.code for each in report.refused}

@@ -70,7 +70,7 @@ class LoopCall:
     body: Function
 
 
-def entry_condition(form: LoopForm, conditions: Deadness) -> Predicate:
+def entry_condition(form: LoopForm, conditions: Deadness, rules: RegionRules) -> Predicate:
     """Return the condition under which a loop is entered.
 
     Raises NotFunctionalizable if a call, which waits for all inputs to be live, would be live in
@@ -88,7 +88,9 @@ def entry_condition(form: LoopForm, conditions: Deadness) -> Predicate:
         return condition
     condition = conditions.formulas.all_of(map(conditions.predicate, (*variables, *invariants)))
     early = any(map(must_run_once, form.in_phase(EVERY_ITERATION)))
-    results = [leaving.output() for leaving in form.frame.exits if leaving.uses]
+    results = [
+        leaving.output() for leaving in form.frame.exits if leaving.uses or leaving in rules.fetched
+    ]
     equal = conditions.solver.equal
     if early or any(equal(conditions.of(result), condition) is not True for result in results):
         raise _nonuniform_entry(first, differing[0])

@@ -260,7 +260,7 @@ class _AnalysisRound:
                 raise not_functionalizable("fed", text, node=node.name)
         form = functionalizable_loop(frame, topological_order(nodes).nodes)
         nesting = self.owner.nesting_in(nodes)
-        condition = entry_condition(form, self.conditions)
+        condition = entry_condition(form, self.conditions, self.rules)
         cond = frame.loop_conds[0].name
         name = self.owner.call_name("while", cond)
         call = loop_call(self.graph, form, name, self.rules)
