@@ -1,4 +1,4 @@
-"""The share of recorded conditionals and loops that become functional nodes, and all refusals."""
+"""The share of recorded conditionals and loops that become functional nodes, and all rejections."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TINY: Final = 40
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """A row per kind of region, and a row per region that keeps its form, sorted by code."""
     regions = [region for graph in graphs(tiny=tiny) for region in graph]
-    refused = [region for region in regions if region.replacement is None]
+    rejected = [region for region in regions if region.replacement is None]
     for kind in ("conditional", "loop"):
         total = sum(region.kind == kind for region in regions)
-        left = sum(region.kind == kind for region in refused)
+        left = sum(region.kind == kind for region in rejected)
         yield Row(f"{kind}s of {total} functionalized", 100 * (total - left) / max(total, 1), "%")
-    counts = Counter((region.code or "", region.name, _text(region)) for region in refused)
+    counts = Counter((region.code or "", region.name, _text(region)) for region in rejected)
     for (code, name, text), count in sorted(counts.items()):
-        yield Row(f"{code} {name}: {text}", count, "refused")
+        yield Row(f"{code} {name}: {text}", count, "rejected")
 
 
 def _text(region: RegionReport) -> str:

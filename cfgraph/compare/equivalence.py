@@ -26,8 +26,7 @@ from cfgraph.compare.sample_point import (
 )
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.traversal import ancestors
 from cfgraph.limits import reserve
@@ -135,18 +134,18 @@ def _common_fetches(
     if options.fetches or options.targets:
         return tuple(a.tensor(name).name for name in options.fetches), ()
     tensors = without_io_nodes(a, sinks(a))
-    common = tuple(tensor.name for tensor in tensors if _has_output(b, tensor.name))
+    common = tuple(tensor.name for tensor in tensors if _has_output(b, tensor))
     # the index of a Merge that nothing reads is no result
     missing = (t for t in tensors if not (t.port == 1 and role_of(t.node) is Role.MERGE))
     return common, tuple(tensor.name for tensor in missing if tensor.name not in common)
 
 
-def _has_output(graph: Graph, name: str) -> bool:
-    node_name, port = split_tensor_name(name)
-    if node_name not in graph:
+def _has_output(graph: Graph, tensor: Output) -> bool:
+    node = graph.nodes.get(tensor.node.name)
+    if node is None:
         return False
-    count = registry.output_count(graph[node_name])
-    return count is None or port < count
+    count = registry.output_count(node)
+    return count is None or tensor.port < count
 
 
 def _common_targets(a: Graph, b: Graph) -> tuple[str, ...]:

@@ -23,10 +23,12 @@ from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.cluster.formation.report import (
     EDGE_REASONS,
     NODE_REASONS,
+    REGION_REASONS,
     Clustering,
     CompilationGain,
+    region_json,
 )
-from cfgraph.passes.functionalize.report import REGION_REASONS, RejectionReason
+from cfgraph.passes.functionalize.report import RejectionReason
 from cfgraph.passes.lower.lower import lower
 
 _MAX_OPS: Final = 6
@@ -263,7 +265,7 @@ class ClusteredGraph(PassResult[ClusterOptions, Clustering]):
             "warnings": report.warnings,
         }
         if request.regions:
-            result["regions"] = report.regions
+            result["regions"] = [*map(region_json, report.regions)]
         if request.explain:
             result["nodes"] = [
                 {"name": name, "op": report.op_of[name], **reason.to_json()}

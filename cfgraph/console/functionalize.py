@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from cfgraph.analysis.findings import catalog
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.cli.pass_options import FunctionalizeOptions
@@ -14,6 +15,7 @@ from cfgraph.console.transform import PassResult
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.saved_model import SavedSignature
 from cfgraph.passes.functionalize.functionalize import Functionalization, functionalize
+from cfgraph.passes.functionalize.report import RegionReport
 
 
 class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
@@ -36,7 +38,7 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
     @property
     def exit_status(self) -> int:
         """1 with `strict` if a region kept its form."""
-        return int(self.options.strict and bool(self.report.refused))
+        return int(self.options.strict and bool(self.report.rejected))
 
     def signatures(self, names: SignatureNames) -> Sequence[SavedSignature]:
         """None is changed or added: all keep the names of their tensors."""
@@ -52,41 +54,66 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
         return OutputTable(columns, [(*key, count) for key, count in sorted(counts.items())])
 
     def summary(self) -> Mapping[str, Any]:
-        """The numbers of functionalized and refused regions, and of dropped nodes."""
-        refused = len(self.report.refused)
+        """The numbers of functionalized and rejected regions, and of dropped nodes."""
+        rejected = len(self.report.rejected)
         return {
-            "functionalized": len(self.report.regions) - refused,
-            "refused": refused,
+            "functionalized": len(self.report.regions) - rejected,
+            "rejected": rejected,
             "dropped": len(self.report.dropped),
         }
 
     def members(self) -> Mapping[str, Any]:
-        """The regions, and the nodes that nothing needs."""
-        regions = [region.to_call_json() for region in self.report.regions]
-        return {"regions": regions, "dropped": self.report.dropped}
+        """The regions, the stacks and TensorArrays that remain, and the nodes nothing needs."""
+        report = self.report
+        return {
+            "regions": report.regions,
+            "resources": report.resources,
+            "dropped": report.dropped,
+        }
 
     def show(self, out: Page) -> None:
         """Print the regions, and a reason for each that kept its form."""
-        summary, refused = self.summary(), self.report.refused
-        if not self.report.regions:
-            out.line("nothing to functionalize")
-            return
-        count = summary["functionalized"]
-        total = len(self.report.regions)
-        out.heading(f"functionalized {count} of {total} region{'s' * (total != 1)}")
-        out.table(self.rows())
-        if self.report.dropped:
-            out.line(f"dropped {len(self.report.dropped)} nodes that no result needs")
-        if not refused:
-            return
-        out.line()
-        out.heading("not functionalized", f"{len(refused)} keep Switch and Merge")
+        report = self.report
+        total, rejected = len(report.regions), report.rejected
+        if total:
+            out.heading(f"functionalized {total - len(rejected)} of {total} region{_plural(total)}")
+            out.table(self.rows())
+        if report.dropped:
+            count = len(report.dropped)
+            out.line(f"dropped {count} node{_plural(count)} that no result needs")
+        if not report:
+            out.line("nothing to functionalize" if not total else "the graph is unchanged")
+        if rejected:
+            out.line()
+            keep = "keeps" if len(rejected) == 1 else "keep"
+            out.heading("not functionalized", f"{len(rejected)} {keep} Switch and Merge")
+            self._show_rejected(out, rejected)
+        if report.resources:
+            out.line()
+            out.heading("stacks and TensorArrays", f"{len(report.resources)} became no list")
+            self._show_rejected(out, report.resources)
+        if (rejected or report.resources) and not self.options.explain:
+            out.line("--explain lists each of them")
+
+    def _show_rejected(self, out: Page, regions: Sequence[RegionReport]) -> None:
+        """Print each region with its reason, or the number of regions per code."""
         if self.options.explain:
-            for region in refused:
+            for region in regions:
                 assert region.reason is not None
-                out.line(f"{region.code} {region.kind} {region.name}: {region.reason.text}")
+                code = "" if region.code is None else f"{region.code} "
+                out.line(f"{code}{region.kind} {region.name}: {region.reason.text}")
             return
-        kinds = Counter(region.reason.kind for region in refused if region.reason is not None)
-        columns = [Column("reason"), Column("count", right=True)]
-        out.table(OutputTable(columns, [*kinds.most_common()]))
-        out.line("--explain lists each of them")
+        reasons = Counter((region.code or "", _summary(region)) for region in regions)
+        columns = [Column("code", optional=True), Column("reason"), Column("count", right=True)]
+        out.table(OutputTable(columns, [(*key, count) for key, count in reasons.most_common()]))
+
+
+def _summary(region: RegionReport) -> str:
+    """Return the title of the code of a region, or its own reason."""
+    if region.code is not None:
+        return catalog()[region.code].title
+    return "" if region.reason is None else region.reason.text
+
+
+def _plural(count: int) -> str:
+    return "s" * (count != 1)

@@ -14,7 +14,7 @@ STEP = 100
 
 
 def check(seeds: range, **options: str) -> None:
-    refused = 0
+    rejected = 0
     for seed, program in random_programs(seeds):
         graph = program.graph
         cfgraph.lower(graph)
@@ -23,15 +23,15 @@ def check(seeds: range, **options: str) -> None:
         primitives = [
             node.name for node in graph if role_of(node) not in (None, Role.CONTROL_TRIGGER)
         ]
-        assert not primitives or report.refused, seed
-        refused += bool(report.refused)
+        assert not primitives or report.rejected, seed
+        rejected += bool(report.rejected)
         session = cfgraph.Session(graph, **options)
         session.run(targets=["init"])
         values = session.run(program.fetches, program.feeds, program.targets)
         assert [int(value) for value in values] == program.expected, seed
         assert session.run(["memory:0"]) == [program.memory], seed
     # programs that decide the predicate of a branch again inside it
-    assert refused <= len(seeds) // 20
+    assert rejected <= len(seeds) // 20
 
 
 @pytest.mark.parametrize("engine", ["compiled", "tokens"])

@@ -34,10 +34,10 @@ from cfgraph.passes.functionalize.functionalize_while import LoopCall
 from cfgraph.passes.functionalize.functionalizer import Functionalizer
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import (
-    NotFunctionalizable,
+    RegionRejected,
     RegionReport,
     RejectionReason,
-    not_functionalizable,
+    region_rejected,
 )
 from cfgraph.passes.functionalize.tensor_lists import (
     FunctionalizedLists,
@@ -150,11 +150,11 @@ class ClusterRegions:
     @property
     def regions(self) -> tuple[RegionReport, ...]:
         """Return the reports of functionalized regions, followed by the reports of all others."""
-        lowered = self._functionalizer.left_lowered
+        lowered = self._functionalizer.rejected
         return (
             *self.functionalized.values(),
             *lowered.values(),
-            *self.lists.left_unchanged.values(),
+            *self.lists.rejected.values(),
         )
 
     def cluster_constraints(self) -> ClusterConstraints:
@@ -204,11 +204,11 @@ class CompiledRegionRules(RegionRules):
         self._compilation.functionalized.add(call)
 
     def require_region(self, name: str, nodes: Sequence[Node]) -> None:
-        """Raise NotFunctionalizable unless nodes compile, on one device, none fed or fetched."""
+        """Raise RegionRejected unless nodes compile, on one device, none fed or fetched."""
         if name in self.regions.rejected:
-            raise NotFunctionalizable(self.regions.rejected[name])
+            raise RegionRejected(self.regions.rejected[name])
         if len({DeviceName.parse(node.device) for node in nodes}) > 1:
-            raise not_functionalizable("several devices", "its nodes are not on one device")
+            raise region_rejected("several devices", "its nodes are not on one device")
         for node in nodes:
             self._require_node(node)
 
@@ -216,7 +216,7 @@ class CompiledRegionRules(RegionRules):
         constraints = self.regions.constraints
         fetched = constraints.needed is not None and node in constraints.fetched
         if node in constraints.fed or (fetched and role_of(node) is not Role.MERGE):
-            raise not_functionalizable("fed", f"{node.name} is fed or fetched", node=node.name)
+            raise region_rejected("fed", f"{node.name} is fed or fetched", node=node.name)
         op = lookup(node.op)
         if op is not None and op.role:
             return
@@ -224,21 +224,19 @@ class CompiledRegionRules(RegionRules):
         reason = self._compilation.rejection(node)
         if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
             data = {**reason.data, "node": node.name}
-            raise NotFunctionalizable(
-                RejectionReason(reason.kind, f"{node.name}: {reason.text}", data)
-            )
+            raise RegionRejected(RejectionReason(reason.kind, f"{node.name}: {reason.text}", data))
         if op is None or op.effects.stateful:
             text = f"{node.name}: {node.op} is stateful"
-            raise not_functionalizable("effects", text, node=node.name)
+            raise region_rejected("effects", text, node=node.name)
 
     def require_selector(self, merge: Node, *, is_index: bool) -> None:
-        """Raise NotFunctionalizable for a Case, which XLA compiles in no cluster."""
+        """Raise RegionRejected for a Case, which XLA compiles in no cluster."""
         if is_index:
             text = f"{merge.name} merges {len(merge.inputs)} tensors"
-            raise not_functionalizable("form", text, node=merge.name)
+            raise region_rejected("form", text, node=merge.name)
 
     def require_loop(self, frame: Frame, call: LoopCall) -> None:
-        """Raise NotFunctionalizable if a shape, or a value that XLA needs as a constant, changes.
+        """Raise RegionRejected if a shape, or a value that XLA needs as a constant, changes.
 
         A frame without a loop is no call."""
         if self._shapes is None:
@@ -247,7 +245,7 @@ class CompiledRegionRules(RegionRules):
 
 
 def _require_static_shapes(known: FunctionInstances, call: LoopCall, shapes: StaticShapes) -> None:
-    """Raise NotFunctionalizable if a shape, or a value that XLA needs as a constant, changes."""
+    """Raise RegionRejected if a shape, or a value that XLA needs as a constant, changes."""
     new = {call.cond.name: call.cond, call.body.name: call.body}
     instances = known.extended(new)
     cond, body = (instances.get(function.name, {}) for function in (call.cond, call.body))
@@ -256,7 +254,7 @@ def _require_static_shapes(known: FunctionInstances, call: LoopCall, shapes: Sta
         for index in sorted(constant_arguments(function, instances)):
             if not is_invariant[index]:
                 text = f"XLA needs {call.operands[index].name} as a constant; the loop changes it"
-                raise not_functionalizable("constant varies", text)
+                raise region_rejected("constant varies", text)
     _require_invariant_shapes(call, body, [shapes[tensor] for tensor in call.operands])
 
 
@@ -272,4 +270,4 @@ def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, initial: list
         except ValueError:
             name, new = call.inner[index][0].name, inferred[updated]
             text = f"the shape of {name} changes from {shape} to {new}"
-            raise not_functionalizable("shape changes", text) from None
+            raise region_rejected("shape changes", text) from None

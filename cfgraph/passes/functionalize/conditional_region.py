@@ -22,7 +22,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.functionalize.function_body import is_cheap_constant
-from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
+from cfgraph.passes.functionalize.report import RegionRejected, region_rejected
 
 _OPAQUE_ROLES: Final[dict[Role, tuple[str, str]]] = {
     Role.MERGE: ("conditional", "the conditional of {} in it keeps its form"),
@@ -86,7 +86,7 @@ class RegionCone(NamedTuple):
 def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCone:
     """Return what Merges and effects depend on, down to the boundary of their context.
 
-    Raises NotFunctionalizable if there is a node inside that no function can contain.
+    Raises RegionRejected if there is a node inside that no function can contain.
     """
     inside: dict[Node, None] = {}
     outside: dict[Output, None] = {}
@@ -119,7 +119,7 @@ def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCon
         role = role_of(node)
         if role in _OPAQUE_ROLES:
             kind, text = _OPAQUE_ROLES[role]
-            raise not_functionalizable(kind, text.format(node.name), node=node.name)
+            raise region_rejected(kind, text.format(node.name), node=node.name)
         if role is Role.SWITCH:
             if is_tensor and boundary.is_outside(node):
                 top[node] = None
@@ -129,7 +129,7 @@ def region_cone(boundary: ContextBoundary, targets: Sequence[Node]) -> RegionCon
     for node in top:
         if (dtype := node.inputs[0].dtype) is None or dtype.is_ref:
             text = f"{node.name} selects a reference"
-            raise not_functionalizable("reference", text, node=node.name)
+            raise region_rejected("reference", text, node=node.name)
     return RegionCone(list(inside), list(outside), list(controls), list(top))
 
 
@@ -192,7 +192,7 @@ class ConditionalRegion:
     def branch_of(self, node: Node) -> int:
         """Return the branch in which a node inside runs.
 
-        Raises NotFunctionalizable if it also runs elsewhere, or only in some cases of the branch.
+        Raises RegionRejected if it also runs elsewhere, or only in some cases of the branch.
         """
         conditions = self.boundary.conditions
         live = conditions.of_control(node)
@@ -200,7 +200,7 @@ class ConditionalRegion:
             if live == branch or conditions.solver.equal(live, branch) is True:
                 return number
         text = f"{node.name} has effects, and does not run exactly where a branch does"
-        raise not_functionalizable("effects", text, node=node.name)
+        raise region_rejected("effects", text, node=node.name)
 
     def absorb(self, other: ConditionalRegion) -> None:
         """Add the Merges and effects of another region."""
@@ -209,10 +209,10 @@ class ConditionalRegion:
 
 
 def merge_region(boundary: ContextBoundary, merge: Node) -> tuple[ConditionalRegion, RegionCone]:
-    """Return the region of a Merge. Raises NotFunctionalizable if no one predicate decides it."""
+    """Return the region of a Merge. Raises RegionRejected if no one predicate decides it."""
     dtype = merge.inputs[0].dtype if merge.inputs else None
     if dtype is None or dtype.is_ref:
-        raise not_functionalizable("reference", f"{merge.name} merges references", node=merge.name)
+        raise region_rejected("reference", f"{merge.name} merges references", node=merge.name)
     cone = region_cone(boundary, [merge])
     for selector in selectors(boundary.conditions, boundary.context, cone):
         slots = _slots_by_branch(boundary.conditions, merge, selector)
@@ -324,12 +324,12 @@ def flatten_merge(
     return True
 
 
-def _undecided(merge: Node, cone: RegionCone) -> NotFunctionalizable:
+def _undecided(merge: Node, cone: RegionCone) -> RegionRejected:
     if not cone.top_switches:
         text = f"the inputs of {merge.name} are not selected by a Switch"
     else:
         text = f"no single predicate decides the inputs of {merge.name}"
-    return not_functionalizable("form", text, node=merge.name)
+    return region_rejected("form", text, node=merge.name)
 
 
 def _slots_by_branch(
@@ -365,7 +365,7 @@ def effect_region(conditions: Deadness, effect: Node) -> ConditionalRegion:
     tensor = deciding_switch(conditions, effect, conditions.of_control(effect))
     if tensor is None:
         text = f"no single predicate decides whether {effect.name} runs"
-        raise not_functionalizable("form", text, node=effect.name)
+        raise region_rejected("form", text, node=effect.name)
     context = conditions.of_control(tensor.node)
     boundary = ContextBoundary(conditions, context)
     selector = branch_selector(conditions, context, tensor.node)

@@ -19,9 +19,9 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.functionalize.conditional_region import deciding_switch
 from cfgraph.passes.functionalize.report import (
-    NotFunctionalizable,
+    RegionRejected,
     RejectionReason,
-    not_functionalizable,
+    region_rejected,
 )
 
 DEAD_VALUES: Final = ("zeros",)
@@ -51,13 +51,13 @@ class DeadFetches:
                     text = (
                         f"{tensor.name} may be dead: it is live if {_condition(conditions, tensor)}"
                     )
-                    raise not_functionalizable("dead value", text, node=tensor.node.name)
+                    raise region_rejected("dead value", text, node=tensor.node.name)
                 if tensor.node in with_ports:
                     text = f"zeros can replace only output 0 of {tensor.node.name}, not all outputs"
-                    raise not_functionalizable("dead value", text, node=tensor.node.name)
+                    raise region_rejected("dead value", text, node=tensor.node.name)
                 shapes = shapes or infer_shapes(self.graph)
                 self.replaced[tensor.node] = self._with_zeros(conditions, shapes, tensor)
-            except NotFunctionalizable as error:
+            except RegionRejected as error:
                 self.reasons[name] = error.reason
 
     def _with_zeros(self, conditions: Deadness, shapes: StaticShapes, tensor: Output) -> Node:
@@ -91,7 +91,7 @@ class DeadFetches:
             selected = deciding_switch(conditions, start, live)
             if selected is None:
                 text = f"no single predicate decides whether {tensor.name} is live"
-                raise not_functionalizable("dead value", text, node=tensor.node.name)
+                raise region_rejected("dead value", text, node=tensor.node.name)
             start, live = selected.node, conditions.of_control(selected.node)
             found.append((selected.node, selected.port))
         return found
@@ -100,10 +100,10 @@ class DeadFetches:
         dims, dtype = shapes[tensor].dims, tensor.dtype
         if dims is None or any(size is None for size in dims):
             text = f"the shape of {tensor.name}, and of its zeros, is unknown"
-            raise not_functionalizable("dead value", text, node=tensor.node.name)
+            raise region_rejected("dead value", text, node=tensor.node.name)
         if dtype is None or dtype.kind not in NUMERIC_KINDS:
             text = f"{tensor.name} has type {dtype or 'unknown'}, which has no zeros"
-            raise not_functionalizable("dead value", text, node=tensor.node.name)
+            raise region_rejected("dead value", text, node=tensor.node.name)
         value = TensorValue(np.zeros([size or 0 for size in dims], dtype.base.numpy))
         name = f"{tensor.node.name}/zero"
         return self.graph.add("Const", name=name, dtype=dtype.base, value=value).output()

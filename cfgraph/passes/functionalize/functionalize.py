@@ -49,7 +49,7 @@ class Functionalization(Report):
     resources: tuple[RegionReport, ...] = ()
 
     @property
-    def refused(self) -> tuple[RegionReport, ...]:
+    def rejected(self) -> tuple[RegionReport, ...]:
         """Return the regions that kept their lowered form."""
         return tuple(region for region in self.regions if region.replacement is None)
 
@@ -144,7 +144,7 @@ def _functionalize_valid(
     regions = (
         *functionalizer.functionalized.values(),
         *functionalizer.nested,
-        *functionalizer.left_lowered.values(),
+        *functionalizer.rejected.values(),
     )
     replaced = sum(region.replacement is not None for region in regions)
     rewrites = replaced + len(dropped) + forwarded + len(dead.replaced) + functionalizer.divided
@@ -160,7 +160,7 @@ def _functionalize_valid(
         warnings=tuple(f"{n.name} is zeros where it was dead" for n in dead.replaced.values()),
         regions=regions,
         dropped=tuple(dropped),
-        resources=tuple(report for report in lists.left_unchanged.values() if _is_resource(report)),
+        resources=tuple(report for report in lists.rejected.values() if _is_resource(report)),
     )
 
 

@@ -37,7 +37,7 @@ from cfgraph.passes.functionalize.function_body import (
     ordered_nodes,
 )
 from cfgraph.passes.functionalize.region_rules import RegionRules
-from cfgraph.passes.functionalize.report import not_functionalizable
+from cfgraph.passes.functionalize.report import region_rejected
 
 _BRANCH_NAMES: Final = ("else", "then")
 
@@ -56,12 +56,12 @@ class PlannedCall:
 
     @classmethod
     def of_region(cls, region: ConditionalRegion, rules: RegionRules) -> PlannedCall:
-        """Plan the call of a region. Raises NotFunctionalizable if an effect is used elsewhere."""
+        """Plan the call of a region. Raises RegionRejected if an effect is used elsewhere."""
         cone = region.cone()
         sources = (*(tensor.node for tensor in cone.outside), *cone.controls)
         if cycle := next((node for node in sources if node in region.targets), None):
             text = f"effects of one call are used before and after {cycle.name}"
-            raise not_functionalizable("effects", text, node=cycle.name)
+            raise region_rejected("effects", text, node=cycle.name)
         ordered = ordered_nodes(cone.inside)
         effects: tuple[list[Node], ...] = tuple([] for _ in region.selector.branches)
         for node in cone.inside:
@@ -82,11 +82,11 @@ class PlannedCall:
                     continue
                 if slot != CONTROL or not self._can_wait_for_call(user, node):
                     text = f"{user.name} reads {node.name}, which runs once, in one branch"
-                    raise not_functionalizable("effects", text, node=node.name)
+                    raise region_rejected("effects", text, node=node.name)
             fetched = rules.fetched_values if node in targets else rules.fetched
             if must_run_once(node) and node in fetched:
                 text = f"{node.name} is fetched, and may be dead"
-                raise not_functionalizable("dead value", text, node=node.name)
+                raise region_rejected("dead value", text, node=node.name)
 
     def _can_wait_for_call(self, user: Node, node: Node) -> bool:
         """Return true if a node stays live where it is after it waits for the call instead."""
@@ -190,7 +190,7 @@ def _liveness_anchors(
         conditions.adopt(pivot, context, conditions.frames.of[tensor.node])
         return [pivot]
     text = f"{plan.region.targets[0].name} may be dead when all of its inputs are live"
-    raise not_functionalizable("entered apart", text, of=[plan.region.targets[0].name])
+    raise region_rejected("entered apart", text, of=[plan.region.targets[0].name])
 
 
 def _used_ports(merge: Node, fetched: Collection[Node]) -> range:
@@ -257,10 +257,10 @@ def _branch_function(
         dtype = tensor.dtype
         if dtype is None:
             text = f"the type of {tensor.name} is unknown"
-            raise not_functionalizable("type", text, node=tensor.node.name)
+            raise region_rejected("type", text, node=tensor.node.name)
         if dtype.is_ref:
             text = f"{tensor.name} is a reference"
-            raise not_functionalizable("reference", text, node=tensor.node.name)
+            raise region_rejected("reference", text, node=tensor.node.name)
         body.argument(names.new(tensor), dtype.base, tensor)
     for tensor in copied:
         body.constant(tensor, tensor.node)
@@ -297,7 +297,7 @@ class SharedCalls:
         """Add a region to the first call that it is independent of, or to a new call.
 
         `once` are its nodes that follow effects; regions that have one in common share a call.
-        Raises NotFunctionalizable if they cannot.
+        Raises RegionRejected if they cannot.
         """
         first = region.targets[0]
         before, after = self._order(first)
@@ -307,7 +307,7 @@ class SharedCalls:
             number = owners.pop()
             if owners:
                 text = f"{first.name} depends on effects of several calls"
-                raise not_functionalizable("effects", text, node=first.name)
+                raise region_rejected("effects", text, node=first.name)
             self._join_effects(number, region, once)
             self._before[number] |= before & ~(1 << number)
             self._after[number] |= after & ~(1 << number)
@@ -341,7 +341,7 @@ class SharedCalls:
                     left.append(node)
             if len(left) == len(pending):
                 text = f"what waits for {left[0].name} leads back to {first.name}"
-                raise not_functionalizable("effects", text, node=left[0].name)
+                raise region_rejected("effects", text, node=left[0].name)
             pending = left
 
     def _all(self) -> int:
@@ -369,7 +369,7 @@ class SharedCalls:
     def _join_effects(
         self, number: int, region: ConditionalRegion, once: Mapping[Node, None]
     ) -> None:
-        """Add a region to the call that has some of its effects, or raise NotFunctionalizable."""
+        """Add a region to the call that has some of its effects, or raise RegionRejected."""
         self._require_merged(region.targets, once)
         self._owners.update(dict.fromkeys(once, number))
         self.regions[number].absorb(region)

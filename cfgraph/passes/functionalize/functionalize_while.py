@@ -33,7 +33,7 @@ from cfgraph.passes.functionalize.function_body import (
     must_run_once,
 )
 from cfgraph.passes.functionalize.region_rules import RegionRules
-from cfgraph.passes.functionalize.report import NotFunctionalizable, not_functionalizable
+from cfgraph.passes.functionalize.report import RegionRejected, region_rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class LoopCall:
 def entry_condition(form: LoopForm, conditions: Deadness, rules: RegionRules) -> Predicate:
     """Return the condition under which a loop is entered.
 
-    Raises NotFunctionalizable if a call, which waits for all inputs to be live, would be live in
+    Raises RegionRejected if a call, which waits for all inputs to be live, would be live in
     other runs than the results of the loop, or than an effect of its first iteration.
     """
     variables = list(dict.fromkeys(_entry_values(form.loop, constant=False)))
     invariants = list(dict.fromkeys(_entry_values(form.loop, constant=True)))
     if not variables:
-        raise not_functionalizable("form", "it has no loop variable")
+        raise region_rejected("form", "it has no loop variable")
     first = variables[0]
     condition = conditions.predicate(first)
     differing = [source for source in variables[1:] if not conditions.equal(first, source)]
@@ -109,13 +109,13 @@ def _used_enters(form: WhileLoop) -> list[Node]:
     return [enter for enter in form.frame.enters if enter.uses]
 
 
-def _nonuniform_entry(a: Output | Node, b: Output | Node) -> NotFunctionalizable:
+def _nonuniform_entry(a: Output | Node, b: Output | Node) -> RegionRejected:
     text = f"{a.name} and {b.name} may differ in liveness"
-    return not_functionalizable("entered apart", text, of=[a.name, b.name])
+    return region_rejected("entered apart", text, of=[a.name, b.name])
 
 
 def loop_call(graph: Graph, form: LoopForm, name: str, rules: RegionRules) -> LoopCall:
-    """Build the functions of a call. Raises NotFunctionalizable if one cannot be written."""
+    """Build the functions of a call. Raises RegionRejected if one cannot be written."""
     loop = form.loop
     inner_of: list[tuple[Output, tuple[Output, ...]]]
     inner_of = [(variable.initial, (variable.merge.output(),)) for variable in loop.variables]
@@ -146,7 +146,7 @@ class _LoopFunctionWriter:
         return body.function(name, {"holds": body.output(self.form.loop.cond.inputs[0])})
 
     def body(self, name: str) -> Function:
-        """Return the body function. Raises NotFunctionalizable if it would repeat an effect."""
+        """Return the body function. Raises RegionRejected if it would repeat an effect."""
         body, names = self._begin(BODY_ITERATIONS)
         updated = [variable.updated for variable in self.form.loop.variables]
         updated += [tensors[0] for tensors in self.inner[len(updated) :]]
@@ -154,7 +154,7 @@ class _LoopFunctionWriter:
         for node in body.copied:
             if must_run_once(node) and self.form.phases.get(node) == EVERY_ITERATION:
                 text = f"the body needs {node.name}, which runs once, before the condition"
-                raise not_functionalizable("effects", text, node=node.name)
+                raise region_rejected("effects", text, node=node.name)
         labels = [names.new(tensors[0], "out") for tensors in self.inner]
         return body.function(name, dict(zip(labels, outputs, strict=True)))
 
@@ -172,7 +172,7 @@ class _LoopFunctionWriter:
             if dtype is None or dtype.is_ref:
                 text = f"the type of {tensors[0].name} is {dtype or 'unknown'}"
                 kind = "type" if dtype is None else "reference"
-                raise not_functionalizable(kind, text, node=tensors[0].node.name)
+                raise region_rejected(kind, text, node=tensors[0].node.name)
             body.argument(names.new(tensors[0]), dtype.base, *tensors)
         for enter in self.copied:
             body.constant(enter.output(), enter.inputs[0].node)
@@ -302,11 +302,11 @@ NO_ITERATION: Final = "never"
 def functionalizable_loop(frame: Frame, order: Sequence[Node]) -> LoopForm:
     """Recognize the loop of a frame, whose nodes `order` lists in topological order.
 
-    Raises NotFunctionalizable if it has another form.
+    Raises RegionRejected if it has another form.
     """
     loop = while_loop(frame)
     if loop is None:
-        raise not_functionalizable("form", f"it has {len(frame.loop_conds)} LoopConds")
+        raise region_rejected("form", f"it has {len(frame.loop_conds)} LoopConds")
     phases = _iteration_phases(order, loop.cond)
     _require_variables(loop)
     for node, phase in phases.items():
@@ -330,7 +330,7 @@ def _ordered_in_loop(order: Sequence[Node]) -> set[Node]:
 
 
 def _require_movable_end(form: LoopForm) -> None:
-    """Raise NotFunctionalizable if the last iteration reads a value that is computed once."""
+    """Raise RegionRejected if the last iteration reads a value that is computed once."""
     last = [*form.in_phase(LAST_ITERATION), *form.frame.exits]
     seen: set[Node] = set()
     todo = [_switched_value(tensor).node for node in last for tensor in node.inputs]
@@ -342,12 +342,12 @@ def _require_movable_end(form: LoopForm) -> None:
             continue
         if must_run_once(node):
             text = f"{node.name} runs once in each iteration, and is read after the last"
-            raise not_functionalizable("effects", text, node=node.name)
+            raise region_rejected("effects", text, node=node.name)
         todo += [_switched_value(tensor).node for tensor in node.inputs]
 
 
 def _require_condition_first(form: LoopForm, order: Sequence[Node]) -> None:
-    """Raise NotFunctionalizable if a node of every iteration waits for an effect of only some.
+    """Raise RegionRejected if a node of every iteration waits for an effect of only some.
 
     It would be in the condition function, which runs before that effect.
     """
@@ -362,7 +362,7 @@ def _require_condition_first(form: LoopForm, order: Sequence[Node]) -> None:
         late.add(node)
         if not is_partial and role_of(node) is None:
             text = f"{node.name} runs in each iteration, after an effect that runs only in some"
-            raise not_functionalizable("effects", text, node=node.name)
+            raise region_rejected("effects", text, node=node.name)
 
 
 def _switched_value(tensor: Output) -> Output:
@@ -375,15 +375,15 @@ def _switched_value(tensor: Output) -> Output:
 def _require_variables(loop: WhileLoop) -> None:
     for merge in loop.irregular_merges:
         text = f"{merge.name} merges something else than a loop variable"
-        raise not_functionalizable("form", text, node=merge.name)
+        raise region_rejected("form", text, node=merge.name)
     for variable in loop.variables:
         merge, enter = variable.merge, variable.enter
         if merge.readers(1):
             text = f"the index output of {merge.name} is read"
-            raise not_functionalizable("form", text, node=merge.name)
+            raise region_rejected("form", text, node=merge.name)
         if enter.attr("is_constant"):
             text = f"{enter.name} is constant, and starts a loop variable"
-            raise not_functionalizable("form", text)
+            raise region_rejected("form", text)
     for enter in loop.frame.enters:
         if enter.attr("is_constant"):
             continue
@@ -391,7 +391,7 @@ def _require_variables(loop: WhileLoop) -> None:
         if readers:
             reader = readers[0].name
             text = f"{reader} reads {enter.name}, which has a value only in the first iteration"
-            raise not_functionalizable("form", text, node=reader)
+            raise region_rejected("form", text, node=reader)
 
 
 def _iteration_phases(order: Sequence[Node], cond: Node) -> dict[Node, str]:
@@ -417,7 +417,7 @@ def _iteration_phases(order: Sequence[Node], cond: Node) -> dict[Node, str]:
             len(node.inputs) == 2 and strip_identities(node.inputs[1]) in predicates
         ):
             text = f"{node.name} belongs to a conditional in the loop"
-            raise not_functionalizable("conditional", text, node=node.name)
+            raise region_rejected("conditional", text, node=node.name)
         phase = EVERY_ITERATION
         for tensor in node.inputs:
             phase = _common_phase(phase, phase_of_output(tensor))
@@ -444,4 +444,4 @@ def _require_phase(node: Node, phase: str) -> None:
     required = _REQUIRED_PHASES.get(role_of(node), phase)
     if phase != required or phase == NO_ITERATION:
         text = f"{node.name} runs in unexpected iterations ({phase})"
-        raise not_functionalizable("form", text, node=node.name, runs=phase)
+        raise region_rejected("form", text, node=node.name, runs=phase)

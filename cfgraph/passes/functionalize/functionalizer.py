@@ -46,10 +46,10 @@ from cfgraph.passes.functionalize.functionalize_while import (
 )
 from cfgraph.passes.functionalize.region_rules import RegionRules
 from cfgraph.passes.functionalize.report import (
-    NotFunctionalizable,
+    RegionRejected,
     RegionReport,
     RejectionReason,
-    not_functionalizable,
+    region_rejected,
 )
 
 _SUFFIXES: Final = ("cond", "body", "then", "else")
@@ -108,7 +108,7 @@ class OpenFrame:
 class Functionalizer:
     """Functionalizes the regions of one lowered graph, as `rules` permit.
 
-    `functionalized` contains the report of each call, and `left_lowered` the report of each other
+    `functionalized` contains the report of each call, and `rejected` the report of each other
     region.
     """
 
@@ -116,7 +116,7 @@ class Functionalizer:
         self.graph = graph
         self.rules = rules
         self.functionalized: dict[Node, RegionReport] = {}
-        self.left_lowered: dict[str, RegionReport] = {}
+        self.rejected: dict[str, RegionReport] = {}
         self.nested: list[RegionReport] = []
         self.accepted = 0
         # Merges that were flattened or added
@@ -144,7 +144,7 @@ class Functionalizer:
 
     def _run_round(self, conditions: Deadness | None) -> bool:
         """Functionalize what one analysis allows; return true if another one may allow more."""
-        self.left_lowered = {}
+        self.rejected = {}
         work = _AnalysisRound(self, conditions)
         return work.run()
 
@@ -167,11 +167,11 @@ class Functionalizer:
         )
 
     def nesting_in(self, nodes: Iterable[Node]) -> int:
-        """Return the depth of the calls among nodes. Raises NotFunctionalizable if too deep."""
+        """Return the depth of the calls among nodes. Raises RegionRejected if too deep."""
         depth = max((self._nesting.get(node, 0) for node in nodes), default=0)
         limit = self.rules.max_nesting
         if limit is not None and depth >= limit:
-            raise not_functionalizable("nesting", f"it contains {limit} regions in each other")
+            raise region_rejected("nesting", f"it contains {limit} regions in each other")
         return depth
 
     def accept(self, call: Node, report: RegionReport, nesting: int) -> None:
@@ -192,7 +192,7 @@ class Functionalizer:
 
     def reject(self, kind: str, name: str, ops: Mapping[str, str], reason: RejectionReason) -> None:
         """Record that a region keeps its form."""
-        self.left_lowered[name] = RegionReport(kind, name, ops, None, reason)
+        self.rejected[name] = RegionReport(kind, name, ops, None, reason)
 
 
 class _AnalysisRound:
@@ -235,7 +235,7 @@ class _AnalysisRound:
         frame.merges = [node for node in frame.merges if role_of(node) is Role.MERGE]
         try:
             self._functionalize_loop(frame)
-        except NotFunctionalizable as error:
+        except RegionRejected as error:
             self._open_inside.add(frame.parent)
             self.owner.reject("loop", frame.path, _ops_by_name(frame.nodes), error.reason)
 
@@ -248,16 +248,16 @@ class _AnalysisRound:
     def _functionalize_loop(self, frame: Frame) -> None:
         nodes = self._present(frame)
         if not self.dependencies.in_cycle.isdisjoint(nodes):
-            raise not_functionalizable("tangled loops", "an exit of the loop is needed to enter it")
+            raise region_rejected("tangled loops", "an exit of the loop is needed to enter it")
         if frame in self._open_inside:
-            raise not_functionalizable("inner loop", "a loop in it keeps its form")
+            raise region_rejected("inner loop", "a loop in it keeps its form")
         exits = set(frame.exits)
         inside = [node for node in nodes if node not in exits]
         self.rules.require_region(frame.path, inside)
         for node in inside:
             if self.rules.has_named_fetches and node in self.rules.fetched:
                 text = f"{node.name} is fetched"
-                raise not_functionalizable("fed", text, node=node.name)
+                raise region_rejected("fed", text, node=node.name)
         form = functionalizable_loop(frame, topological_order(nodes).nodes)
         nesting = self.owner.nesting_in(nodes)
         condition = entry_condition(form, self.conditions, self.rules)
@@ -303,7 +303,7 @@ class _AnalysisRound:
             progress = self.owner.accepted
             check_deadline()
             self._functionalize_levels(opened, pending)
-            lowered = self.owner.left_lowered
+            lowered = self.owner.rejected
             pending = [
                 node
                 for node in pending
@@ -342,9 +342,9 @@ class _AnalysisRound:
                 boundaries[context] = ContextBoundary(self.conditions, context)
             try:
                 if merge in self.dependencies.in_cycle:
-                    raise not_functionalizable("tangled loops", "it depends on itself")
+                    raise region_rejected("tangled loops", "it depends on itself")
                 self._plan_merge(opened, merge, boundaries[context], shared, depth)
-            except NotFunctionalizable as error:
+            except RegionRejected as error:
                 self.owner.reject("conditional", merge.name, {merge.name: merge.op}, error.reason)
 
     def _plan_merge(
@@ -357,7 +357,7 @@ class _AnalysisRound:
     ) -> None:
         try:
             region, cone = merge_region(boundary, merge)
-        except NotFunctionalizable:
+        except RegionRejected:
             if not self._divide_merge(opened, merge, boundary, depth):
                 raise
             region, cone = merge_region(boundary, merge)
@@ -372,7 +372,7 @@ class _AnalysisRound:
         """Divide a Merge into Merges of two branches each, and functionalize the inner ones."""
         if merge in self.rules.fetched_indices:
             return False
-        lowered = self.owner.left_lowered
+        lowered = self.owner.rejected
         flattened = flatten_merge(self.graph, merge, lowered, self.rules.fetched)
         inner = split_merge(self.graph, boundary, merge)
         self.owner.divided += flattened + len(inner)
@@ -422,7 +422,7 @@ class _AnalysisRound:
                 self.rules.require_region(node.name, cone.inside)
                 self.owner.nesting_in(cone.inside)
                 self._share(region, ordered_nodes(cone.inside), shared)
-            except NotFunctionalizable as error:
+            except RegionRejected as error:
                 self.owner.reject("conditional", node.name, {node.name: node.op}, error.reason)
 
     def _is_loop_condition(self, frame: Frame, region: ConditionalRegion) -> bool:
@@ -437,7 +437,7 @@ class _AnalysisRound:
         for region in (region for group in groups for region in group.regions):
             try:
                 self._functionalize_region(opened, region, depth)
-            except NotFunctionalizable as error:
+            except RegionRejected as error:
                 for target in region.targets:
                     ops = {target.name: target.op}
                     self.owner.reject("conditional", target.name, ops, error.reason)
@@ -455,7 +455,7 @@ class _AnalysisRound:
         self.added[opened.frame].append(call.node)
         for node in (*region.targets, call.node):
             opened.put(node, depth)
-            self.owner.left_lowered.pop(node.name, None)
+            self.owner.rejected.pop(node.name, None)
         removed = self._remove_unread([n for n in call.inside if n not in region.effects])
         self._absorb_vertices(first, removed)
         ops = self._absorbed_ops(removed)

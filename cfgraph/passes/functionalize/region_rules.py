@@ -9,7 +9,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.functionalize.function_body import is_cheap_constant
-from cfgraph.passes.functionalize.report import not_functionalizable
+from cfgraph.passes.functionalize.report import region_rejected
 
 if TYPE_CHECKING:
     from cfgraph.analysis.loops.frames import Frame, Frames
@@ -62,12 +62,12 @@ class RegionRules:
         return node not in self.fetched and is_cheap_constant(node)
 
     def require_region(self, name: str, nodes: Sequence[Node]) -> None:
-        """Raise NotFunctionalizable for nodes that the function of a region must not contain."""
+        """Raise RegionRejected for nodes that the function of a region must not contain."""
         for node in nodes:
             op = lookup(node.op)
             if op is not None and op.effects.is_input:
                 text = f"{node.name} is an input of the graph"
-                raise not_functionalizable("fed", text, node=node.name)
+                raise region_rejected("fed", text, node=node.name)
 
     def begin_round(self, graph_frames: Frames) -> None:
         """Prepare for the analysis of a graph that may have changed."""
@@ -76,7 +76,7 @@ class RegionRules:
         """Record that a region became a call."""
 
     def require_selector(self, merge: Node, *, is_index: bool) -> None:
-        """Raise NotFunctionalizable for a conditional that must keep its form."""
+        """Raise RegionRejected for a conditional that must keep its form."""
 
     def require_loop(self, frame: Frame, call: LoopCall) -> None:
-        """Raise NotFunctionalizable for a loop that must keep its form."""
+        """Raise RegionRejected for a loop that must keep its form."""

@@ -21,19 +21,6 @@ REJECTION_CODES: Final[Mapping[str, str]] = {
     "fed": "CFG608",
     "tangled loops": "CFG609",
 }
-REGION_REASONS: Final[Mapping[str, str]] = {
-    "form": "its Switches and Merges do not form a single loop or conditional",
-    "entered apart": "its inputs may differ in liveness",
-    "several devices": "its nodes are on several devices",
-    "inner loop": "contains a loop that is not compiled",
-    "conditional": "contains a conditional that is not compiled",
-    "shape changes": "a loop variable changes its shape",
-    "list": "a stack or TensorArray cannot become a list of static size",
-    "size": "exceeds the maximum size of a cluster",
-    "fed": "a node inside is fed or fetched",
-    "reference": "a reference crosses the boundary of a function",
-    "dead value": "a fetch inside may be dead",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +36,17 @@ class RejectionReason:
         return {"kind": self.kind, "text": self.text, **self.data}
 
 
-class NotFunctionalizable(Exception):
-    """A region cannot be functionalized for this reason."""
+class RegionRejected(Exception):
+    """The reason why a region keeps its form."""
 
     def __init__(self, reason: RejectionReason) -> None:
         super().__init__(reason.text)
         self.reason = reason
 
 
-def not_functionalizable(kind: str, text: str, **data: object) -> NotFunctionalizable:
+def region_rejected(kind: str, text: str, **data: object) -> RegionRejected:
     """Return the error for a kind of reason; `data` contains the parts of the text."""
-    return NotFunctionalizable(RejectionReason(kind, text, data))
+    return RegionRejected(RejectionReason(kind, text, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +63,13 @@ class RegionReport:
     replacement: Node | None = None
     reason: RejectionReason | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the region as a member of the JSON document of `cluster`."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "nodes": len(self.ops),
-            "clustered": self.replacement is not None,
-            "reason": self.reason,
-        }
-
     @property
     def code(self) -> str | None:
         """Return the code of the reason, which `cfgraph explain` describes."""
         return None if self.reason is None else REJECTION_CODES.get(self.reason.kind)
 
-    def to_call_json(self) -> dict[str, Any]:
-        """Return the region as a member of the JSON document of `functionalize`."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the region as a member of a command's JSON document."""
         call = self.replacement
         return {
             "kind": self.kind,

@@ -30,7 +30,7 @@ from cfgraph.passes.functionalize.handle_uses import (
     element_shape_constant,
     handle_uses,
 )
-from cfgraph.passes.functionalize.report import not_functionalizable
+from cfgraph.passes.functionalize.report import region_rejected
 
 # new nodes, each with the original nodes that it replaces, by name with their ops
 ReplacedNodes = dict[Node, dict[str, str]]
@@ -39,7 +39,7 @@ ReplacedNodes = dict[Node, dict[str, str]]
 def stack_to_list(graph: Graph, use: StackUse, shapes: StaticShapes) -> ReplacedNodes:
     """Replace a stack by a list, and return the nodes that handle the list.
 
-    Raises NotFunctionalizable, with the graph unchanged, if the list has no known size limit.
+    Raises RegionRejected, with the graph unchanged, if the list has no known size limit.
     """
     return _StackReplacement(graph, use, shapes).run()
 
@@ -86,7 +86,7 @@ class _StackReplacement:
         limit = None if bound is None else self._outer_value(bound.limit)
         if bound is None or limit is None or bound.step != 1:
             text = f"the trip count of loop {frame.path} is unknown outside the loop"
-            raise not_functionalizable("list", text, node=self.stack.name)
+            raise region_rejected("list", text, node=self.stack.name)
         return bound._replace(limit=limit)
 
     def _outer_value(self, limit: Output) -> Output | None:
@@ -233,32 +233,32 @@ def is_stack(node: Node) -> bool:
 
 
 def stack_use(stack: Node, liveness: LivenessRule, fetched: Collection[Node]) -> StackUse:
-    """Recognize a stack that one loop pushes and another pops; else raise NotFunctionalizable."""
+    """Recognize a stack that one loop pushes and another pops; else raise RegionRejected."""
     if stack.attr("elem_type").kind == "resource":
         text = f"{stack.name} holds handles, which no list of TensorFlow does"
-        raise not_functionalizable("list", text, node=stack.name)
+        raise region_rejected("list", text, node=stack.name)
     uses, handles = handle_uses(stack.output())
     users: dict[type[Op], list[Node]] = {StackPushV2: [], StackPopV2: []}
     for reader, slot in uses:
         kind = next((kind for kind in users if slot == 0 and is_a(reader, kind)), None)
         if kind is None:
             text = f"{reader.name} ({reader.op}) uses it"
-            raise not_functionalizable("list", text, node=reader.name)
+            raise region_rejected("list", text, node=reader.name)
         users[kind].append(reader)
     pushes, pops = users[StackPushV2], users[StackPopV2]
     if len(pushes) != 1 or len(pops) != 1:
         text = f"{len(pushes)} nodes push to it and {len(pops)} pop from it"
-        raise not_functionalizable("list", text, node=stack.name)
+        raise region_rejected("list", text, node=stack.name)
     (push,), (pop,) = pushes, pops
     for node in (stack, *handles, push, pop):
         if node in fetched:
-            raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
+            raise region_rejected("list", f"{node.name} is fetched", node=node.name)
     stack_frame = liveness.frames.of_outputs[stack]
     push_loops = _enclosing_loops(push, stack_frame, liveness.frames)
     pop_loops = _enclosing_loops(pop, stack_frame, liveness.frames)
     if push_loops[0] is pop_loops[0]:
         text = f"{push.name} and {pop.name} are in the same loop, {push_loops[0].path}"
-        raise not_functionalizable("list", text, node=stack.name)
+        raise region_rejected("list", text, node=stack.name)
     _require_order(push, pop, push_loops[0], pop_loops[0], liveness.frames)
     _require_each_iteration(push, push_loops, liveness)
     _require_each_iteration(pop, pop_loops, liveness)
@@ -272,24 +272,24 @@ def _enclosing_loops(node: Node, stack_frame: Frame, frames: Frames) -> tuple[Fr
         chain.append(current)
         if current.parent is None:
             text = f"{node.name} is outside the frame of the stack"
-            raise not_functionalizable("list", text, node=node.name)
+            raise region_rejected("list", text, node=node.name)
         current = current.parent
     if not chain:
-        raise not_functionalizable("list", f"{node.name} is in no loop", node=node.name)
+        raise region_rejected("list", f"{node.name} is in no loop", node=node.name)
     return tuple(reversed(chain))
 
 
 def _require_order(
     push: Node, pop: Node, push_loop: Frame, pop_loop: Frame, frames: Frames
 ) -> None:
-    """Raise NotFunctionalizable if the pushing loop depends on the popping loop."""
+    """Raise RegionRejected if the pushing loop depends on the popping loop."""
     todo = dict.fromkeys((*push_loop.enters, *push_loop.nodes))
     for node in (queue := list(todo)):
         # nodes of other lists were added after `frames`; they depend on loops that it knows
         frame = frames.of.get(node)
         if frame is not None and frame.is_within(pop_loop):
             text = f"{push.name} depends on the loop of {pop.name}"
-            raise not_functionalizable("list", text, node=push.name)
+            raise region_rejected("list", text, node=push.name)
         for source in (*(tensor.node for tensor in node.inputs), *node.controls):
             if source not in todo:
                 todo[source] = None
@@ -297,11 +297,11 @@ def _require_order(
 
 
 def _require_each_iteration(node: Node, loops: tuple[Frame, ...], liveness: LivenessRule) -> None:
-    """Raise NotFunctionalizable unless each loop body runs a node exactly once per iteration."""
+    """Raise RegionRejected unless each loop body runs a node exactly once per iteration."""
     for frame in loops:
         if len(frame.loop_conds) != 1 or not frame.next_iterations:
-            raise not_functionalizable("list", f"the loop {frame.path} has no single condition")
+            raise region_rejected("list", f"the loop {frame.path} has no single condition")
     last = loops[-1].next_iterations[0]
     if not liveness.same_liveness(node, last):
         text = f"{node.name} does not run in every iteration"
-        raise not_functionalizable("list", text, node=node.name)
+        raise region_rejected("list", text, node=node.name)

@@ -38,7 +38,7 @@ from cfgraph.passes.functionalize.handle_uses import (
     element_shape_constant,
     handle_uses,
 )
-from cfgraph.passes.functionalize.report import not_functionalizable
+from cfgraph.passes.functionalize.report import region_rejected
 
 _FLOW_PORT: Final = 1
 _LENGTH_OP: Final = "TensorListLength"
@@ -76,26 +76,24 @@ def tensor_arrays(graph: Graph) -> Iterator[Node]:
 def tensor_array_use(
     array: Node, liveness: LivenessRule, fetched: Collection[Node], shapes: StaticShapes
 ) -> TensorArrayUse:
-    """Return the uses of a TensorArray; raise NotFunctionalizable if it cannot be a list."""
+    """Return the uses of a TensorArray; raise RegionRejected if it cannot be a list."""
     use = TensorArrayUse(array)
     if array.attr("dynamic_size"):
-        raise not_functionalizable(
-            "list", f"the size of {array.name} is not fixed", node=array.name
-        )
+        raise region_rejected("list", f"the size of {array.name} is not fixed", node=array.name)
     if array.attr("dtype").kind not in NUMERIC_KINDS:
         text = f"{array.name} contains {array.attr('dtype')}"
-        raise not_functionalizable("list", text, node=array.name)
+        raise region_rejected("list", text, node=array.name)
     uses, use.handles = handle_uses(array.output())
     for reader, slot in uses:
         if not is_a(reader, *_SUPPORTED_OPS) or slot != 0:
             text = f"{reader.name} ({reader.op}) uses it"
-            raise not_functionalizable("list", text, node=reader.name)
+            raise region_rejected("list", text, node=reader.name)
         use.users.append(reader)
     _trace_flow(use)
     flows = [array, *use.carriers, *(node for node in use.users if is_a(node, *_WRITE_OPS))]
     for node in (*flows, *use.handles):
         if node in fetched:
-            raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
+            raise region_rejected("list", f"{node.name} is fetched", node=node.name)
     sizes = [node for node in use.users if is_a(node, TensorArraySizeV3)]
     gathers = [node for node in use.users if is_a(node, TensorArrayGatherV3)]
     use.full_gathers = frozenset(
@@ -103,11 +101,9 @@ def tensor_array_use(
     )
     fill = use.fill = None if sizes else _complete_fill(use, shapes)
     if fill and not all(liveness.equal(fill, source) for source in (fill.inputs[2], array)):
-        raise not_functionalizable("list", f"{fill.name} may be dead when its value is live")
+        raise region_rejected("list", f"{fill.name} may be dead when its value is live")
     if fill is None and any(is_a(node, TensorArrayScatterV3) for node in use.users):
-        raise not_functionalizable(
-            "list", "it is scattered to some of its indices", node=array.name
-        )
+        raise region_rejected("list", "it is scattered to some of its indices", node=array.name)
     return use
 
 
@@ -136,7 +132,7 @@ def _trace_flow(use: TensorArrayUse) -> None:
                 new = [reader.output(port) for port in _flow_ports(reader)]
             else:
                 text = f"{reader.name} reads its flow"
-                raise not_functionalizable("list", text, node=reader.name)
+                raise region_rejected("list", text, node=reader.name)
             for output in new:
                 if output not in seen:
                     seen.add(output)
@@ -148,7 +144,7 @@ def _trace_flow(use: TensorArrayUse) -> None:
         for flow in node.inputs[: len(node.inputs) if _is_merge(node) else 1]:
             if flow not in seen and role_of(flow.node) is not Role.NEXT_ITERATION:
                 text = f"{node.name} merges the flows of two TensorArrays"
-                raise not_functionalizable("list", text, node=node.name)
+                raise region_rejected("list", text, node=node.name)
 
 
 def _forwards_flow(node: Node) -> bool:
@@ -293,7 +289,7 @@ def _constant_int(tensor: Output, shapes: StaticShapes) -> int | None:
 def require_linear_flow(
     flows: Iterable[Output], writers: Collection[Node], carriers: Collection[Node]
 ) -> None:
-    """Raise NotFunctionalizable if a flow that is written later has another reader that matters."""
+    """Raise RegionRejected if a flow that is written later has another reader that matters."""
     order = list(flows)
     leading = _carriers_before_writers(order, writers, carriers)
     for flow in order:
@@ -304,11 +300,11 @@ def require_linear_flow(
         first = next_states[0]
         if role_of(flow.node) is Role.ENTER and flow.node.attr("is_constant"):
             text = f"each iteration writes to the same state, from {flow.node.name}"
-            raise not_functionalizable("list", text, node=flow.node.name)
+            raise region_rejected("list", text, node=flow.node.name)
         for use in readers:
             if use is not first and not _is_harmless_reader(use, first, writers, carriers):
                 text = f"{first.node.name} and {use.node.name} continue from the same state"
-                raise not_functionalizable("list", text, node=flow.node.name)
+                raise region_rejected("list", text, node=flow.node.name)
 
 
 def _carriers_before_writers(

@@ -17,10 +17,10 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.functionalize.report import (
-    NotFunctionalizable,
+    RegionRejected,
     RegionReport,
     RejectionReason,
-    not_functionalizable,
+    region_rejected,
 )
 from cfgraph.passes.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
 from cfgraph.passes.functionalize.tensor_array_to_list import (
@@ -41,7 +41,7 @@ class FunctionalizedLists:
 
     nodes: dict[str, dict[Node, dict[str, str]]] = field(default_factory=dict)
     replaced: int = 0
-    left_unchanged: dict[str, RegionReport] = field(default_factory=dict)
+    rejected: dict[str, RegionReport] = field(default_factory=dict)
 
     def live_nodes(self, graph: Graph) -> dict[str, list[Node]]:
         """Return the nodes of each list that are still in the graph."""
@@ -83,25 +83,25 @@ def functionalize_lists(
         name, ops = group[0].name, {node.name: node.op for node in group}
         try:
             if name in rejected:
-                raise NotFunctionalizable(rejected[name])
+                raise RegionRejected(rejected[name])
             require_static_size(group, shapes, fetched, traced=traced)
             lists.nodes[name] = {node: {node.name: node.op} for node in group}
-        except NotFunctionalizable as error:
-            lists.left_unchanged[name] = RegionReport("list", name, ops, None, error.reason)
+        except RegionRejected as error:
+            lists.rejected[name] = RegionReport("list", name, ops, None, error.reason)
     for node in resources:
         name, op = node.name, node.op
         try:
             if name in rejected:
-                raise NotFunctionalizable(rejected[name])
+                raise RegionRejected(rejected[name])
             if is_stack(node):
                 lists.nodes[name] = stack_to_list(graph, stack_use(node, liveness, fetched), shapes)
             else:
                 use = tensor_array_use(node, liveness, fetched, shapes)
                 lists.nodes[name] = tensor_array_to_list(graph, use)
             lists.replaced += 1
-        except NotFunctionalizable as error:
+        except RegionRejected as error:
             report = RegionReport("list", name, {name: op}, None, error.reason)
-            lists.left_unchanged[name] = report
+            lists.rejected[name] = report
     return lists
 
 
@@ -129,7 +129,7 @@ def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
 def require_static_size(
     group: list[Node], shapes: StaticShapes, fetched: Collection[Node], *, traced: bool = False
 ) -> None:
-    """Raise NotFunctionalizable unless the operations of a group allow a static list size."""
+    """Raise RegionRejected unless the operations of a group allow a static list size."""
     operations = set()
     for node in group:
         op = lookup(node.op)
@@ -137,24 +137,24 @@ def require_static_size(
         forwards = op is not None and (op.role in _FORWARDING_ROLES or op.aliasing.is_identity)
         if not operation and not forwards:
             text = f"{node.name} ({node.op}) uses it"
-            raise not_functionalizable("list", text, node=node.name)
+            raise region_rejected("list", text, node=node.name)
         if node in fetched and any(map(_is_tensor_list, _node_outputs(node))):
-            raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
+            raise region_rejected("list", f"{node.name} is fetched", node=node.name)
         dtype = node.attrs.get("element_dtype") if operation else None
         if dtype is not None and dtype.kind not in NUMERIC_KINDS:
-            raise not_functionalizable("list", f"{node.name} contains {dtype}", node=node.name)
+            raise region_rejected("list", f"{node.name} contains {dtype}", node=node.name)
         may_extend = operation == "put" and node.attr("resize_if_index_out_of_bounds")
         if may_extend and not traced:
             text = f"{node.name} may extend it"
-            raise not_functionalizable("list", text, node=node.name)
+            raise region_rejected("list", text, node=node.name)
         if operation == "empty" and not traced:
             limit = shapes.value(node.inputs[_MAX_ELEMENTS_INPUT])
             if limit is None or limit < 0:
                 text = f"the maximum number of elements of {node.name} is unknown"
-                raise not_functionalizable("list", text, node=node.name)
+                raise region_rejected("list", text, node=node.name)
         operations.add(operation)
     if {"push", "all"} <= operations and not traced:
-        raise not_functionalizable("list", "its final number of elements is unknown")
+        raise region_rejected("list", "its final number of elements is unknown")
 
 
 def _list_neighbors(node: Node) -> Iterator[Node]:

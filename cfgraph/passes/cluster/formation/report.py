@@ -34,6 +34,19 @@ NODE_REASONS: Final[Mapping[str, str]] = {
     "shared": "a constant that is also read outside clusters",
     "alone": "has no edge to another node that it could merge with",
 }
+REGION_REASONS: Final[Mapping[str, str]] = {
+    "form": "its Switches and Merges do not form a single loop or conditional",
+    "entered apart": "its inputs may differ in liveness",
+    "several devices": "its nodes are on several devices",
+    "inner loop": "contains a loop that is not compiled",
+    "conditional": "contains a conditional that is not compiled",
+    "shape changes": "a loop variable changes its shape",
+    "list": "a stack or TensorArray cannot become a list of static size",
+    "size": "exceeds the maximum size of a cluster",
+    "fed": "a node inside is fed or fetched",
+    "reference": "a reference crosses the boundary of a function",
+    "dead value": "a fetch inside may be dead",
+}
 EDGE_REASONS: Final[Mapping[str, str]] = {
     "frame": "the ends run in different loops",
     "device": "the ends are on different devices",
@@ -79,6 +92,17 @@ class ClusterReport:
             },
             "results": self.results,
         }
+
+
+def region_json(region: RegionReport) -> dict[str, Any]:
+    """Return a loop, conditional, or list as a member of the JSON document of `cluster`."""
+    return {
+        "kind": region.kind,
+        "name": region.name,
+        "nodes": len(region.ops),
+        "clustered": region.replacement is not None,
+        "reason": region.reason,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,24 +125,24 @@ out = Identity(m)
 def test_a_region_that_keeps_its_form_has_a_code(name: str) -> None:
     code, region, text, fetches = CASES[name]
     report = functionalized(text + OTHER, *fetches, "other")
-    assert region in {each.name for each in report.refused if each.code == code}, report.refused
+    assert region in {each.name for each in report.rejected if each.code == code}, report.rejected
     assert "other" in {each.name for each in report.regions if each.replacement is not None}
 
 
 def test_zeros_take_the_place_of_a_dead_fetch() -> None:
     graph = cfgraph.loads((INPUTS + BRANCHES + "n = Neg(b)\n").encode(), "graph")
     report = cfgraph.functionalize(graph, "n", dead_as="zeros")
-    assert not report.refused
+    assert not report.rejected
     assert report.warnings == ("n is zeros where it was dead",)
     session = cfgraph.Session(graph)
     assert session.run(["n"], {"x": [1, 2], "p": True})[0].tolist() == [-1, -2]
     assert session.run(["n"], {"x": [1, 2], "p": False})[0].tolist() == [0, 0]
 
 
-def test_zeros_of_unknown_shape_are_refused() -> None:
+def test_zeros_of_unknown_shape_are_rejected() -> None:
     text = "y = Placeholder() {dtype=float32, shape=?}\nt = Switch(y, p)\n"
     report = functionalized(text, "t:1", dead_as="zeros")
-    assert [each.code for each in report.refused] == ["CFG605"]
+    assert [each.code for each in report.rejected] == ["CFG605"]
 
 
 @pytest.mark.parametrize("option", ["tensor_arrays", "dead_as"])
@@ -155,7 +155,7 @@ def test_an_unknown_mode_is_a_usage_error(option: str) -> None:
 def test_zeros_replace_no_single_output_of_several(fetches: tuple[str, ...]) -> None:
     graph = cfgraph.loads((INPUTS + "u = Unpack(s) {num=2, axis=0}\n").encode(), "graph")
     report = cfgraph.functionalize(graph, fetches, dead_as="zeros")
-    assert {each.code for each in report.refused} == {"CFG605"}
+    assert {each.code for each in report.rejected} == {"CFG605"}
     assert graph["u"].op == "Unpack"
 
 
@@ -163,7 +163,7 @@ def test_two_spellings_of_a_dead_fetch_share_its_zeros() -> None:
     graph = cfgraph.loads((INPUTS + BRANCHES).encode(), "graph")
     report = cfgraph.functionalize(graph, ("a", "a:0", "^a"), dead_as="zeros")
     assert report.warnings == ("a is zeros where it was dead",)
-    assert not report.refused
+    assert not report.rejected
     assert [node.op for node in graph if node.inputs] == ["StatelessIf", "Identity"]
 
 
@@ -209,7 +209,7 @@ after = ControlTrigger(^a)
 m = AssignSubVariableOp(h, two, ^after) {dtype=float32}
 """
     report = functionalized(VARIABLE + LATE + effects)
-    assert [each.code for each in report.refused] == ["CFG604"]
+    assert [each.code for each in report.rejected] == ["CFG604"]
 
 
 def test_a_fetched_exit_that_is_live_in_more_runs_than_the_loop_keeps_it() -> None:
@@ -222,4 +222,4 @@ out = Exit(y_switch)
 """
     for fetches in [(), ("exit", "out")]:
         report = functionalized(text, *fetches)
-        assert "CFG603" in {each.code for each in report.refused}
+        assert "CFG603" in {each.code for each in report.rejected}

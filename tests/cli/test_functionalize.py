@@ -1,0 +1,52 @@
+"""`cfgraph functionalize`: the reasons that it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+TENSOR_ARRAY = """
+n = Placeholder() {dtype=int32, shape=[]}
+ta = TensorArrayV3(n) {dtype=float32}
+zero = Const() {dtype=int32, value=int32[]:0}
+ten = Const() {dtype=int32, value=int32[]:10}
+enter = Enter(zero) {frame_name="loop"}
+f_in = Enter(ta:1) {frame_name="loop"}
+h = Enter(ta) {frame_name="loop", is_constant=true}
+limit = Enter(ten) {frame_name="loop", is_constant=true}
+i = Merge(enter, next)
+f = Merge(f_in, f_next)
+less = Less(i, limit)
+cond = LoopCond(less)
+switch = Switch(i, cond)
+f_switch = Switch(f, cond)
+one = Const(^switch) {dtype=int32, value=int32[]:1}
+add = AddV2(switch:1, one)
+fi = Cast(switch:1) {SrcT=int32, DstT=float32}
+w = TensorArrayWriteV3(h, switch:1, fi, f_switch:1)
+next = NextIteration(add)
+f_next = NextIteration(w)
+exit = Exit(switch)
+f_exit = Exit(f_switch)
+size = TensorArraySizeV3(ta, f_exit)
+"""
+
+
+def test_rejected_regions_have_a_code_and_a_sentence(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    graph = graphs / "deadness_mismatch.pb"
+    done = command("functionalize", graph, "--fetch", "C", "-o", tmp_path / "out.pb")
+    assert done.code == 0
+    rows = [line.split() for line in done.err.splitlines()]
+    assert ["CFG605", "a", "fetch", "that", "may", "be", "dead", "1"] in rows
+
+
+def test_a_tensor_array_that_became_no_list_has_a_reason(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "array.graph"
+    path.write_text(TENSOR_ARRAY)
+    line = ["functionalize", path, "--fetch", "ta", "--fetch", "size", "-o", tmp_path / "out.pb"]
+    assert "list ta: ta is fetched" in command(*line, "--explain").err.splitlines()
+    (resource,) = json.loads(command(*line, "--json").out)["result"]["resources"]
+    assert (resource["name"], resource["reason"]["text"]) == ("ta", "ta is fetched")
