@@ -86,14 +86,6 @@ def test_a_signature_without_its_tensors_is_omitted(saved: Path, tmp_path: Path)
     assert contents_of(tmp_path).signatures == {}
 
 
-def test_variables_are_dropped_if_they_are_not_kept(saved: Path, tmp_path: Path) -> None:
-    shutil.copytree(saved, tmp_path / "new")
-    graph = cfgraph.load(saved)
-    write(graph, saved, tmp_path / "new", keep_variables=False)
-    assert contents_of(tmp_path / "new").saver is None
-    assert list((tmp_path / "new" / "variables").iterdir()) == []
-
-
 def test_a_graph_without_its_saver_is_rejected(saved: Path, tmp_path: Path) -> None:
     graph = cfgraph.load(saved)
     graph.remove(graph["StatefulPartitionedCall_2"])

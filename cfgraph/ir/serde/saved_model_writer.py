@@ -53,14 +53,12 @@ def stage_saved_model(
     files: StagedFiles,
     *,
     signatures: Sequence[SavedSignature] = (),
-    keep_variables: bool = True,
 ) -> tuple[str, ...]:
     """Write a graph as a SavedModel when `files` are committed; returns the omitted signatures.
 
     `signatures` replace those of the same name, or are added. A signature is omitted if the graph
-    lacks one of its tensors. Without `keep_variables` there are neither variables nor a saver.
-    Raises UsageError if a file cannot be written or read, InvalidInput if variables are kept that
-    the graph cannot restore.
+    lacks one of its tensors. Raises UsageError if a file cannot be written or read, InvalidInput if
+    the graph cannot restore its variables.
     """
     saved = parse_saved_model(origin.data)
     assert saved is not None
@@ -68,9 +66,7 @@ def stage_saved_model(
     meta.ClearField("graph_def")
     meta.DiscardUnknownFields()
     meta.meta_info_def.ClearField("stripped_op_list")
-    if not keep_variables:
-        _drop_variables(meta)
-    elif meta.saver_def.restore_op_name:
+    if meta.saver_def.restore_op_name:
         _require_saver(graph, meta.saver_def)
     for signature in signatures:
         _write_signature(signature, meta.signature_def[signature.name])
@@ -82,13 +78,6 @@ def stage_saved_model(
     _copy_files(copied, origin, target, files)
     _remove_stale(target, copied, files)
     return omitted
-
-
-def _drop_variables(meta: Any) -> None:
-    meta.ClearField("saver_def")
-    for name in [*meta.collection_def]:
-        if name not in INIT_COLLECTIONS:
-            del meta.collection_def[name]
 
 
 def _require_saver(graph: Graph, saver: Any) -> None:
