@@ -15,8 +15,7 @@ def main(
     from cfgraph.console.transform import transform_file
     from cfgraph.console.verify import Verification
 
-    variables, allow_io = inputs.variables or graph, inputs.allow_io
-    request = request.replace(variables=variables, allow_io=allow_io)
+    request = request.replace(variables=inputs.variables, allow_io=inputs.allow_io)
     runs = inputs.with_names(request.fetch, request.set if inputs.verify else ())
     verification = Verification(runs, runs.verify, shares_names=True)
     raise options.Exit(transform_file(graph, FrozenGraph, request, outputs, verification))

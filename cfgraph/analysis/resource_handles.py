@@ -63,12 +63,18 @@ def is_same_variable(a: Node, b: Node) -> bool:
     return variable_key(a) == variable_key(b)
 
 
-def variable_key(node: Node) -> tuple[str, str]:
+def variable_key(node: Node | BodyNode) -> tuple[str, str]:
     """The container and the name of the variable that a node outputs."""
-    shared = decode_key(node.attr("shared_name"))
+    shared = _resource_name(node, "shared_name")
     if is_a(node, VariableV2):
         shared = shared or node.name
-    return decode_key(node.attr("container")), shared
+    return _resource_name(node, "container"), shared
+
+
+def _resource_name(node: Node | BodyNode, key: str) -> str:
+    """The text of an attribute; empty for one that the caller of a function sets."""
+    value = node.attrs.get(key)
+    return decode_key(value) if isinstance(value, bytes) else ""
 
 
 class _VariableTypes:

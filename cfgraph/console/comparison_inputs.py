@@ -95,9 +95,14 @@ def _restore_from(
         raise UsageError(message, path=path, hint="remove --variables")
     restored = RequiredState(None, required.tables) if others else required
     state = restore_for_graph(graph, path, restored, io)
+    require_restored(state, required, path)
+    return state
+
+
+def require_restored(state: State, required: RequiredState, path: str) -> None:
+    """Raise UsageError if a path contains none of the required variables."""
     if required.variables and not len(state):
         names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
         message = f"contains none of the required variables: {names}"
         hint = "a checkpoint of a SavedModel uses other names: pass the folder of the SavedModel"
         raise UsageError(message, path=path, hint=hint)
-    return state

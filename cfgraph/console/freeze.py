@@ -9,9 +9,12 @@ from typing import Any, Self
 from cfgraph.cli.options import split_names
 from cfgraph.cli.output import Column, OutputTable, Page
 from cfgraph.cli.pass_options import FreezeOptions
+from cfgraph.console.comparison_inputs import require_restored
+from cfgraph.console.graph_files import Source, saved_model_state_of
 from cfgraph.console.lower import node_totals
 from cfgraph.console.signatures import SignatureNames
 from cfgraph.console.transform import PassResult
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_names
@@ -32,6 +35,20 @@ class FrozenGraph(PassResult[FreezeOptions, Frozen]):
 
     command = "freeze"
     functions: int
+
+    @classmethod
+    def prepare(
+        cls,
+        source: Source,
+        options: FreezeOptions,
+        names: SignatureNames,
+        verification: Verification,
+        quiet: bool,
+    ) -> FreezeOptions:
+        """Take the variables of a SavedModel from itself, unless a path is named."""
+        if options.variables is None and saved_model_state_of(source) is not None:
+            return options.replace(variables=source.path)
+        return options
 
     @classmethod
     def apply(cls, graph: Graph, options: FreezeOptions, names: SignatureNames) -> Self:
@@ -140,14 +157,13 @@ def _restored(graph: Graph, options: FreezeOptions, fetches: Sequence[str]) -> S
     if required.is_empty:
         return None
     path = options.variables
-    try:
-        if path is None:
-            raise UsageError("no path")
-        return restore_for_graph(graph, path, required, IoPolicy(options.allow_io))
-    except UsageError as error:
-        if required.variables is None:
-            return None
-        names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
-        message = f"no values of the variables {names}"
-        hint = "name the SavedModel or the checkpoint that has them: --variables PATH"
-        raise UsageError(message, hint=hint) from error
+    if path is not None:
+        state = restore_for_graph(graph, path, required, IoPolicy(options.allow_io))
+        require_restored(state, required, path)
+        return state
+    if required.variables is None:
+        return None
+    names = first_names([name for _, name in sorted(required.variables)], _MAX_NAMES)
+    message = f"no values of the variables {names}"
+    hint = "name the SavedModel or the checkpoint that has them: --variables PATH"
+    raise UsageError(message, hint=hint)

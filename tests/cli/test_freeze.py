@@ -68,7 +68,7 @@ def test_a_variable_that_stays_is_explained(command: Any, training: Path) -> Non
     assert by_name["steps"]["reason"] == "assigned by count (AssignAddVariableOp)"
     assert by_name["w"]["constant"]
     kept = command(*line, "--fetch", "y", "--keep-variables", "w", "--to", "graph").err
-    assert "kept by --keep-variables" in kept
+    assert "kept on request" in kept
     warned = command(*line, "--fetch", "y", "--keep-variables", "u", "--to", "graph").err
     assert "warning: no output needs a variable named u" in warned
 
@@ -77,6 +77,12 @@ def test_missing_values_and_outputs_are_usage_errors(command: Any, training: Pat
     done = command("freeze", training, "--fetch", "y", "-o", "-")
     assert (done.code, "no values of the variables w" in done.err) == (2, True)
     assert "--variables PATH" in done.err
+    line = ("freeze", training, "--fetch", "y", "-o", "-")
+    for path in (training.parent / "missing", training):
+        done = command(*line, "--variables", path)
+        assert done.code in (2, 3)
+        assert path.name in done.err
+        assert "no values of the variables" not in done.err
     done = command("freeze", training, "-o", "-")
     assert (done.code, "--fetch NAME" in done.err) == (2, True)
     line = ("freeze", training, "--fetch", "y", "--variables", training.parent / "weights")

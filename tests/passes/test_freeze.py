@@ -195,3 +195,92 @@ def test_any_tensor_can_be_set() -> None:
         values={"parts:1": [5.0]},
     )
     assert value(found, x=[1.0, 2.0]) == [4.0]
+
+
+def test_a_variable_of_a_node_in_a_function_stays() -> None:
+    found, reasons = frozen("""
+        loop = While(x) {T=(float32), cond=@small, body=@step}
+        read = ReadVariableOp(v, ^loop) {dtype=float32}
+        y = AddV2(read, loop)
+
+        function small(x: float32) -> (r: bool) {
+          ten = Const() {dtype=float32, value=float32[]:10}
+          zero = Const() {dtype=int32, value=int32[1]:[0]}
+          sum = Sum(x, zero:output:0) {T=float32}
+          r = Less(sum:output:0, ten:output:0) {T=float32}
+          return r = r:z:0
+        }
+        function step(x: float32) -> (r: float32) {
+          stateful
+          w = VarHandleOp() {dtype=float32, shape=[2], shared_name="v"}
+          one = Const() {dtype=float32, value=float32[2]:[1, 1]}
+          add = AssignAddVariableOp(w:resource:0, one:output:0) {dtype=float32}
+          r = AddV2(x, one:output:0, ^add) {T=float32}
+          return r = r:z:0
+          control_return add = add
+        }
+    """)
+    assert reasons == {"v": "step/w (VarHandleOp) may access it in a function"}
+    session = cfgraph.Session(found)
+    assert "ReadVariableOp" in session.graph.ops
+
+
+def test_values_of_variables_are_checked() -> None:
+    text = V + "y = ReadVariableOp(v) {dtype=float32}"
+    text += """
+    n = VarHandleOp() {dtype=int32, shape=[], shared_name="n"}
+    """
+    for values, message in (
+        ({"v": "abc"}, "the value of v is not float32"),
+        ({"n": 1.5}, "the value of n is not int32"),
+        ({"n": 2**40}, "the value of n is not int32"),
+        ({"v": [1.0]}, r"the value of v has shape \[1\], expected \[2\]"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            cfgraph.freeze(graph(text), values, outputs=["y"])
+    warned = cfgraph.freeze(graph(text), {"V": [1.0, 2.0]}, outputs=["y"])
+    assert warned.warnings == ("the graph has no variable named V",)
+    k = graph("k = Placeholder() {dtype=int32, shape=[]}\ny = Neg(k)")
+    with pytest.raises(UsageError, match="the value of k:0 is not int32"):
+        cfgraph.freeze(k, outputs=["y"], values={"k": 1.5})
+
+
+def test_a_table_of_a_branch_that_never_runs_goes() -> None:
+    found = graph("""
+        p = Placeholder() {dtype=bool, shape=[]}
+        word = Placeholder() {dtype=string, shape=[]}
+        table = HashTableV2() {key_dtype=string, value_dtype=int64, shared_name="t"}
+        keys = Const() {dtype=string, value=string[1]:["a"]}
+        ids = Const() {dtype=int64, value=int64[1]:[3]}
+        init = LookupTableImportV2(table, keys, ids)
+        s = Switch(word, p)
+        none = Const() {dtype=int64, value=int64[]:-1}
+        looked = LookupTableFindV2(table, s:1, none)
+        length = StringLength(s:0)
+        cast = Cast(length) {DstT=int64}
+        joined = Merge(looked, cast)
+        y = Identity(joined)
+    """)
+    kept = copy_graph(found)
+    assert [table.initializers for table in cfgraph.freeze(kept, outputs=["y"]).tables] == [
+        ("init",)
+    ]
+    report = cfgraph.freeze(found, outputs=["y"], values={"p": False})
+    assert report.tables == ()
+    assert not report.warnings
+    assert not {"HashTableV2", "LookupTableImportV2"} & found.ops
+
+
+def test_names_of_all_rounds_are_composed() -> None:
+    text = """
+        one = ReadVariableOp(u) {dtype=float32}
+        i = Identity(x)
+        m = Mul(i, read)
+        read = ReadVariableOp(v) {dtype=float32}
+        y = AddV2(m, one)
+    """
+    found = graph(V + text)
+    report = cfgraph.freeze(found, {"v": [1.0, 1.0], "u": [0.5, 0.5]}, outputs=["y"])
+    assert report.names["i:0"] == ("x:0",)
+    assert report.names["m:0"] == ("x:0",)
+    assert all(name.rpartition(":")[0] in found for (name,) in report.names.values())

@@ -21,23 +21,25 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, resource
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
-from cfgraph.ir.library import remove_uncalled_functions
+from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.names import first_names, name_list
 from cfgraph.ir.node import node_name
 from cfgraph.ir.registry import output_count
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.traversal import ancestors, is_partitioned, topological_order
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.families.lookup_tables import TableHandle
+from cfgraph.ops.families.variables import VariableV2
 from cfgraph.ops.opdef.op import is_a, is_identity, lookup
 from cfgraph.passes.freeze.handle_uses import Blocker, HandleUses
 from cfgraph.passes.freeze.values import ValuePassing, ValueType
 from cfgraph.passes.lower.lower import inline_calls
-from cfgraph.passes.optimize.optimize import optimize
+from cfgraph.passes.optimize.optimize import optimize, remaining_names
 from cfgraph.passes.optimize.rewriting import Rewrite
 from cfgraph.passes.outcome import Report, op_counts, unchanged_on_error
 from cfgraph.stack_position import LOCATORS, pass_position
@@ -119,7 +121,7 @@ def freeze(
     require_graph(graph)
     require_valid(graph)
     if is_partitioned(graph):
-        message = "a partitioned graph is not frozen"
+        message = "a partitioned graph cannot be frozen"
         raise Unsupported(message, hint="freeze the graph before it is partitioned")
     wanted = name_list(outputs)
     if not wanted:
@@ -127,15 +129,17 @@ def freeze(
     for name in wanted:
         _ = graph[node_name(name)]
     before, size = op_counts(graph), len(graph)
+    known = _values_by_key(graph, variables)
+    unknown = [name for name in _array_names(variables) if ("", name) not in known]
     with paused_gc(nodes=size), unchanged_on_error(graph):
-        freezer = _Freezer(graph, _values_by_key(variables), wanted, list(keep_variables))
+        freezer = _Freezer(graph, known, wanted, list(keep_variables))
         freezer.set_inputs(values or {})
         freezer.run()
         require_valid(graph)
     return Frozen(
         rewrites=freezer.count,
-        names=freezer.names,
-        warnings=tuple(freezer.warnings()),
+        names=remaining_names(graph, freezer.names),
+        warnings=(*_unknown_warnings(unknown), *freezer.warnings()),
         before=before,
         after=op_counts(graph),
         variables=tuple(freezer.outcomes()),
@@ -148,12 +152,36 @@ def freeze(
 LOCATORS[freeze.__code__] = pass_position
 
 
-def _values_by_key(variables: VariableStore | Mapping[str, Any] | None) -> dict[Key, Any]:
+def _values_by_key(
+    graph: Graph, variables: VariableStore | Mapping[str, Any] | None
+) -> dict[Key, Any]:
+    """The values of the variables of a graph. Raises UsageError for one that does not fit."""
     if variables is None:
         return {}
-    if isinstance(variables, Mapping):
-        return {("", name): np.asarray(value) for name, value in variables.items()}
-    return {key: found.value for key, found in variables.variables()}
+    if not isinstance(variables, Mapping):
+        return {key: found.value for key, found in variables.variables()}
+    bodies = (node for item in graph.functions.values() for node in item.definition.nodes)
+    declared = {variable_key(node): node for node in (*graph, *bodies) if is_variable(node)}
+    values: dict[Key, Any] = {}
+    for name, value in variables.items():
+        node = declared.get(("", name))
+        if node is None:
+            continue
+        dtype, shape = _declared(node)
+        # a variable of TensorFlow 1 without a rank may have any shape
+        if not shape.rank and is_a(node, VariableV2):
+            shape = UNKNOWN_SHAPE
+        values["", name] = _fitting_array(value, dtype, shape, name)
+    return values
+
+
+def _array_names(variables: VariableStore | Mapping[str, Any] | None) -> Iterable[str]:
+    return variables if isinstance(variables, Mapping) else ()
+
+
+def _unknown_warnings(names: list[str]) -> Iterator[str]:
+    if names:
+        yield f"the graph has no variable named {first_names(names, _MAX_NAMES)}"
 
 
 @dataclass(slots=True)
@@ -199,18 +227,20 @@ class _Freezer:
     def run(self) -> None:
         """Inline calls, and freeze and optimize until nothing changes."""
         self.count += inline_calls(self.graph).rewrites
-        self.tables = list(self._used_tables())
+        self.tables = [*self._used_tables()]
         while True:
             kept = [*self.outputs, *(f"^{n}" for table in self.tables for n in table.initializers)]
             report = optimize(self.graph, fetches=kept)
             self.applied += report.applied
             self.names.update(report.names)
             self.count += report.rewrites
+            tables = [*self._used_tables()]
+            has_fewer, self.tables = len(tables) < len(self.tables), tables
             # variables of a branch that went are not needed: prune first
             changed = inline_calls(self.graph).rewrites
             changed = changed or self._freeze_variables() + self._drop_idle_controls()
             self.count += changed
-            if not changed:
+            if not changed and not has_fewer:
                 break
         remove_uncalled_functions(self.graph)
 
@@ -250,10 +280,12 @@ class _Freezer:
         for node in graph:
             if is_variable(node):
                 nodes.setdefault(variable_key(node), []).append(node)
-        self.remaining = {}
+        self.remaining = dict(self._in_functions())
         handles: dict[Output, tuple[ValueType, list[Output]]] = {}
         found: list[tuple[Node, Any]] = []
         for key, group in nodes.items():
+            if key in self.remaining:
+                continue
             blocker, flows = self._flows(key, group, uses)
             outcome = _outcome(group[0], key, self.values.get(key), blocker)
             if blocker is not None:
@@ -270,13 +302,23 @@ class _Freezer:
         ValuePassing(graph, uses).replace(graph, handles)
         return len(found)
 
+    def _in_functions(self) -> Iterator[tuple[Key, FrozenVariable]]:
+        """The variables of nodes in functions, whose accesses are not followed."""
+        graph = self.graph
+        for name in sorted(called_functions(graph)):
+            for node in graph.functions[name].definition.nodes:
+                if is_variable(node):
+                    key, path = variable_key(node), f"{name}/{node.name}"
+                    blocker = Blocker(path, f"{path} ({node.op}) may access it in a function")
+                    yield key, _outcome(node, key, self.values.get(key), blocker)
+
     def _flows(
         self, key: Key, group: list[Node], uses: HandleUses
     ) -> tuple[Blocker | None, dict[Output, tuple[ValueType, list[Output]]]]:
         """The reason why a variable stays, or the uses of its handles."""
         flows: dict[Output, tuple[ValueType, list[Output]]] = {}
         if key[1] in self.kept:
-            return Blocker("", "kept by --keep-variables"), flows
+            return Blocker("", "kept on request"), flows
         named = set(map(node_name, self.outputs))
         for node in group:
             blocker, outputs = uses.handles(node.output())
@@ -323,7 +365,7 @@ class _Freezer:
             yield f"no output needs a variable named {first_names(unknown, _MAX_NAMES)}"
         for table in self.tables:
             if table.initializers:
-                names = ", ".join(f"--init {name}" for name in table.initializers)
+                names = ", ".join(table.initializers)
                 fed = first_names([node.name for node in self._inputs_of(table)], _MAX_NAMES)
                 feeds = f", which needs {fed}" if fed else ""
                 yield f"table {table.name} is empty until its initializer runs: {names}{feeds}"
@@ -344,9 +386,11 @@ def _does_nothing(node: Node) -> bool:
     )
 
 
-def _outcome(node: Node, key: Key, value: Any, blocker: Blocker | None) -> FrozenVariable:
+def _outcome(
+    node: Node | BodyNode, key: Key, value: Any, blocker: Blocker | None
+) -> FrozenVariable:
     size = 0 if value is None else int(np.asarray(value).nbytes)
-    name, dtype, shape = key[1], node.attr("dtype").base, node.attr("shape")
+    name, (dtype, shape) = key[1], _declared(node)
     if blocker is None:
         return FrozenVariable(name, dtype, Shape(np.shape(value)), size)
     return FrozenVariable(name, dtype, shape, size, False, blocker.reason, blocker.node)
@@ -358,13 +402,30 @@ def _fitting(tensor: Output, value: Any) -> Any:
     if dtype is None or dtype.is_ref or dtype.is_handle or dtype.kind == "variant":
         message = f"{tensor.name} is {dtype or 'of unknown type'}, of which there is no constant"
         raise UsageError(message, node=tensor.node)
+    declared = tensor.node.attrs.get("shape")
+    shape = declared if isinstance(declared, Shape) else UNKNOWN_SHAPE
+    return _fitting_array(value, dtype, shape, tensor.name)
+
+
+def _fitting_array(value: Any, dtype: DType, shape: Shape, name: str) -> Any:
+    """The array of a value. Raises UsageError for another type or shape."""
     try:
         array = np.asarray(value, dtype.numpy)
-    except (TypeError, ValueError):
-        message = f"the value of {tensor.name} is not {dtype}"
-        raise UsageError(message, node=tensor.node) from None
-    declared = tensor.node.attrs.get("shape")
-    if isinstance(declared, Shape) and not declared.accepts(array.shape):
-        message = f"the value of {tensor.name} has shape {list(array.shape)}, expected {declared}"
-        raise UsageError(message, node=tensor.node)
+        is_exact = not dtype.is_integer or np.array_equal(array, value)
+    except (TypeError, ValueError, OverflowError):
+        is_exact = False
+    if not is_exact:
+        raise UsageError(f"the value of {name} is not {dtype}")
+    if not shape.accepts(array.shape):
+        message = f"the value of {name} has shape {list(array.shape)}, expected {shape}"
+        raise UsageError(message)
     return array
+
+
+def _declared(node: Node | BodyNode) -> tuple[DType, Shape]:
+    """The type and the shape that a variable's node declares; the caller of a function may set the
+    type.
+    """
+    dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
+    known = dtype.base if isinstance(dtype, DType) else resource
+    return known, shape if isinstance(shape, Shape) else UNKNOWN_SHAPE

@@ -119,7 +119,7 @@ def optimize(
     counts = Counter(rewrite.rule for rewrite in applied)
     return Optimization(
         rewrites=len(applied),
-        names=_remaining_names(graph, context.names),
+        names=remaining_names(graph, context.names),
         warnings=(_NO_FETCHES,) if rules == (PRUNE,) and fetches is None else (),
         before=before,
         after=op_counts(graph),
@@ -145,7 +145,7 @@ def selected_rules(only: Collection[str], skip: Collection[str]) -> tuple[str, .
     return rules
 
 
-def _remaining_names(
+def remaining_names(
     graph: Graph, names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     """The tensors that remain, in place of tensors whose replacement was replaced, too."""
