@@ -78,11 +78,11 @@ class FunctionalizedGraph(PassResult[FunctionalizeOptions, Functionalization]):
         if total:
             out.heading(f"functionalized {total - len(rejected)} of {total} region{_plural(total)}")
             out.table(self.rows())
+        else:
+            out.line("nothing to functionalize")
         if report.dropped:
             count = len(report.dropped)
             out.line(f"dropped {count} node{_plural(count)} that no result needs")
-        if not report:
-            out.line("nothing to functionalize" if not total else "the graph is unchanged")
         if rejected:
             out.line()
             keep = "keeps" if len(rejected) == 1 else "keep"
