@@ -274,10 +274,10 @@ def test_a_table_of_a_branch_that_never_runs_goes() -> None:
 def test_names_of_all_rounds_are_composed() -> None:
     text = """
         one = ReadVariableOp(u) {dtype=float32}
-        i = Identity(x)
-        m = Mul(i, read)
+        m = Mul(x, read)
+        i = Identity(m)
         read = ReadVariableOp(v) {dtype=float32}
-        y = AddV2(m, one)
+        y = AddV2(i, one)
     """
     found = graph(V + text)
     report = cfgraph.freeze(found, {"v": [1.0, 1.0], "u": [0.5, 0.5]}, outputs=["y"])
