@@ -54,6 +54,7 @@ _COMMAND_LINE_ONLY: Final = {
     "feed": _READS_FILES,
     "format": "it decides what the output is",
     "grad_ys": _READS_FILES,
+    "install": "it writes files of the user",
     "json": "it decides what the output is",
     "no_config": "no file would be read",
     "passes": _READS_FILES,
