@@ -123,7 +123,7 @@ class FunctionBodyWriter:
             role = role_of(control)
             if role is Role.SWITCH:
                 todo += [self.mapping(control.inputs[0]).node, *control.controls]
-            elif role is Role.CONTROL_TRIGGER or (role is Role.NEXT_ITERATION):
+            elif role in (Role.CONTROL_TRIGGER, Role.NEXT_ITERATION, Role.LOOP_COND):
                 todo += [*(tensor.node for tensor in control.inputs), *control.controls]
             else:
                 yield control

@@ -366,8 +366,11 @@ def _require_condition_first(form: LoopForm, order: Sequence[Node]) -> None:
 
 
 def _switched_value(tensor: Output) -> Output:
-    """Return the tensor that a Switch forwards."""
-    while role_of(tensor.node) is Role.SWITCH:
+    """Return the tensor that a Switch or the LoopCond forwards.
+
+    A conditional in the body may select by the predicate of the loop.
+    """
+    while role_of(tensor.node) in (Role.SWITCH, Role.LOOP_COND):
         tensor = tensor.node.inputs[0]
     return tensor
 
