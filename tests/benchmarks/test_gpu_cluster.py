@@ -60,5 +60,6 @@ def test_every_picture_is_shown_and_described() -> None:
     pages = [DOCS.parent / "README.md", *DOCS.glob("*.md")]
     texts = "".join(path.read_text(encoding="utf-8") for path in pages)
     shown = re.findall(r"!\[[^\]]{10,}\]\((?:docs/)?(\S+)\)", texts)
-    drawn = [path.name for kind in ("*.svg", "*.png") for path in DOCS.glob(kind)]
-    assert sorted(shown) == sorted(drawn)
+    shown += re.findall(r'<img src="docs/(\S+)"[^>]* alt="[^"]{10,}"', texts)
+    drawn = [path for kind in ("*.svg", "*.png") for path in DOCS.rglob(kind)]
+    assert sorted(shown) == sorted(str(path.relative_to(DOCS)) for path in drawn)

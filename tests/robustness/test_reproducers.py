@@ -75,7 +75,7 @@ _REPRODUCERS = [
     ("switch_without_predicate", "show {}", 0, None),
     ("switch_without_predicate", "lower {} -o out.pb", 3, "CFG107"),
     ("feed_of_type_invalid", "run {} --feed x=1", 2, "CFG034"),
-    ("enter_without_input_in_loop", "convert {} -o out.py --fetch e1:0 --feed a:0", 2, "CFG703"),
+    ("enter_without_input_in_loop", "convert {} -o out.py --fetch e1:0 --feed a:0", 3, "CFG107"),
     ("reference_of_itself", "show {}", 0, None),
     ("xla_merge_in_loop", "run {} --feed x=3 --feed p=true --target out", 4, "CFG701"),
     (
