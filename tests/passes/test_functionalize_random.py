@@ -21,7 +21,11 @@ def check(seeds: range, **options: str) -> None:
         targets = [f"^{name}" for name in program.targets]
         report = cfgraph.functionalize(graph, [*program.fetches, *targets, "^init", "memory:0"])
         primitives = [
-            node.name for node in graph if role_of(node) not in (None, Role.CONTROL_TRIGGER)
+            node.name
+            for node in graph
+            if role_of(node) not in (None, Role.CONTROL_TRIGGER)
+            # a predicate that nothing reads any more may stay, with its Switch
+            if any(use.node.uses for use in node.uses)
         ]
         assert not primitives or report.rejected, seed
         rejected += bool(report.rejected)
@@ -30,8 +34,9 @@ def check(seeds: range, **options: str) -> None:
         values = session.run(program.fetches, program.feeds, program.targets)
         assert [int(value) for value in values] == program.expected, seed
         assert session.run(["memory:0"]) == [program.memory], seed
-    # programs that decide the predicate of a branch again inside it
-    assert rejected <= len(seeds) // 20
+    # programs that decide the predicate of a branch again inside it, or run an effect of the body
+    # before one of the condition: 4 % in all, 8 % of some hundreds
+    assert rejected <= len(seeds) // 8
 
 
 @pytest.mark.parametrize("engine", ["compiled", "tokens"])
