@@ -76,7 +76,8 @@ FAULTS = {
     "stops_listening": stop_listening,
     "garbage": print_garbage,
     "memory": exhaust_memory,
-    "host_killed": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    # the end of the host ends this process, too, before it can answer
+    "host_killed": lambda: (os.kill(os.getppid(), signal.SIGKILL), signal.pause()),
 }
 
 if __name__ == "__main__":
