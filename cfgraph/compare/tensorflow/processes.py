@@ -67,7 +67,7 @@ class ModeFailure:
 
     @property
     def signature(self) -> tuple[str, str, str]:
-        """What two equal failures have in common: no names and numbers of messages."""
+        """Kind, error class, and message without names and numbers, equal for equal failures."""
         text = self.message.partition("\n")[0]
         return self.kind, self.error, _NUMBERS.sub("#", _NAMES.sub("", text)).strip()
 

@@ -39,7 +39,7 @@ class Blocker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HandleFlow:
-    """What happens to the handle of an argument: its first blocker, and the outputs that it is."""
+    """Uses of the handle in an argument: the first blocker, and the outputs that return it."""
 
     blocker: Blocker | None = None
     outputs: frozenset[int] = frozenset()
@@ -133,7 +133,7 @@ class HandleUses:
         return None, [node.output(port) for port in sorted(outputs)]
 
     def flow(self, name: str, index: int, path: str) -> HandleFlow:
-        """What a function does with the handle in an argument."""
+        """Return the uses of the handle in an argument of a function."""
         key = name, index
         if key not in self._flows:
             self._flows[key] = HandleFlow(Blocker(name, f"the function {name} calls itself"))
@@ -145,7 +145,8 @@ class HandleUses:
         if isinstance(body, str):
             return HandleFlow(Blocker(path + name, body))
         blocker, found = self.handles(body.arguments[index].output(), path)
-        returned = [port for port, tensor in enumerate(body.returns) if tensor in set(found)]
+        handles = set(found)
+        returned = [port for port, tensor in enumerate(body.returns) if tensor in handles]
         return HandleFlow(blocker, frozenset(returned))
 
 
