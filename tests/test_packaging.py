@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import pydoc
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import venv
 import zipfile
@@ -135,6 +138,71 @@ def needed_by(wheel: Path) -> list[metadata.Distribution]:
             found[name] = metadata.distribution(name)
             waiting += _requirements(found[name])
     return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def uv() -> str:
+    program = Path(sys.executable).with_name("uv")
+    return str(program) if program.exists() else pytest.skip("uv is not installed (extra release)")
+
+
+def test_the_index_accepts_and_renders_what_is_uploaded(sdist: Path, wheel: Path) -> None:
+    if importlib.util.find_spec("twine") is None:
+        pytest.skip("twine is not installed (extra release)")
+    check = [sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel)]
+    done = subprocess.run(check, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout
+
+
+@pytest.mark.slow
+def test_the_first_commands_work_in_an_empty_folder_and_environment(
+    wheel: Path, uv: str, tmp_path: Path
+) -> None:
+    env = {"PATH": "/usr/bin:/bin", "UV_TOOL_DIR": str(tmp_path / "tools"), **_of_uv()}
+    cfgraph_command = [uv, "tool", "run", "--python", sys.executable, "--from", str(wheel)]
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*cfgraph_command, *line.split()],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=600,
+        )
+
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    run("cfgraph --version")  # downloads
+    start = time.monotonic()
+    run("cfgraph examples .")
+    assert "5 kinds" in run("cfgraph show branch.graph").stdout
+    assert "= 3\n" in run("cfgraph run count.graph --feed n=3 --fetch exit").stdout
+    assert "Switch" in run("cfgraph explain branch.graph negative --feed x=3 --feed p=true").stdout
+    assert time.monotonic() - start < 60
+
+
+def _of_uv() -> dict[str, str]:
+    """The variables that say where packages are."""
+    names = ("HOME", "SSL_CERT_FILE", "GIT_SSL_CAINFO", "PIP_CERT")
+    return {key: value for key, value in os.environ.items() if key in names or key[:3] == "UV_"}
+
+
+@pytest.mark.slow
+def test_all_extras_can_be_installed_together(wheel: Path, project: Any, uv: str) -> None:
+    extras = ",".join(project["project"]["optional-dependencies"])
+    done = subprocess.run(
+        [uv, "pip", "compile", "--quiet", "--python-version", "3.12", "-"],
+        input=f"{DISTRIBUTION}[{extras}] @ {wheel.as_uri()}",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    found = set(re.findall(r"^([\w-]+)==", done.stdout, flags=re.MULTILINE))
+    assert {"cupy-cuda13x", "jax", "tensorflow-cpu", "ray", "mkdocs", "ipykernel"} <= found
 
 
 def _requirements(distribution: metadata.Distribution) -> list[str]:

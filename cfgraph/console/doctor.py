@@ -34,7 +34,7 @@ from cfgraph.version import __version__
 
 # a requirement: its distribution, and the extra that needs it
 _REQUIREMENT: Final = re.compile(r"([\w.-]+).*?(?:extra == ['\"]([\w-]+)['\"])?$")
-_NOT_FOR_USERS: Final = ("test", "notebook", "docs")
+_NOT_FOR_USERS: Final = ("test", "notebook", "docs", "release")
 _SHOWN_VARIABLES: Final = (
     "CUDA_VISIBLE_DEVICES",
     "MKL_NUM_THREADS",
