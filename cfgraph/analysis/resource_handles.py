@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
@@ -108,8 +107,7 @@ class _VariableTypes:
             return dtype if isinstance(dtype, DType) else None
         if op is None or not issubclass(op, FunctionalOp):
             return None
-        funcs = [node.attrs.get(key) for key in op.calls.functions]
-        names = [part.name for func in funcs for part in _funcs(func)]
+        names = [func.name for func in op.calls.named_in(node.attrs)]
         found = (self.type_in_function(name, slot - op.calls.first_argument) for name in names)
         return next((dtype for dtype in found if dtype is not None), None)
 
@@ -132,11 +130,6 @@ class _VariableTypes:
 def _outputs(node: Node) -> list[Output]:
     """The outputs of a node."""
     return [node.output(port) for port in range(output_count(node) or 0)]
-
-
-def _funcs(value: Any) -> tuple[Func, ...]:
-    parts = value if isinstance(value, tuple) else (value,)
-    return tuple(value_part for value_part in parts if isinstance(value_part, Func))
 
 
 @dataclass(slots=True, eq=False)

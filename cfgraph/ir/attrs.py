@@ -90,6 +90,12 @@ class Func:
         return hash((self.name, tuple(sorted(self.attrs))))
 
 
+def functions_in(value: Any) -> tuple[Func, ...]:
+    """The functions that the value of an attribute names: one, those of a list, or none."""
+    parts = value if type(value) is tuple else (value,)
+    return tuple(part for part in parts if isinstance(part, Func))
+
+
 @dataclass(frozen=True, slots=True)
 class AttrPlaceholder:
     """A placeholder in a function body for the value of the function's own attribute `name`."""

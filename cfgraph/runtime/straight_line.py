@@ -8,8 +8,8 @@ Each node is bound once. One generated function contains the calls in topologica
         return v1
 
 A value is freed after its last reader. The line number of an error identifies the node that failed.
-Loops and conditionals (StatelessWhile, StatelessIf) call the functions of their bodies. Switch and
-the other primitives are not supported.
+StatelessWhile, StatelessIf, StatelessCase, and PartitionedCall call the functions of their bodies.
+Switch and the other primitives are not supported.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.limits import Limits, check_deadline, current_limits
+from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
     called_functions,
     execution_order,
@@ -276,17 +277,28 @@ def pure_kernels(bind: KernelBinder) -> KernelBinder:
 
 
 def numpy_control_kernel(node: Node, op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
-    """The kernel of a loop or conditional over NumPy arrays."""
-    if op.calls.kind == "while":
+    """The kernel of a loop, conditional, or call over NumPy arrays."""
+    kind, bodies = op.calls.kind, [line.run for line in lines]
+    if kind == "while":
         return _loop_kernel(node.name, *lines)
-    then, otherwise = (line.run for line in lines)
 
-    def run(pred: Any, *values: Any) -> Any:
-        # functions that call each other twice run exponentially often
+    # functions that call each other twice run exponentially often
+    def run_call(*values: Any) -> Any:
         check_deadline()
-        return then(None, *values) if pred else otherwise(None, *values)
+        return bodies[0](None, *values)
 
-    return run
+    def run_branch(selector: Any, *values: Any) -> Any:
+        check_deadline()
+        return bodies[branch_number(kind, selector, len(bodies))](None, *values)
+
+    return run_call if kind == "call" else run_branch
+
+
+def branch_number(kind: CallKind, selector: Any, count: int) -> int:
+    """The branch that the predicate of an If or the index of a Case selects among `count`."""
+    if kind == "case":
+        return int(selector) if 0 <= selector < count else count - 1
+    return 0 if selector else 1
 
 
 def _loop_kernel(name: str, cond: StraightLine, body: StraightLine) -> Kernel:

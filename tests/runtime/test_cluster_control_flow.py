@@ -61,6 +61,28 @@ function e(x: float32) -> (y: float32) {
 }
 """
 
+CASE = """
+function f(n: int32, x: float32) -> (y: float32) {
+  case = StatelessCase(n, x) {Tin=(float32), Tout=(float32), branches=(@t,@e,@s)}
+  return y = case:output:0
+}
+function t(x: float32) -> (y: float32) {
+  neg = Neg(x) {T=float32}
+  return y = neg:y:0
+}
+function e(x: float32) -> (y: float32) {
+  return y = x
+}
+function s(x: float32) -> (y: float32) {
+  square = PartitionedCall(x) {Tin=(float32), Tout=(float32), f=@square}
+  return y = square:output:0
+}
+function square(x: float32) -> (y: float32) {
+  square = Square(x) {T=float32}
+  return y = square:y:0
+}
+"""
+
 # the elements are pushed in one loop and popped in another, so that they come out in reverse
 LISTS = """
 function f(n: int32, x: float32) -> (y: float32) {
@@ -135,6 +157,11 @@ def test_a_loop_goes_round_as_often_as_it_should(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_conditional_takes_one_branch(engine: str) -> None:
     assert [run(BRANCH, n, 3, engine) for n in (-1, 1)] == [-3, 3]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_out_of_range_takes_the_last_branch(engine: str) -> None:
+    assert [run(CASE, n, 3, engine) for n in (0, 1, 2, 3, -1)] == [-3, 3, 9, 9, 9]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -19,7 +19,7 @@ from cfgraph.analysis.verify.context import (
     signature_types,
 )
 from cfgraph.ir import dtypes, registry
-from cfgraph.ir.attrs import AttrPlaceholder, Func
+from cfgraph.ir.attrs import AttrPlaceholder, Func, functions_in
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, is_polymorphic
 from cfgraph.ir.functions import BodyNode, Function
@@ -270,9 +270,8 @@ def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
 def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
     """The functions that attributes name, existing or not, with the attribute."""
     for key, value in attrs.items():
-        for func in value if type(value) is tuple else (value,):
-            if type(func) is Func:
-                yield key, func
+        for func in functions_in(value):
+            yield key, func
 
 
 def check_calls(subject: VerifyContext) -> Iterator[Finding]:

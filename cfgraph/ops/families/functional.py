@@ -80,13 +80,14 @@ class StatelessCase(FunctionalOp):
         "Tin: list(type) >= 0, Tout: list(type) >= 0, branches: list(func) >= 1,"
         " output_shapes: list(shape) = []"
     )
-    calls = FunctionCalls(kind="case", functions=("branches",), first_argument=1)
+    calls = FunctionCalls(kind="case", functions=("branches",), first_argument=1, inlined=True)
 
 
 class Case(StatelessCase):
     """Call the branch with the given index, or the last one if it is out of range."""
 
     effects = SideEffects(stateful=True)
+    calls = replace(StatelessCase.calls, inlined=False)
 
 
 class StatelessWhile(FunctionalOp):
@@ -131,13 +132,14 @@ class PartitionedCall(FunctionalOp):
         "Tin: list(type) >= 0, Tout: list(type) >= 0, f: func, config: string = '',"
         " config_proto: string = '', executor_type: string = ''"
     )
-    calls = FunctionCalls(kind="call", functions=("f",))
+    calls = FunctionCalls(kind="call", functions=("f",), inlined=True)
 
 
 class StatefulPartitionedCall(PartitionedCall):
     """Call a function that has side effects."""
 
     effects = SideEffects(stateful=True)
+    calls = replace(PartitionedCall.calls, inlined=False)
 
 
 class RemoteCall(FunctionalOp):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from cfgraph.ir.attrs import Func, functions_in
 
 SwapRole = Literal["", "push", "pop"]
 RowOperation = Literal[
@@ -93,3 +96,7 @@ class FunctionCalls:
     functions: tuple[str, ...] = ()  # attributes that name the functions
     first_argument: int = 0  # input slot of the functions' first argument
     inlined: bool = False  # run and compiled together with its caller
+
+    def named_in(self, attrs: Mapping[str, Any]) -> list[Func]:
+        """The functions that the attributes of a node name, in the order of `functions`."""
+        return [func for key in self.functions for func in functions_in(attrs.get(key))]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
+from cfgraph.ir.attrs import functions_in
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ir.traversal import topological_order
@@ -83,10 +84,10 @@ def compile_time_nodes(
 def called_functions(
     node: Node, op: type[Op], instances: FunctionInstances
 ) -> tuple[FunctionGraph, ...]:
-    """The functions of a loop or conditional; none for any other node."""
+    """The functions that a node calls as a part of its caller; none for any other node."""
     if not op.calls.inlined:
         return ()
-    functions = [node.attr(name) for name in op.calls.functions]
+    functions = [func for key in op.calls.functions for func in functions_in(node.attr(key))]
     return tuple(instances.get(func.name, func.attrs) for func in functions)
 
 

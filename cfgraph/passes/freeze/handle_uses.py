@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cfgraph.errors import InvalidInput, Unsupported
-from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, instantiate, is_polymorphic
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Node, Output
@@ -152,9 +151,7 @@ class HandleUses:
 
 def called_names(node: Node, calls: FunctionCalls) -> list[str]:
     """The names of the functions that a functional node calls, in the order of its attributes."""
-    values = [node.attrs.get(key) for key in calls.functions]
-    flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    return [part.name for part in flat if isinstance(part, Func)]
+    return [func.name for func in calls.named_in(node.attrs)]
 
 
 def _forwards(node: Node, slot: int) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir.attrs import Func
+from cfgraph.ir.attrs import Func, functions_in
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import CONTROL, Node, Output
@@ -81,7 +81,7 @@ def read_functional_node(node: Node, instances: FunctionInstances) -> Functional
     functions = [
         instances.get(_selected(node, calls, func, instances), func.attrs, spare=spare)
         for key in calls.functions
-        for func in _as_functions(node.attr(key))
+        for func in functions_in(node.attr(key))
     ]
     if calls.kind == "if":
         functions.reverse()
@@ -93,10 +93,6 @@ def _selected(node: Node, calls: FunctionCalls, func: Func, instances: FunctionI
     if calls.kind != "call":
         return func.name
     return select_implementation(instances.library, func.name, node.device)
-
-
-def _as_functions(value: Any) -> tuple[Func, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

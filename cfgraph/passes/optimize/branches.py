@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.ir.attrs import Func, TensorValue
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
@@ -56,17 +56,17 @@ def _call_branch(context: RewriteContext, node: Node) -> None:
     """Replace a functional conditional with a constant selector by a call of its branch."""
     known = known_value(context, node.inputs[0])
     calls = function_calls(node.op)
-    values = [node.attrs.get(key) for key in calls.functions]
-    funcs = [part for value in values for part in (value if type(value) is tuple else (value,))]
+    funcs = calls.named_in(node.attrs)
     if (
         known is None
+        or len(funcs) < len(calls.functions)
         or np.ndim(known.array)
         or (not np.issubdtype(known.array.dtype, np.number) and (known.array.dtype != np.bool_))
     ):
         return
     number = int(known.array) if calls.kind == "case" else int(not known.array)
     func = funcs[number if 0 <= number < len(funcs) else -1]
-    function = context.library.get(func.name) if isinstance(func, Func) else None
+    function = context.library.get(func.name)
     if function is None or (node.attrs.get(LOWERED_ATTR) and has_effects(function, optional=True)):
         return
     graph, op = context.graph, node.op

@@ -11,6 +11,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.array_namespace import collected_checks, require
+from cfgraph.ops.opdef.facts import CallKind
 from cfgraph.ops.opdef.function_bodies import (
     called_functions,
     compile_time_nodes,
@@ -24,6 +25,7 @@ from cfgraph.runtime.jax.tensor_lists import JaxTensorList, list_kernel
 from cfgraph.runtime.straight_line import (
     KernelBinder,
     StraightLine,
+    branch_number,
     compile_numpy,
     is_known,
     numpy_control_kernel,
@@ -82,8 +84,10 @@ def jax_line(
         has_checks |= any(line.has_checks for line in lines) or (is_loop and guarded)
         if is_loop:
             traced: Kernel = _Loop(jax, lines, loop_invariant_arguments(inner[1])).run
+        elif op.calls.kind == "call":
+            traced = partial(lines[0].line.run, TRACING_STEP)
         else:
-            traced = _conditional(jax, lines)
+            traced = _conditional(jax, lines, op.calls.kind)
         if node not in static:
             return traced
         return lambda *values: (
@@ -229,13 +233,13 @@ def _with_list_shapes(jax: Any, body: Callable[[Any], Any], start: tuple[Any, ..
     )
 
 
-def _conditional(jax: Any, lines: Sequence[JaxLine]) -> Kernel:
-    """A conditional; only the taken branch if the predicate is constant.
+def _conditional(jax: Any, lines: Sequence[JaxLine], kind: CallKind) -> Kernel:
+    """A conditional; only the taken branch if the predicate or index is constant.
 
     Branches with checks return their conjunction as the last value. Tracing finds the checks of
     kernels: the conditional is then traced again.
     """
-    then, otherwise = (_as_tuple(line) for line in lines)
+    branches = [_as_tuple(line) for line in lines]
     has_checks = any(line.has_checks for line in lines)
 
     def on_arrays(
@@ -247,20 +251,22 @@ def _conditional(jax: Any, lines: Sequence[JaxLine]) -> Kernel:
         has_checks |= bool(checks)
         return (*results, all_hold(jax, checks)) if returns_checks else results
 
-    def traced(pred: Any, returns_checks: bool, *values: Any) -> Any:
-        branches = [
-            partial(on_arrays, branch, returns_checks, *values) for branch in (then, otherwise)
-        ]
-        return jax.lax.cond(pred, *branches)
+    def traced(selector: Any, returns_checks: bool, *values: Any) -> Any:
+        bound = [partial(on_arrays, branch, returns_checks, *values) for branch in branches]
+        if kind == "if":
+            return jax.lax.cond(selector, *bound)
+        last = len(bound) - 1
+        is_valid = (selector >= 0) & (selector < last)
+        return jax.lax.switch(jax.numpy.where(is_valid, selector, last), bound)
 
-    def run(pred: Any, *values: Any) -> Any:
-        if is_known(pred):
-            result = (then if pred else otherwise)(*values)
+    def run(selector: Any, *values: Any) -> Any:
+        if is_known(selector):
+            result = branches[branch_number(kind, selector, len(branches))](*values)
         else:
             returns_checks = has_checks
-            result = traced(pred, returns_checks, *values)
+            result = traced(selector, returns_checks, *values)
             if has_checks and not returns_checks:
-                result, returns_checks = traced(pred, True, *values), True
+                result, returns_checks = traced(selector, True, *values), True
             if returns_checks:
                 *result, holds = result
                 require(holds)
