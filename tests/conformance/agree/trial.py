@@ -61,6 +61,8 @@ def run_config() -> Any:
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     config.allow_soft_placement = True
+    # a reduced graph may wait forever
+    config.operation_timeout_in_ms = 20_000
     return config
 
 
