@@ -45,6 +45,7 @@ HEAVY = {
 LIGHT_INSIDE = {
     "cfgraph/cli/command_line.py": {"traceback"},
     "cfgraph/cli/configuration.py": {"tomllib"},
+    "cfgraph/ir/serde/archives.py": {"lzma", "tarfile", "zipfile"},
 }
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner

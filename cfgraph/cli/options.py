@@ -58,14 +58,16 @@ Graph = Annotated[
     str,
     typer.Argument(
         metavar="GRAPH",
-        help="Graph file, SavedModel folder, folder of partitions, or - for standard input.",
+        help="Graph file, SavedModel folder or archive, folder of partitions, or - for standard "
+        "input.",
         show_default=False,
     ),
 ]
 Graphs = Annotated[
     list[str],
     typer.Argument(
-        metavar="GRAPH...", help="Graph files, SavedModel folders, or - for standard input."
+        metavar="GRAPH...",
+        help="Graph files, SavedModel folders or archives, or - for standard input.",
     ),
 ]
 Output = Annotated[
@@ -231,7 +233,7 @@ Variables = Annotated[
     typer.Option(
         "--variables",
         metavar="PATH",
-        help="Restore variables from a SavedModel folder or a checkpoint.",
+        help="Restore variables from a SavedModel, folder or archive, or a checkpoint.",
     ),
 ]
 SaveVariables = Annotated[

@@ -63,7 +63,7 @@ class VariableSource:
                 return None
             try:
                 state = saved_model_state(source.graph, saved, required, self.io_policy(source))
-                origin = saved.prefix if saved.saver else saved.path
+                origin = saved.origin
             except Unsupported as error:
                 if error.code == FORBIDDEN_FILE_CODE:
                     raise

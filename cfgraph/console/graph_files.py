@@ -18,7 +18,7 @@ from cfgraph.cli.json_output import add_member, render_json
 from cfgraph.cli.output import detail, note
 from cfgraph.cli.transform_options import STDIN
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import MANIFEST, SAVED_MODELS, StagedFiles, read_file, read_stream
+from cfgraph.ir.file_io import MANIFEST, SAVED_MODELS, StagedFiles, read_stream
 from cfgraph.ir.files import (
     FORMATS,
     decode_graph,
@@ -32,6 +32,7 @@ from cfgraph.ir.files import (
 )
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import is_partition_folder
+from cfgraph.ir.serde.archives import open_archive, read_graph_file
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
@@ -81,7 +82,7 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
         raise UsageError(message, hint="GRAPH is a file, a folder, or - for standard input")
     start = time.perf_counter()
     in_parts = path != STDIN and is_partition_folder(path)
-    data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)
+    data = b"" if in_parts else _read_stdin() if path == STDIN else read_graph_file(path)
     try:
         loaded = open_graph(path, format) if in_parts else decode_graph(data, format)
         data = _digest_bytes(path) if in_parts else data
@@ -234,6 +235,8 @@ def saved_model_folder(source: Source) -> str | None:
     path = Path(source.path)
     if source.format not in _SAVED_MODEL_FORMATS or source.path == STDIN:
         return None
+    if archive := open_archive(path):
+        return str(archive.unpacked)
     if path.is_dir():
         return source.path
     return str(path.parent) if path.name.removesuffix(".gz") in SAVED_MODELS else None
@@ -245,6 +248,6 @@ def saved_variables_note(source: Source) -> str:
     if saved is None or saved.saver is None:
         return "note: the SavedModel contains no variable values"
     return (
-        f"note: a run restores the variables from {saved.prefix};\n"
+        f"note: a run restores the variables from {saved.origin};\n"
         f"  for graphs derived from this one use --variables {source.path}"
     )

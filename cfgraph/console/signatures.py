@@ -10,9 +10,9 @@ from typing import Final
 from cfgraph.cli.output import note
 from cfgraph.console.graph_files import Source, saved_model_contents
 from cfgraph.errors import CfgraphError, UsageError
-from cfgraph.ir.file_io import read_file
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import did_you_mean, first_names
+from cfgraph.ir.serde.archives import open_archive, read_graph_file
 from cfgraph.ir.serde.saved_model import (
     SavedModelContents,
     SavedSignature,
@@ -72,10 +72,10 @@ def signature_names(
 
 
 def _contents_at(path: str | None) -> SavedModelContents | None:
-    if path is None or not os.path.isdir(path):
+    if path is None or not (os.path.isdir(path) or open_archive(path)):
         return None
     try:
-        return read_contents(read_file(path))
+        return read_contents(read_graph_file(path))
     except CfgraphError:
         return None  # a checkpoint, or an error that restoring the variables reports
 

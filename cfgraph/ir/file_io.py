@@ -40,12 +40,17 @@ _MIN_AGE_SECONDS: Final = 60
 
 def create_temporary_file(folder: str | os.PathLike[str] | None) -> tuple[int, str]:
     """The descriptor and the path of a new, locked file in a folder, by default of the system."""
-    descriptor, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
-    _lock(descriptor)
+    descriptor, name = tempfile.mkstemp(prefix=temporary_prefix(), dir=folder)
+    lock_file(descriptor)
     return descriptor, name
 
 
-def _lock(descriptor: int) -> bool:
+def temporary_prefix() -> str:
+    """The start of the names of this process's temporary files and folders."""
+    return f"{_PREFIX}{os.getpid()}-"
+
+
+def lock_file(descriptor: int) -> bool:
     """True if no other process has locked the file; the lock ends with the last descriptor."""
     if not _can_lock:
         return False
@@ -70,19 +75,30 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _remove_if_left(path: Path) -> None:
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        return
-    process = _PROCESS(path.name)
-    is_old = status.st_mtime < max(_STARTED, time.time() - _MIN_AGE_SECONDS)
-    if process is None or not is_old or _is_running(int(process[1])):
+    if not is_leftover(path):
         return
     descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     try:
-        if _lock(descriptor):
+        if lock_file(descriptor):
             path.unlink()
     finally:
         os.close(descriptor)
+
+
+def is_leftover(path: Path, *, is_folder: bool = False) -> bool:
+    """True for a temporary file, or folder, of this user whose process does not run any more."""
+    process = _PROCESS(path.name)
+    if process is None or not _can_lock:
+        return False
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    has_kind = stat.S_ISDIR if is_folder else stat.S_ISREG
+    if not has_kind(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    is_old = status.st_mtime < max(_STARTED, time.time() - _MIN_AGE_SECONDS)
+    return is_old and not _is_running(int(process[1]))
 
 
 def _is_running(process: int) -> bool:
@@ -312,6 +328,12 @@ def _graph_file_in_folder(folder: Path) -> Path:
     if len(graphs) > 1:
         message = f"{message}, and no {MANIFEST} that lists the parts of a partitioned graph"
     indices = [name for name in names if name.endswith(_INDEX_SUFFIX)]
+    models = [
+        name for name in names if any((folder / name / file).is_file() for file in SAVED_MODELS)
+    ]
+    if models:
+        others = f", or another of its {len(models)} SavedModels" if len(models) > 1 else ""
+        hint = f"name the folder of a SavedModel in it: {folder / models[-1]}{others}"
     if hint is None and any((folder.parent / name).is_file() for name in SAVED_MODELS):
         hint = f"did you mean the parent folder, {folder.parent}?"
     elif hint is None and indices:
@@ -382,25 +404,37 @@ def decompress(data: bytes) -> bytes:
         return data
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return _read_decompressed(file, len(data))
+            return read_unpacked(file, len(data), "gzip")
     except (OSError, EOFError, zlib.error) as error:
         message = f"the gzip data is truncated or corrupt: {error}"
         hint = "copy the file again"
         raise InvalidInput(message, hint=hint, code="CFG003") from None
 
 
-def _read_decompressed(file: gzip.GzipFile, packed: int) -> bytes:
-    limit = min(MAX_BYTES, max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * packed))
-    buffer = io.BytesIO()
+def read_unpacked(file: IO[bytes] | gzip.GzipFile, packed: int, kind: str) -> bytes:
+    """All bytes that `packed` bytes of an archive or of compressed data unpack to.
+
+    Raises InvalidInput if they are too many, ExecutionError beyond the limit of memory.
+    """
+    limit, buffer = min(MAX_BYTES, max_unpacked_bytes(packed)), io.BytesIO()
     while chunk := file.read(_CHUNK_BYTES):
         check_deadline()
-        reserve(buffer.tell() + len(chunk), f"the content of {packed} bytes of gzip")
+        reserve(buffer.tell() + len(chunk), f"the content of {packed} bytes of {kind}")
         buffer.write(chunk)
         if buffer.tell() > limit:
-            message = f"{packed} bytes of gzip unpack to more than {limit}"
-            hint = "unpack the file yourself if you trust it"
-            raise InvalidInput(message, hint=hint, code="CFG002")
+            raise unpacked_size_error(packed, kind, limit)
     return buffer.getvalue()
+
+
+def max_unpacked_bytes(packed: int) -> int:
+    """The bytes that compressed data may unpack to."""
+    return max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * packed)
+
+
+def unpacked_size_error(packed: int, kind: str, limit: int) -> InvalidInput:
+    """The error of compressed data that unpacks to more than the limit."""
+    message = f"{packed} bytes of {kind} unpack to more than {limit}"
+    return InvalidInput(message, hint="unpack the file yourself if you trust it", code="CFG002")
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_io import StagedFiles, decompress, read_file, require_path
+from cfgraph.ir.file_io import StagedFiles, decompress, require_path
 from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
+from cfgraph.ir.serde.archives import archive_of_bytes, read_graph_file
 from cfgraph.ir.serde.foreign_formats import checkpoint_shard_error, foreign_format_error
 from cfgraph.ir.serde.op_defs import declare_ops_of_file
 from cfgraph.ir.text.parser import parse_graph
@@ -42,6 +43,7 @@ class LoadedGraph:
 def load(path: str | os.PathLike[str], *, op_defs: Iterable[str | os.PathLike[str]] = ()) -> Graph:
     """Read a graph from a file, or from the folder of a SavedModel or of a partitioned graph.
 
+    An archive, zip or tar, may contain the file or folder; a path may continue into it.
     `op_defs` are files that declare ops: OpLists, text or binary, or SavedModels. Their ops are
     known to the process from then on; those that a SavedModel contains always are.
 
@@ -73,7 +75,7 @@ def open_graph(path: str | os.PathLike[str], format: str | None = None) -> Loade
     try:
         if is_partition_folder(path):
             return _open_partition_folder(path, format)
-        return decode_graph(read_file(path), format)
+        return decode_graph(read_graph_file(path), format)
     except InvalidInput as error:
         raise located_error(error, str(path)) from None
 
@@ -102,6 +104,8 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     """Read a graph from bytes together with their format. Raises like `loads`."""
     _check_format(format)
     size = len(data)
+    if archive := archive_of_bytes(data):
+        data = archive.read_graph()
     data = decompress(data).removeprefix(_UTF8_BOM)
     if not data:
         raise InvalidInput("the file is empty", code="CFG002")

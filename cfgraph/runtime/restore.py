@@ -23,11 +23,12 @@ from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.verify.verify import require_valid_nodes
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.attrs import TensorValue
-from cfgraph.ir.file_io import StagedFiles, read_file, require_path
+from cfgraph.ir.file_io import StagedFiles, require_path
 from cfgraph.ir.files import decode_graph
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.node import split_tensor_name
+from cfgraph.ir.serde.archives import read_graph_file
 from cfgraph.ir.serde.checkpoint import Checkpoint, write_checkpoint
 from cfgraph.ir.serde.saved_model import VARIABLES_PREFIX, SavedState, read_contents, saved_state
 from cfgraph.ir.traversal import ancestors
@@ -267,7 +268,7 @@ def restore_for_graph(
 
 def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedState]:
     """The graph of a SavedModel, and the sources of its state."""
-    data = read_file(path)
+    data = read_graph_file(path)
     saved = saved_state(path, read_contents(data))
     if saved is None:
         raise UsageError("found no variables of a SavedModel", path=str(path))
@@ -285,8 +286,8 @@ def saved_model_state(
     Raises InvalidInput if the SavedModel names a node that the graph lacks, and the errors of a
     run.
     """
-    if os.path.isdir(saved.path):
-        io = io.with_roots(saved.path)
+    if saved.owns_folder:
+        io = io.with_roots(saved.folder)
     state = State() if saved.saver is None else _restored(graph, saved, required.variables, io)
     missing = set() if required.variables is None else {*required.variables}.difference(state)
     if saved.initializer is not None and (required.tables or missing):

@@ -106,15 +106,15 @@ def test_files_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_file_is_locked_until_it_is_moved(tmp_path: Path) -> None:
     descriptor, name = create_temporary_file(tmp_path)
     again = os.open(name, os.O_RDWR)
-    assert not file_io._lock(again)
+    assert not file_io.lock_file(again)
     os.close(descriptor)
-    assert file_io._lock(again)
+    assert file_io.lock_file(again)
     os.close(again)
     with StagedFiles() as files:
         files.open(tmp_path / "g.pb").close()
         (staged,) = set(leftovers(tmp_path)) - {Path(name).name}
         descriptor = os.open(tmp_path / staged, os.O_RDWR)
-        assert not file_io._lock(descriptor)
+        assert not file_io.lock_file(descriptor)
         os.close(descriptor)
 
 

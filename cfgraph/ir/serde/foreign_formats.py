@@ -6,7 +6,7 @@ Each has a message that names the format. A file that a copy or download cut sho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -14,6 +14,13 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.serde.wire import read_varint
 
 _EXPORT: Final = "load the model in Keras and write a SavedModel: model.export(FOLDER)"
+_LITE: Final = (
+    "use the SavedModel that it was converted from; to look at it, use Model Explorer or Netron"
+)
+_ONNX: Final = (
+    "use the TensorFlow model that it was converted from, or convert it to a SavedModel: "
+    "onnx2tf -i FILE.onnx -o FOLDER"
+)
 _SOURCE: Final = "use the TensorFlow model that it was converted from"
 _DOWNLOAD: Final = "the download failed: open the file in a browser to see why, and repeat it"
 _CHECKPOINT: Final = (
@@ -24,9 +31,8 @@ _MAGIC_NUMBERS: Final = (
     (0, b"\x89PNG", "a PNG image", "pass the graph itself, not a picture of it"),
     (0, b"\x89HDF", "an HDF5 file", f"if it is a Keras model, {_EXPORT}"),
     (0, b"\x93NUMPY", "an .npy array", "feed it with --feed NAME=@FILE.npy"),
-    (4, b"TFL3", "a TensorFlow Lite model", "use the SavedModel that it was converted from"),
+    (4, b"TFL3", "a TensorFlow Lite model", _LITE),
     (0, b"ML\xefR", "MLIR bytecode", _SOURCE),
-    (257, b"ustar", "a tar archive", "unpack it, and name the file or folder of the graph"),
 )
 # formats of text, by their first characters
 _TEXTS: Final = tuple(
@@ -40,17 +46,16 @@ _TEXTS: Final = tuple(
         (rb"[{\[]", "a JSON document", "pass a .pb, .pbtxt, or .graph file"),
     )
 )
-# contents of a zip archive by a file in it
-_ZIPPED: Final = (
-    (b"saved_model.pb", "a zip archive of a SavedModel", "unpack it, and name its folder"),
-    (b"data.pkl", "a PyTorch model", "export it to TensorFlow first"),
+# contents of an archive by the names of files in it
+_ARCHIVED: Final = (
+    ({"config.json", "model.weights.h5"}, "a Keras model", _EXPORT),
+    ({"data.pkl"}, "a PyTorch model", "export it to TensorFlow first"),
 )
 _EVENTS: Final = re.compile(rb".{12}.{0,40}brain\.Event:", re.DOTALL)
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05].*\.$", re.DOTALL)
 _SAFETENSORS: Final = re.compile(rb".{3}\0{5}\{\"", re.DOTALL)
 # top-level fields of an HloModuleProto: name, entry computation, computations
 _HLO_FIELDS: Final = {1, 2, 3}
-_ZIP: Final = b"PK\x03\x04"
 _TABLE_END: Final = bytes.fromhex("57fb808b247547db")
 _SHARD: Final = re.compile(r".+\.data-\d{5}-of-\d{5}")
 _CHECKPOINT_LIST: Final = re.compile(rb"\s*(all_)?model_checkpoint_paths?\s*:")
@@ -67,13 +72,6 @@ def foreign_format_error(data: bytes) -> InvalidInput | None:
     for offset, magic, name, hint in _MAGIC_NUMBERS:
         if data.startswith(magic, offset):
             return _error(name, hint)
-    if data.startswith(_ZIP):
-        if b"model.weights.h5" in data and b"config.json" in data:
-            return _error("a Keras model", _EXPORT)
-        for member, what, hint in _ZIPPED:
-            if member in data:
-                return _error(what, hint)
-        return _error("a zip archive", "unpack it; or, if it is a Keras model, export a SavedModel")
     if data.endswith(_TABLE_END):
         return _error("the index of a checkpoint", _CHECKPOINT)
     if _CHECKPOINT_LIST.match(data):
@@ -86,6 +84,17 @@ def foreign_format_error(data: bytes) -> InvalidInput | None:
     if _SAFETENSORS.match(data) or _PICKLE.match(data):
         return _error("a file of weights or Python objects", "pass a GraphDef or a SavedModel")
     return _protobuf_error(data)
+
+
+def foreign_archive_error(paths: Iterable[str]) -> InvalidInput | None:
+    """The error for an archive of a known format without a graph, by its files, else None."""
+    names = {PurePath(path).name for path in paths}
+    for members, what, hint in _ARCHIVED:
+        if members <= names:
+            return _error(what, hint)
+    if names and all(name.endswith(".npy") for name in names):
+        return _error("an .npz archive of arrays", "feed its arrays with --feed @FILE.npz")
+    return None
 
 
 def truncation_error(data: bytes) -> InvalidInput | None:
@@ -121,7 +130,7 @@ def _protobuf_error(data: bytes) -> InvalidInput | None:
     if data[:1] != b"\x08":
         return None
     if numbers >= _ONNX_FIELDS and (7, _BYTES) in fields:
-        return _error("an ONNX model", _SOURCE)
+        return _error("an ONNX model", _ONNX)
     varints = {number for number, kind in fields if kind == _VARINT}
     if varints >= _FINGERPRINT_FIELDS:
         return _error("the fingerprint of a SavedModel", "name the folder of the SavedModel")

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.file_io import decompress
 from cfgraph.ir.serde import containers
+from cfgraph.ir.serde.archives import archive_of_bytes, open_archive
 from cfgraph.ir.serde.tensor import decode_shape
 from cfgraph.ir.serde.wire import parse_message
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
@@ -79,6 +80,8 @@ class SavedModelContents:
 
 def parse_saved_model(data: bytes) -> Any | None:
     """A SavedModel in binary or text form, or None for data of another format."""
+    if archive := archive_of_bytes(data):
+        data = archive.read_graph()
     saved, data = saved_model_pb2.SavedModel(), decompress(data).removeprefix(_UTF8_BOM)
     if data[:1] == b"\x08":
         parse_message(saved, data, "SavedModel")
@@ -140,18 +143,41 @@ def _initializer(meta: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Sources of a SavedModel's initial state.
+    """Sources of a SavedModel's initial state, at a path: a folder, a file in it, or an archive.
 
     `saver` restores the variables from the checkpoint `prefix`; then `initializer` runs, with the
     paths of the assets fed. Each is None if there is none.
     """
 
     path: str
-    folder: str
-    prefix: str
     saver: Saver | None
     initializer: str | None
     assets: tuple[Asset, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The folder of the SavedModel, to which an archive is unpacked."""
+        if archive := open_archive(self.path):
+            return str(archive.unpacked)
+        return self.path if os.path.isdir(self.path) else str(Path(self.path).parent)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the checkpoint with the variables."""
+        return str(Path(self.folder) / VARIABLES_PREFIX)
+
+    @property
+    def origin(self) -> str:
+        """The source of the variables, or of other state, as people name it."""
+        if self.saver is None:
+            return self.path
+        archive = open_archive(self.path)
+        return self.prefix if archive is None else str(archive.shown_path(str(VARIABLES_PREFIX)))
+
+    @property
+    def owns_folder(self) -> bool:
+        """True if the path means the whole folder, so that a graph may read files in it."""
+        return os.path.isdir(self.path) or open_archive(self.path) is not None
 
 
 def saved_state(
@@ -163,10 +189,10 @@ def saved_state(
     """
     if contents is None:
         return None
-    folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    prefix = folder / VARIABLES_PREFIX
-    saver, initializer = contents.saver, contents.initializer
-    lacks_variables = saver is not None and not prefix.with_suffix(".index").exists()
-    if lacks_variables or (saver is None and initializer is None):
-        return None
-    return SavedState(str(path), str(folder), str(prefix), saver, initializer, contents.assets)
+    saved = SavedState(str(path), contents.saver, contents.initializer, contents.assets)
+    index = f"{VARIABLES_PREFIX.as_posix()}.index"
+    if saved.saver is not None:
+        archive = open_archive(path)
+        exists = archive.has_file(index) if archive else Path(saved.folder, index).exists()
+        return saved if exists else None
+    return None if saved.initializer is None else saved
