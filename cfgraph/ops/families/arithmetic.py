@@ -55,7 +55,7 @@ class BinaryOp(Elementwise, abstract=True):
 
 def neutral_operand(op: type[Op], context: InferenceContext) -> int | None:
     """The operand that an op leaves as it is since the other one is neutral and a constant."""
-    dtype = context.node.inputs[0].dtype
+    dtype = context.node.output().dtype
     if dtype is None or dtype.is_complex or dtype.is_object:
         return None
     for slot, neutral in enumerate((op.algebra.neutral_second, op.algebra.neutral_first)):
