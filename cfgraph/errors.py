@@ -22,6 +22,8 @@ class CfgraphError(Exception):
     """A failure that is not a bug in cfgraph: message, location, and hint."""
 
     exit_code: ClassVar[int] = 1
+    # the state of the loop that exceeded a limit (`runtime/compiled/loop_watch.py`)
+    loop: Any = None
 
     def __init__(
         self,
@@ -50,6 +52,8 @@ class CfgraphError(Exception):
         lines = [self.message]
         if where := self.where():
             lines.append(f"  at {where}")
+        if self.loop is not None:
+            lines += [f"  {line}" for line in self.loop.lines()]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
@@ -72,12 +76,14 @@ class CfgraphError(Exception):
             "frame": self.frame,
             "device": self.device,
         }
+        loop = {} if self.loop is None else {"loop": self.loop.to_json()}
         return {
             "code": self.code,
             "kind": type(self).__name__,
             "message": self.message,
             "hint": self.hint,
             "where": {name: value for name, value in where.items() if value is not None},
+            **loop,
         }
 
 
@@ -124,10 +130,12 @@ class ExecutionError(CfgraphError):
     """A failed run: a kernel error, a starved or dead fetch, or a runaway loop.
 
     `waits` are the reasons for which nodes still wait, by node, in a run that hangs.
+    `exceeded_loop` is the name of the loop that started too many iterations.
     """
 
     exit_code = 5
     waits: Mapping[str, str] = {}
+    exceeded_loop: str = ""
 
 
 class WorkerLost(ExecutionError):

@@ -210,7 +210,9 @@ def iteration_limit_error(loop: str, limit: int, frame: object = None) -> Execut
     """The error of a loop that starts more iterations than the limit."""
     message = f"the loop {loop!r} started more than {limit} iterations"
     hint = "check its condition, or raise the limit: --max-iterations, in Python max_iterations"
-    return ExecutionError(message, frame=frame, hint=hint, code="CFG704")
+    error = ExecutionError(message, frame=frame, hint=hint, code="CFG704")
+    error.exceeded_loop = loop
+    return error
 
 
 @contextmanager

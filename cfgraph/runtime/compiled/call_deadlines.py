@@ -9,14 +9,23 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Final
 
 # seconds until an exception is raised again that a finalizer has dropped
 _REPEAT_SECONDS: Final = 0.5
+# looks at the stack of a call before its deadline, seconds between them, and seconds before it
+_SAMPLES: Final = 3
+_LEAD_SECONDS: Final = 0.05
+_LEAD_FRACTION: Final = 0.1
+_SAMPLE_SECONDS: Final = 0.002
+Sample = Callable[["FrameType | None"], None]
 
 
 class DeadlinePassed(BaseException):
@@ -24,12 +33,38 @@ class DeadlinePassed(BaseException):
 
 
 class _Alarm:
-    __slots__ = ("deadline", "has_rung", "thread")
+    __slots__ = ("deadline", "has_rung", "sample", "thread", "wake")
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, sample: Sample | None) -> None:
         self.deadline = deadline
+        self.sample = sample
         self.thread = threading.get_ident()
         self.has_rung = False
+        # the time of the next action
+        self.wake = deadline
+        if sample is not None:
+            remaining = max(0.0, deadline - time.monotonic())
+            self.wake -= min(_LEAD_SECONDS, _LEAD_FRACTION * remaining)
+
+    def ring(self, now: float) -> None:
+        """Look at the stack before the deadline; after it, raise DeadlinePassed, and again."""
+        if self.wake < self.deadline:
+            self.record()
+            self.wake = self.deadline
+        if self.deadline <= now:
+            self.has_rung = True
+            self.deadline = self.wake = now + _REPEAT_SECONDS
+            _raise_in(self.thread, DeadlinePassed)
+
+    def record(self) -> None:
+        """Let `sample` look at the stack of the thread a few times, while it runs on."""
+        assert self.sample is not None
+        for number in range(_SAMPLES):
+            # between two instructions, variables may be missing or disagree
+            with suppress(Exception):
+                self.sample(sys._current_frames().get(self.thread))
+            if number < _SAMPLES - 1:
+                time.sleep(_SAMPLE_SECONDS)
 
 
 @dataclass(eq=False)
@@ -62,7 +97,7 @@ class _AlarmClock:
                 waiter = threading.Thread(target=self._wait, name="deadlines", daemon=True)
                 waiter.start()
                 self.waiter = waiter  # not one that the system has no room for
-            elif alarm.deadline < self.wake:
+            elif alarm.wake < self.wake:
                 self.changed.notify()
 
     def stop(self, alarm: _Alarm) -> None:
@@ -83,12 +118,11 @@ class _AlarmClock:
             while self.alarms:
                 now = time.monotonic()
                 for alarm in self.alarms:
-                    if alarm.deadline <= now:
-                        alarm.has_rung = True
-                        alarm.deadline = now + _REPEAT_SECONDS
-                        _raise_in(alarm.thread, DeadlinePassed)
-                self.wake = min(alarm.deadline for alarm in self.alarms)
-                self.changed.wait(min(self.wake - now, threading.TIMEOUT_MAX))
+                    if alarm.wake <= now:
+                        alarm.ring(now)
+                self.wake = min(alarm.wake for alarm in self.alarms)
+                now = time.monotonic()
+                self.changed.wait(min(max(0.0, self.wake - now), threading.TIMEOUT_MAX))
             self.waiter = None
 
 
@@ -119,9 +153,17 @@ _clock = _AlarmClock(_lock, threading.Condition(_lock))
 os.register_at_fork(after_in_child=_clock.reset)
 
 
-def call_until(deadline: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function. Raises DeadlinePassed from within if it does not end before a deadline."""
-    alarm = _Alarm(deadline)
+def call_until(
+    deadline: float,
+    function: Callable[..., Any],
+    *arguments: Any,
+    sample: Sample | None = None,
+) -> Any:
+    """Call a function. Raises DeadlinePassed from within if it does not end before a deadline.
+
+    `sample` is called a few times shortly before, with the innermost frame of the call.
+    """
+    alarm = _Alarm(deadline, sample)
     try:
         try:
             _clock.set(alarm)

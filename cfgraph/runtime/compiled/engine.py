@@ -18,7 +18,7 @@ from threading import RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.errors import CfgraphError, RunTimeout
+from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import RECV, SEND
 from cfgraph.limits import current_limits
@@ -28,6 +28,7 @@ from cfgraph.runtime.compiled.call_deadlines import DeadlinePassed, call_until
 from cfgraph.runtime.compiled.code_position import code_position, located
 from cfgraph.runtime.compiled.generate import CodeGenerator
 from cfgraph.runtime.compiled.interpreter import Interpreter
+from cfgraph.runtime.compiled.loop_watch import LoopWatch, WatchedIterations
 from cfgraph.runtime.compiled.merged_devices import merge_devices
 from cfgraph.runtime.compiled.node_writer import FAST, FUNCTIONS, CodeStyle
 from cfgraph.runtime.compiled.plan_liveness import PlanLiveness
@@ -379,20 +380,25 @@ class CompiledSimulator:
             self._repeat()
             return
         limits, limit = current_limits(), self.step.max_iterations
-        stop = len(UNLIMITED) if limit is None else min(limit + 1, len(UNLIMITED))
+        watch = LoopWatch(self.compiled)
+        iterations = UNLIMITED if limit is None else WatchedIterations(limit + 1, watch)
         function, self.is_interpreted = self.compiled.next_function()
         if limits.deadline != math.inf:
             if time.monotonic() > limits.deadline:
                 raise located(self.compiled, DeadlinePassed())
-            function = partial(call_until, limits.deadline, function)
+            sample = None if self.is_interpreted else watch.record_deadline
+            function = partial(call_until, limits.deadline, function, sample=sample)
         try:
-            self.results[:] = function(self.step, feeds, range(stop))
+            self.results[:] = function(self.step, feeds, iterations)
         except DeadlinePassed as error:
-            raise located(self.compiled, error) from None
+            late = located(self.compiled, error)
+            if isinstance(late, RunTimeout):
+                late.loop = watch.state_at_deadline()
+            raise late from None
         except Exception as error:
             if is_of_signal_handler(error):
                 raise
-            self._explain(error)
+            self._explain(error, watch)
 
     def _token_reason(self) -> str:
         """The reason why the token executor must run this run, or empty."""
@@ -403,7 +409,7 @@ class CompiledSimulator:
             return "the stack of Python has no room for nested loops and conditionals"
         return ""
 
-    def _explain(self, error: Exception) -> None:
+    def _explain(self, error: Exception, watch: LoopWatch) -> None:
         """Raise an error of the function as the token executor does.
 
         A run that may be repeated is: the token executor raises the first of several errors.
@@ -416,11 +422,15 @@ class CompiledSimulator:
             return
         exceeded = located(compiled, error)
         has_several = len(compiled.plan.frames.all) > 2 or compiled.device_of
-        if limit is not None and limit <= MAX_REPEATED and has_several:
-            # another loop, or device, may exceed the limit first
-            with suppress(RunTimeout):
-                self._repeat()
-        raise exceeded from error.__cause__
+        try:
+            if limit is not None and limit <= MAX_REPEATED and has_several:
+                # another loop, or device, may exceed the limit first
+                with suppress(RunTimeout):
+                    self._repeat()
+            raise exceeded from error.__cause__
+        except ExecutionError as raised:
+            raised.loop = raised.loop or watch.state_at_limit(raised.exceeded_loop)
+            raise
 
     def _repeat(self) -> None:
         """Repeat the run on the token executor, which has the same result or error."""

@@ -1,0 +1,85 @@
+"""Errors of a limit name the condition of the loop, and what it read in the last iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.errors import CfgraphError
+
+
+def error_of(cond: Callable[..., Any], body: Callable[..., Any], **limits: Any) -> CfgraphError:
+    """The error of a loop with the variables 0 and 1.0, and n = 3 from outside."""
+    builder = cfgraph.Builder()
+    n = builder.placeholder("n", "int32", [])
+    builder.while_loop(
+        lambda i, x: cond(n, i, x), lambda i, x: body(builder, i, x), (0, 1.0), name="loop"
+    )
+    session = cfgraph.Session(builder.graph, engine="compiled")
+    with pytest.raises(CfgraphError) as caught:
+        session.run(["loop:1"], {"n:0": 3}, **limits)
+    return caught.value
+
+
+def nested(step: int) -> Callable[..., Any]:
+    """A body with an inner loop up to 5, which counts in steps."""
+
+    def body(builder: Any, i: Any, x: Any) -> Any:
+        (j,) = builder.while_loop(lambda j: j < 5, lambda j: (j + step,), (0,), name="inner")
+        return i - j, x
+
+    return body
+
+
+def test_a_limit_of_iterations_names_unchanged_inputs() -> None:
+    error = error_of(lambda n, i, x: i < n, lambda b, i, x: (i * 1, x + 1), max_iterations=100)
+    assert str(error).splitlines()[2:5] == [
+        "  condition 'loop/cond/Less' of loop 'loop', in iterations 98, 99, 100, reads",
+        "    'loop/Merge': 0, unchanged",
+        "    'n': 3, unchanged",
+    ]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7])
+def test_values_are_those_that_the_condition_reads_in_the_iteration(limit: int) -> None:
+    error = error_of(
+        lambda n, i, x: (i > -n) | (x > 0), lambda b, i, x: (i - 2, x + 1), max_iterations=limit
+    )
+    numbers = list(range(max(0, limit - 2), limit + 1))
+    assert error.to_json()["loop"] == {
+        "name": "loop",
+        "condition": "loop/cond/LogicalOr",
+        "iterations": numbers,
+        "inputs": [
+            {
+                "tensor": "loop/Merge",
+                "values": [str(-2 * number) for number in numbers],
+                "changes": limit > 0,
+            },
+            {
+                "tensor": "loop/Merge_1",
+                "values": [str(1.0 + number) for number in numbers],
+                "changes": limit > 0,
+            },
+            {"tensor": "n", "values": ["3"] * len(numbers), "changes": False},
+        ],
+    }
+
+
+@pytest.mark.parametrize(("step", "loop"), [(1, "loop"), (-1, "loop/body/inner")])
+@pytest.mark.parametrize("limits", [{"max_iterations": 50}, {"timeout": 0.3}])
+def test_the_loop_that_does_not_end_is_named(step: int, loop: str, limits: Any) -> None:
+    error = error_of(lambda n, i, x: i < n, nested(step), **limits)
+    assert error.loop.loop == loop
+    assert error.loop.inputs[0].changes
+    assert sorted(error.loop.iterations) == list(error.loop.iterations)
+
+
+def test_a_timeout_names_the_values_near_the_deadline() -> None:
+    error = error_of(lambda n, i, x: x < 2, lambda b, i, x: (i + 1, x * 1.0), timeout=0.3)
+    (read,) = error.loop.inputs
+    assert (read.tensor, set(read.values), read.changes) == ("loop/Merge_1", {"1.0"}, False)
+    assert error.loop.iterations[0] > 1000
