@@ -25,6 +25,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph convert count.graph -o count.pbtxt.gz",
         "cfgraph convert count.graph --to pb | cfgraph show -",
     ),
+    "fmt": (
+        "cfgraph fmt count.graph branch.graph",
+        "cfgraph fmt --check *.graph",
+        "cat branch.graph | cfgraph fmt -",
+    ),
     "lower": (
         "cfgraph lower power.pb --to graph",
         "cfgraph lower power.pb --unfuse -o plain.pb",

@@ -109,14 +109,14 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     data = decompress(data).removeprefix(_UTF8_BOM)
     if not data:
         raise InvalidInput("the file is empty", code="CFG002")
-    kind = format or _text_format(data)
+    kind = format or text_format(data)
     if kind in ("pbtxt", "graph"):
         return LoadedGraph(_graph_from_text(data, kind), kind, size)
     proto, kind = containers.from_binary(data)
     return LoadedGraph(graph_def.graph_from_proto(proto), kind, size)
 
 
-def _text_format(data: bytes) -> str | None:
+def text_format(data: bytes) -> str | None:
     """`pbtxt` or `graph` for text data, else None."""
     if data[:_HEAD_BYTES].translate(None, _TEXT_BYTES):
         return None

@@ -26,6 +26,7 @@ LINES = {
     "ops": ["ops Stateless*", "ops switch", "ops NoSuchOp"],
     "check": ["check counter.pb deadness_mismatch.pb", "check faulty.graph", "check no.pb"],
     "convert": ["convert counter.pb -o o.pbtxt", "convert counter.pb -o o.graph --verify"],
+    "fmt": ["fmt --check other.graph faulty.graph", "fmt tidy.graph", "fmt counter.pb"],
     "lower": [
         "lower while_functional.pb -o o.pb --map-out names.json --verify",
         "lower counter.pb -o o.pb",
@@ -115,6 +116,7 @@ def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in (fixtures / "graphs").glob("*.pb"):
         (made / file.name).symlink_to(file)
     shutil.copy(fixtures / "errors" / "CFG201_tensors_of_two_loops.graph", made / "faulty.graph")
+    shutil.copy(made / "faulty.graph", made / "tidy.graph")
     two = ["partition", str(made / "counter.pb"), "--devices", "cpu:0-1", "--seed", "7", "-q"]
     assert cli.run([*two, "-o", str(made / "two.pb")]) == 0
     for source, name, old, new in (

@@ -34,6 +34,12 @@ _MAX_DIGITS: Final = 20
 INT_LITERAL: Final = re.compile(r"[+-]?\d+").fullmatch
 
 
+def comment_of(text: str) -> str:
+    """The comment at the end of a line, or an empty text."""
+    tokens = _TOKEN.findall(text)
+    return tokens[-1] if tokens and tokens[-1][0] == "#" else ""
+
+
 class LineReader:
     """The tokens of one line, read from left to right.
 

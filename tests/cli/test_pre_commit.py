@@ -1,0 +1,71 @@
+"""The hooks of .pre-commit-hooks.yaml, run by pre-commit in a repository of graphs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.shell import run
+
+UNTIDY = "x=Placeholder( ) {dtype=float32,shape=[]} # fed\n"
+TIDY = "x = Placeholder() {dtype=float32, shape=[]}  # fed\n"
+# pre-commit asks git, which may have no identity here
+IDENTITY = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "A Tester"), ("EMAIL", "tester@example.com"))
+}
+
+
+@pytest.fixture
+def hooks(root: Path) -> list[Any]:
+    found: list[Any] = yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text())
+    return found
+
+
+@pytest.fixture
+def repository(tmp_path: Path, fixtures: Path) -> Path:
+    """A repository with an untidy and a faulty graph."""
+    folder = tmp_path / "graphs"
+    folder.mkdir()
+    (folder / "untidy.graph").write_text(UNTIDY)
+    shutil.copy(fixtures / "errors" / "CFG201_tensors_of_two_loops.graph", folder / "faulty.graph")
+    shutil.copy(fixtures / "graphs" / "counter.pb", folder)
+    (folder / "notes.txt").write_text("no graph")
+    for line in ("git init -q", "git add ."):
+        assert run(line.split(), folder).returncode == 0
+    return folder
+
+
+def test_a_hook_is_a_command_that_takes_files(hooks: list[Any], repository: Path) -> None:
+    graphs = ["faulty.graph", "counter.pb"]
+    check, fmt = hooks
+    assert run([*check["entry"].split(), *graphs], repository).returncode == 1
+    assert run([*check["entry"].split(), "counter.pb"], repository).returncode == 0
+    assert run([*fmt["entry"].split(), "untidy.graph"], repository).returncode == 0
+    assert (repository / "untidy.graph").read_text() == TIDY
+
+
+@pytest.mark.slow
+def test_pre_commit_installs_and_runs_the_hooks(
+    root: Path, repository: Path, tmp_path: Path
+) -> None:
+    if not Path(sys.executable).with_name("pre-commit").exists():
+        pytest.skip("pre-commit is not installed (extra release)")
+    if not (root / ".git").exists():
+        pytest.skip("this is not a clone, and pre-commit installs hooks from one")
+    env = {**IDENTITY, "PRE_COMMIT_HOME": str(tmp_path / "home"), "PRE_COMMIT_COLOR": "never"}
+    line = ["pre-commit", "try-repo", str(root), "--all-files", "--verbose"]
+    done = run(line, repository, env, cold=True)
+    output = done.stdout + done.stderr
+    assert done.returncode == 1, output
+    check, fmt = output.split("- hook id: cfgraph-")[1:]
+    assert "error[CFG201]" in check
+    assert "counter.pb: no findings" in check
+    assert "files were modified by this hook" in fmt
+    assert (repository / "untidy.graph").read_text() == TIDY
